@@ -25,6 +25,7 @@ COMMANDS: Final = {
         "run": ("perftest.cli.run:run", "Publish and consume with one setting, and measure."),
         "sweep": ("perftest.cli.sweep:sweep", "Measure a series of settings, one step after the other."),
         "search": ("perftest.cli.search:search", "Find the highest rate that meets objectives, or the best setting."),
+        "simulate": ("perftest.cli.simulate:simulate", "Run workloads at virtual time, on modelled drives."),
         "doctor": ("perftest.cli.doctor:doctor", "Check how well this machine can measure."),
     },
     "Results": {

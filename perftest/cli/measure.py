@@ -33,7 +33,7 @@ def measure(plan: Plan, options: Options) -> int:
     """Run a plan, print its results, and return the exit code. A plan without URIs gets a local cluster."""
     interrupts = Interrupts()
     with interrupts.installed():
-        writer, session, outcome = _run(plan, options, interrupts)
+        writer, session, outcome = run_plan(plan, options, interrupts)
         conclusion = Conclusion(writer, options)
         try:
             code = session.conclude(outcome)
@@ -51,7 +51,7 @@ def measure(plan: Plan, options: Options) -> int:
     return int(code)
 
 
-def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
+def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
     """Execute the plan. When this function returns, signals are ignored."""
     refuse_actions(plan, options.cluster)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster

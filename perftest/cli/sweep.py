@@ -105,7 +105,7 @@ def sweep(
     """
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
-    plan, rounds = _resumed(resume, name, asked) if resume else (_plan(name, asked), _rounds(asked))
+    plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
     plan = replace(plan, uris=targets)
     if assert_findings and not plan.findings:
         raise _nothing_to_assert(resume)
@@ -134,7 +134,7 @@ def _nothing_to_assert(resume: Path | None) -> CliError:
     return CliError("the workload states no findings", "--assert", fix, Exit.USAGE)
 
 
-def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
+def swept_plan(name: str | None, asked: dict[str, Any]) -> Plan:
     """The plan of the workload, with the changes that options ask for. Raises SpecError."""
     from perftest.cli.workload import find
     from perftest.spec import SpecError

@@ -68,15 +68,26 @@ class RunWriter:
     called, which then writes what it still can.
     """
 
-    def __init__(self, root: Path, plan: Plan, command: Sequence[str], now_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        plan: Plan,
+        command: Sequence[str],
+        now_ns: int | None = None,
+        *,
+        identity: str = "",
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         """Create ``root/<id>`` with a manifest that says ``running``. Raises RunNotWritableError.
 
+        ``identity`` is the id, which :func:`run_id` makes otherwise; ``clock`` gives Unix time in ns.
         ``objectives`` may be set before :meth:`finish`, which judges them into ``verdicts`` and ``result.json``;
         ``judge_findings`` likewise, which makes ``findings`` of the rows;
         ``legacy`` before the first interval, if PerfTest's figures are wanted in ``result.json``, too.
         """
-        self.started_ns = time.time_ns() if now_ns is None else now_ns
-        self.id = run_id(plan.name, self.started_ns)
+        self._clock = clock
+        self.started_ns = clock() if now_ns is None else now_ns
+        self.id = identity or run_id(plan.name, self.started_ns)
         self.path = root / self.id
         self.plan = plan
         self.tally = Tally()
@@ -187,7 +198,7 @@ class RunWriter:
 
     def end(self, state: str, reason: str, exit_code: int) -> None:
         """Set (again) how the run ended: the exit code follows from results that :meth:`finish` derived."""
-        self.manifest.update(state=state, finished_ns=time.time_ns())
+        self.manifest.update(state=state, finished_ns=self._clock())
         self.manifest["ended"] = {"reason": reason, "exit_code": exit_code}
         with writable(self.path):
             self._write_manifest()

@@ -95,9 +95,13 @@ class Opened:
 
 
 def open_parts(
-    config: LogConfig, files: Files, notify: Callable[[list[Notice]], None], new_store: Callable[[], bytes]
+    config: LogConfig,
+    files: Files,
+    notify: Callable[[list[Notice]], None],
+    new_store: Callable[[], bytes],
+    clock: Callable[[], int],
 ) -> Opened:
-    """Read both directories.
+    """Read both directories. ``clock`` times the syncs of the WAL.
 
     Raises :class:`InvalidLogConfigError`, :class:`ForeignDirectoryError`, :class:`DamagedLogError`,
     :class:`~reference_broker.log.errors.MissingEntriesError`, or :class:`OSError`.
@@ -125,7 +129,7 @@ def open_parts(
     recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)
     resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]
     recovered = {id_: _finish(state, group, records[id_], states[id_]) for id_, group in state.groups.items()}
-    wal = _start_wal(state, wal_files, recovery, config)
+    wal = _start_wal(state, wal_files, recovery, config, clock)
     counters.recovery_ns = perf_counter_ns() - started
     counters.recovery_bytes = recovery.octets
     counters.recovery_torn_tails += recovery.torn_tails
@@ -360,7 +364,9 @@ def _finish(state: LogState, group: Group, record: GroupRecord, machine_state: b
     )
 
 
-def _start_wal(state: LogState, wal_files: WalFiles, recovery: WalRecovery, config: LogConfig) -> Wal:
+def _start_wal(
+    state: LogState, wal_files: WalFiles, recovery: WalRecovery, config: LogConfig, clock: Callable[[], int]
+) -> Wal:
     """Go on in a file without batches: the prepared one if there is one, else a new one.
 
     A file that holds batches is never continued: behind its last batch may stand half of one that was torn.
@@ -370,4 +376,4 @@ def _start_wal(state: LogState, wal_files: WalFiles, recovery: WalRecovery, conf
         newest += 1
         size = first_file_bytes(config.wal_file_bytes, config.node)
         state.wal_files[newest] = wal_files.prepare(newest, size)
-    return Wal(state.wal_files[newest], recovery.last_batch + 1, state.counters, sync=config.sync)
+    return Wal(state.wal_files[newest], recovery.last_batch + 1, state.counters, sync=config.sync, clock=clock)

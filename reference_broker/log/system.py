@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Any, Self
 
 from reference_broker.log.config import LogConfig
@@ -100,17 +101,19 @@ class LogSystem:
         policy: IoPolicy = DedicatedThread,
         gather: Callable[[], None] | None = None,
         new_store: Callable[[], bytes] = _new_store,
+        clock: Callable[[], int] = monotonic_ns,
     ) -> tuple[Self, dict[GroupId, RecoveredGroup]]:
         """Read an existing log, or make a new log, and begin to write.
 
         ``policy`` says in which threads the log works (default: threads of its own), and ``notify`` is called from
         these threads. If the policy has none, the owner drives the log with :meth:`run_pending`, or its
         :attr:`executors` one by one. With ``gather``, which is called when something begins to wait, the owner says by
-        :meth:`write` when to write. ``new_store`` gives the 16 octets that mark a new pair of directories.
+        :meth:`write` when to write. ``new_store`` gives the 16 octets that mark a new pair of directories,
+        ``clock`` the nanoseconds by which syncs are timed.
 
         Raises a :class:`~reference_broker.log.errors.LogError` that says what to do, or :class:`OSError`.
         """
-        parts = open_parts(config, files, notify, new_store)
+        parts = open_parts(config, files, notify, new_store, clock)
         system = cls(config, files, parts, policy, gather)
         system._write_resets(parts.resets)
         system._housekeeping.submit(Sweep())

@@ -16,7 +16,7 @@ Invariants: one batch is in flight at a time; after an error nothing is written 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final
@@ -113,15 +113,24 @@ class WalFiles:
 class Wal:
     """Appends batches to the current file. Used by the writer thread only, but for :meth:`offer`."""
 
-    def __init__(self, current: WalFile, next_batch: int, counters: Counters, *, sync: bool) -> None:
+    def __init__(
+        self,
+        current: WalFile,
+        next_batch: int,
+        counters: Counters,
+        *,
+        sync: bool,
+        clock: Callable[[], int] = monotonic_ns,
+    ) -> None:
         self.current = current
         self.offset = FIRST_BATCH
         self._next_batch = next_batch
         self._counters = counters
         self._sync = sync
+        self._clock = clock
         self._next_file: WalFile | None = None
         self.times = (0, 0, 0)
-        """When the write of the last batch began and ended, and when its sync ended, in monotonic ns."""
+        """When the write of the last batch began and ended, and when its sync ended, in ns of the clock."""
         self.recent_ns = _UNKNOWN_NS
         """The time that a batch took lately: a running mean."""
 
@@ -150,14 +159,14 @@ class Wal:
     def append(self, rows: list[bytes], payloads: Sequence[Buffer], octets: int) -> int:
         """Write one batch and sync it. Returns the offset of its first payload."""
         counters = self._counters
-        start = monotonic_ns()
+        start = self._clock()
         head = encode_batch_head(self.current.mark, self._next_batch, rows, octets)
         self.current.file.write([head, *payloads], self.offset)
-        written = monotonic_ns()
+        written = self._clock()
         if self._sync:
             self.current.file.datasync()
             counters.wal_syncs += 1
-        synced = monotonic_ns()
+        synced = self._clock()
         counters.sync_ns_total += synced - written
         counters.write_ns_total += written - start
         self.times = (start, written, synced)

@@ -50,7 +50,7 @@ from reference_broker.queues.port import QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
-from reference_broker.storage.executor import OwnersThread, policy_named
+from reference_broker.storage.executor import IoPolicy, OwnersThread, policy_named
 from reference_broker.storage.files import Files, RealFiles
 from reference_broker.types import NOBODY, ChannelId, GroupId, LogIndex, NodeId
 
@@ -86,6 +86,7 @@ class Shard:
         *,
         files: Files | None = None,
         threads: bool = True,
+        policy: IoPolicy | None = None,
         now_ms: Callable[[], int] = _now_ms,
         random_bits: Callable[[int], int] = secrets.randbits,
         kinds: Mapping[str, QueueKind] = KINDS,
@@ -93,7 +94,8 @@ class Shard:
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
-        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, chance, and the kinds of queues.
+        threads or the owner calls ``log.run_pending``, or a ``policy`` that says where the log works instead, a wall
+        clock in milliseconds, chance, and the kinds of queues.
         Stamps are taken from the host's monotonic clock; without threads, where a seed decides what happens, from the
         event loop's.
         """
@@ -132,9 +134,10 @@ class Shard:
             self._log_config(),
             files or RealFiles(),
             self._notify,
-            policy=policy_named(config.io) if threads else OwnersThread,
+            policy=policy or (policy_named(config.io) if threads else OwnersThread),
             gather=self._notices.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
+            clock=self.now_ns,
         )
         self._notices.log = self.log
         self._wire(boots)

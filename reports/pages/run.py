@@ -11,9 +11,10 @@ import pandas as pd
 from perftest.results.trust import Check, Status, title
 from reports.pages import findings, settings, words
 from reports.pages.anatomy import anatomy
-from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
+from reports.pages.figures import knee_chart, manifest_of, spectrum_chart, timeline_chart
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
+from reports.pages.simulated import marked
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
 from reports.pipeline.tables import Tables
 from reports.stats.validity import checks, limited
@@ -31,7 +32,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
     tables = replace(tables, steps=settings.in_order(tables.steps, settings.swept(run)))
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
     found = checks(tables)
-    return Run(
+    section = Run(
         prefix=prefix,
         run_id=str(run["run_id"]),
         title=str(run["title"] or run["name"]),
@@ -51,6 +52,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         recoveries=recoveries_table(str(run["run_id"]), tables.events),
         notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )
+    return marked(section, manifest_of(run).get("simulated") or {})
 
 
 def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check]) -> list[Chip]:

@@ -24,6 +24,7 @@ HELPS = {
     "compare": ["compare"],
     "doctor": ["doctor"],
     "search": ["search"],
+    "simulate": ["simulate"],
     "broker": ["broker"],
     **{
         f"broker-{name}": ["broker", name]

@@ -1,0 +1,185 @@
+"""``perftest simulate``: workloads at virtual time, on modelled drives, links and machines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import COUNT, DURATION, SectionedCommand, json_option, option, options
+
+if TYPE_CHECKING:
+    from perftest.cli.simulated_cells import Cell
+    from perftest.spec.plan import Plan
+
+NODES_MAX: Final = 9
+
+# fmt: off
+_simulate_options = options(
+    option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
+           help="Change a key of the workloads, such as load.prefetch=100. Repeatable."),
+    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
+           help="Sweep these values instead of the workload's, such as in_flight=10,100. Repeatable."),
+    option("--quick", section="Timing", is_flag=True, help="Simulate the workload's short steps."),
+    option("--isolated", section="Measurement", is_flag=True,
+           help="Start every step with fresh queues and connections."),
+    option("--steady", "steady_s", section="Timing", type=DURATION, default="5s",
+           help="Longest steady time of a step. Longer steps are shortened, and the run says so."),
+    option("--warmup", "warmup_s", section="Timing", type=DURATION, default="2s",
+           help="Longest warm-up of a step."),
+    option("--nodes", section="Target", type=COUNT, default="3", help="Number of broker nodes: 1, 3, 5, 7 or 9."),
+    option("--hosts", section="Target", type=click.Choice(("one", "each")), default="one",
+           help="Machines: one, with its drives, for all processes; or one for each node and one for the generator."),
+    option("--cores", section="Target", type=COUNT, default=None,
+           help="Cores of each machine.  [default: as many as the calibrated machine]"),
+    option("--latency", "latency_s", section="Target", type=DURATION, default="0.25ms",
+           help="One-way latency between two machines."),
+    option("--bandwidth", "bandwidth_mbit", section="Target", type=COUNT, default="10000",
+           help="Bandwidth between two machines in Mbit/s, each way."),
+    option("--drive", "drives", section="Target", metavar="[ROLE=]PROFILE", multiple=True,
+           help="Profile of a machine's drive: measured (that of the calibration), or a modelled drive. With ROLE "
+                "(data, segment, wal) the role gets a drive of its own. Repeatable.  [default: measured]"),
+    option("--io-threads", "pool", section="Target", type=COUNT, default="0",
+           help="Threads of a node that share all file work; 0: a thread for each store."),
+    option("--seed", section="Measurement", type=COUNT, default="1",
+           help="Seed of all chance: the same seed gives the same files."),
+    option("--calibration", section="Measurement", metavar="FILE", default=None,
+           type=click.Path(path_type=Path, dir_okay=False),
+           help="CPU costs, drive and loopback of a machine.  [default: the one that ships with perftest]"),
+    option("--calibrate", "calibrate_to", section="Measurement", metavar="FILE", default=None,
+           type=click.Path(path_type=Path, dir_okay=False),
+           help="Measure this machine for a minute, write its calibration to FILE, and exit. Nothing else should run."),
+    option("--verify", section="Measurement", is_flag=True,
+           help="Measure the workloads in real time on a local cluster, too, and show both side by side."),
+    option("-o", "--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
+           help="Directory in which the run directories are created."),
+    option("--jobs", section="Measurement", type=COUNT, default=None,
+           help="Workloads that are simulated at the same time.  [default: one for each core]"),
+)
+# fmt: on
+
+
+@click.command(
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    examples=(
+        "perftest simulate flow_control/in_flight --quick",
+        "perftest simulate disks/pure_four_queues --hosts each --drive wal=nvme --drive st1-1t",
+        "perftest simulate disks/pure_one_queue disks/pure_four_queues --nodes 9 --hosts each",
+    ),
+)
+@click.argument("names", metavar="[WORKLOAD]...", nargs=-1)
+@_simulate_options
+@json_option
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    /,
+    names: tuple[str, ...],
+    as_json: bool,
+    jobs: int | None,
+    calibrate_to: Path | None,
+    verify: bool,
+    **asked: Any,
+) -> None:
+    """Run workloads at virtual time.
+
+    Production nodes and the production generator run in one process, on modelled machines, drives and links. The
+    run directories are those of `perftest sweep`, and are marked as simulated. WORKLOAD is a file, or the name of a
+    bundled workload. Without WORKLOAD, one quorum queue is simulated with the settings of --vary.
+    """
+    from perftest.cli.simulated_cells import run_cells
+    from perftest.cli.simulated_verification import compare_with_real
+
+    if calibrate_to is not None:
+        _calibrate(calibrate_to, asked["out"])
+        return
+    cells = _cells(names, asked)
+    if verify:
+        ctx.exit(int(compare_with_real(cells, as_json=as_json)))
+    ctx.exit(int(run_cells(cells, jobs=jobs or os.cpu_count() or 1, as_json=as_json)))
+
+
+def _calibrate(target: Path, directory: Path) -> None:
+    from perftest.cli.calibrate import calibrate
+    from perftest.cli.exits import explained
+    from perftest.cli.measured_broker import make_directory
+
+    make_directory(directory)
+    with explained("the calibration cannot be written", target, "name a file in a directory that is there"):
+        target.touch()
+    found = calibrate(directory, 6.0, lambda text: click.echo(text, err=True))
+    target.write_text(found.to_text(), encoding="utf-8")
+    click.echo(f"calibration {found.id} of this machine: {target}")
+
+
+def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
+    """What is to be simulated: a cell for each workload. Raises CliError for all that is wrong with the setup."""
+    from perftest.cli import calibration
+    from perftest.cli.simulated_cells import Cell
+    from perftest.cli.simulated_run import Limits
+    from perftest.cli.simulation import Setup
+    from reference_broker.virtual.network import Link
+
+    known = calibration.read(asked["calibration"] or calibration.SHIPPED)
+    _check(asked)
+    drives, roles = _drives(asked["drives"], known)
+    within = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
+    between = Link(
+        latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8
+    )
+    setup = Setup(
+        nodes=asked["nodes"], seed=asked["seed"], node_costs=known.node, generator_costs=known.generator,
+        drives=drives, roles=roles, within=within, between=between, cores=asked["cores"] or known.cores,
+        shared=asked["hosts"] == "one", pool=asked["pool"],
+    )  # fmt: skip
+    limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
+    return [Cell(plan=_plan(name, asked), setup=setup, calibration=known, out=asked["out"], limits=limits)
+            for name in names or (None,)]  # fmt: skip
+
+
+def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
+    from perftest.cli.sweep import swept_plan
+
+    plan = swept_plan(name, asked | {"in_random_order": False})
+    if plan.timeline:
+        fix = "measure this workload with `perftest sweep`"
+        raise CliError("actions on nodes cannot be simulated", f"{plan.name}: timeline", fix, Exit.USAGE)
+    return replace(plan, seed=asked["seed"])
+
+
+def _check(asked: dict[str, Any]) -> None:
+    problems = []
+    if not 1 <= asked["nodes"] <= NODES_MAX or asked["nodes"] % 2 == 0:
+        problems.append(f"--nodes {asked['nodes']}: use 1, 3, 5, 7 or 9")
+    if asked["cores"] == 0:
+        problems.append("--cores 0: a machine has at least one core")
+    if asked["bandwidth_mbit"] == 0:
+        problems.append("--bandwidth 0: use 1 or more Mbit/s")
+    if not asked["steady_s"] > 0:
+        problems.append("--steady 0: a step without steady time has no figures")
+    if problems:
+        what = "this cannot be simulated: " + "; ".join(problems)
+        raise CliError(what, "perftest simulate", "change the options that are named", Exit.USAGE)
+
+
+def _drives(texts: tuple[str, ...], known: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """The profiles of a node's drives by name, and the drive of each role."""
+    from reference_broker.storage.drives.profiles import PROFILES
+    from reference_broker.virtual.cluster import ROLES
+
+    profiles = {"measured": known.drive, **PROFILES}
+    asked = {role: profile for role, _, profile in (text.rpartition("=") for text in texts)}
+    unknown = [f"{name}: no such profile" for name in asked.values() if name not in profiles]
+    unknown += [f"{role}: no such role" for role in asked if role not in (*ROLES, "")]
+    if unknown:
+        fix = f"profiles are {', '.join(profiles)}; roles are {', '.join(ROLES)}"
+        raise CliError(f"--drive cannot be used: {'; '.join(unknown)}", "--drive", fix, Exit.USAGE)
+    drives = {role or "main": profiles[profile] for role, profile in asked.items()}
+    if set(ROLES) - set(asked):
+        drives.setdefault("main", known.drive)
+    return drives, {role: role if role in asked else "main" for role in ROLES}

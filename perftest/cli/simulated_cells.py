@@ -1,0 +1,108 @@
+"""Several simulations, some at the same time: each in a process of its own, because a world uses one core."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perftest.cli.calibration import Calibration
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.simulated_run import Limits, simulate
+from perftest.cli.simulation import Setup
+from perftest.cli.ui.summary import doubts, steps_table, where_and_next
+from perftest.results.errors import RunNotWritableError
+from perftest.spec.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One simulation."""
+
+    plan: Plan
+    setup: Setup
+    calibration: Calibration
+    out: Path
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """What became of a cell. ``took_s`` is real time; ``virtual_s`` the time that was simulated."""
+
+    path: Path
+    code: Exit
+    rows: list[dict[str, Any]]
+    trust: list[dict[str, str]]
+    took_s: float
+    virtual_s: float
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Simulate one cell."""
+    began = time.monotonic()
+    writer, code = simulate(cell.plan, cell.setup, cell.calibration, cell.out, cell.limits)
+    return CellResult(
+        path=writer.path,
+        code=code,
+        rows=writer.rows,
+        trust=writer.trust,
+        took_s=time.monotonic() - began,
+        virtual_s=writer.manifest["simulated"]["virtual_s"],
+    )
+
+
+def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool) -> Exit:
+    """Simulate all cells, print their results in the order of the cells, and return the gravest exit code."""
+    code = Exit.OK
+    try:
+        for cell, result in _results(cells, jobs):
+            code = max(code, result.code)
+            _print_json(result) if as_json else _print(cell, result)
+    except RunNotWritableError as error:
+        if not isinstance(error.__cause__, FileExistsError):
+            raise
+        what = "this simulation was made before, and would give the same files"
+        fix = "use the run that is there, or another directory with --out"
+        raise CliError(what, str(error.__cause__.filename), fix, Exit.USAGE) from error
+    return code
+
+
+def _results(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, CellResult]]:
+    """Each cell with its result as soon as it and those before it are done."""
+    if len(cells) == 1 or jobs == 1:
+        yield from ((cell, run_cell(cell)) for cell in cells)
+        return
+    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=get_context("spawn")) as pool:
+        asked = [pool.submit(run_cell, cell) for cell in cells]
+        try:
+            yield from ((cell, future.result()) for cell, future in zip(cells, asked, strict=True))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _print(cell: Cell, result: CellResult) -> None:
+    known = cell.calibration
+    measured = known.measured_on
+    origin = ", ".join(str(measured[key]) for key in ("cpu", "date") if key in measured)
+    click.echo(f"SIMULATED: {cell.plan.title or cell.plan.name}")
+    click.echo(f"calibration {known.id} ({origin or 'not said'}), seed {cell.setup.seed}; "
+               f"{result.virtual_s:.1f} s of virtual time took {result.took_s:.1f} s\n")  # fmt: skip
+    if result.rows:
+        click.echo(steps_table(result.rows) + "\n")
+    for text in doubts(result.rows, result.trust):
+        click.echo(text)
+    click.echo(where_and_next("data", result.path, None, [f"perftest report {result.path}"]) + "\n")
+
+
+def _print_json(result: CellResult) -> None:
+    record = {"record": "result", "simulated": True, "path": str(result.path), "exit_code": int(result.code)}
+    click.echo(json.dumps(record | {"steps": result.rows, "trust": result.trust}, ensure_ascii=False))

@@ -1,0 +1,151 @@
+"""A simulated run from its plan to its run directory."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import perftest
+from perftest.cli.calibration import Calibration
+from perftest.cli.conclusion import exit_code
+from perftest.cli.exits import Exit
+from perftest.cli.simulation import Setup, Simulation, on_simulated
+from perftest.cli.virtual_generator import EPOCH_NS
+from perftest.engine.api import RunOutcome, StopRequest
+from perftest.results.writer import RunWriter
+from perftest.spec.codec import plan_digest
+from perftest.spec.plan import Group, Plan, Step
+
+if TYPE_CHECKING:
+    from perftest.metrics.interval import Interval
+
+DURABILITY: Final = "fdatasync of a modelled drive before each notice: nothing was written to a real one"
+
+_BOUNDARIES: Final = frozenset({"steady", "step_started", "step_ended"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The longest steady time and the longest warm-up of a step, in seconds."""
+
+    steady_s: float
+    warmup_s: float
+
+
+class Recorder:
+    """The sink of a simulated run: everything goes to the run directory, with a sample of the nodes at each cut."""
+
+    def __init__(self, writer: RunWriter, sample: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        """``sample`` tells what ``broker.jsonl`` says of the nodes now, with the time as ``t_ns``."""
+        self._writer = writer
+        self._sample = sample
+        self._sampled_ns = 0
+
+    def interval(self, record: Interval) -> None:
+        """Write an interval."""
+        self._writer.interval(record)
+        self._sample_nodes()
+
+    def _sample_nodes(self) -> None:
+        samples = [sample for sample in self._sample() if sample["t_ns"] > self._sampled_ns]
+        for sample in samples:
+            self._writer.broker(sample)
+            self._sampled_ns = sample["t_ns"]
+
+    def event(self, record: dict[str, object]) -> None:
+        """Write an event."""
+        self._writer.event(record)
+        if record["kind"] in _BOUNDARIES:
+            self._sample_nodes()
+
+    def ledger(self, record: dict[str, object]) -> None:
+        """Write the ledger."""
+        self._writer.ledger(record)
+
+
+def simulate(
+    plan: Plan, setup: Setup, calibration: Calibration, root: Path, limits: Limits,
+    *, on_step: Callable[[], None] = lambda: None,
+    stop: StopRequest | None = None,
+) -> tuple[RunWriter, Exit]:  # fmt: skip
+    """Run a plan in a world of its own, and write its run directory below ``root``. Returns the writer, which has the
+    results, and the exit code."""
+    simulation = Simulation(setup)
+    stop = stop or StopRequest()
+    shorter = shortened(plan, limits)
+    ready = on_simulated(shorter, simulation.cluster)
+    identity = _identity(ready, setup, calibration)
+    writer = RunWriter(root, ready, ["perftest", "simulate", plan.name], identity=identity, clock=lambda: EPOCH_NS)
+    try:
+        writer.manifest["simulated"] = _facts(plan, shorter, setup, calibration)
+        writer.describe_broker(cluster="simulated", durability=DURABILITY)
+        outcome = simulation.run(ready, Recorder(writer, simulation.samples), stop, on_step)
+        return writer, _conclude(writer, outcome, simulation)
+    except BaseException as error:
+        writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+        raise
+    finally:
+        simulation.end()
+
+
+def _conclude(writer: RunWriter, outcome: RunOutcome, simulation: Simulation) -> Exit:
+    writer.manifest["simulated"].update(simulation.facts())
+    writer.describe_broker(**{name: value for name, value in asdict(outcome.broker).items() if value})
+    reason = simulation.cluster.failure or (outcome.error.what if outcome.error else outcome.state)
+    writer.finish(outcome.state, reason)
+    code = exit_code(outcome.state, writer.ledger_record, writer.rows, writer.trust)
+    writer.end(outcome.state, reason, int(code))
+    return code
+
+
+def _identity(plan: Plan, setup: Setup, calibration: Calibration) -> str:
+    """The name of the run directory: the same for the same simulation."""
+    said = f"{plan_digest(plan)} {setup} {calibration.id} {perftest.__version__} {platform.python_version()}"
+    return f"simulated-{plan.name.rsplit('/', 1)[-1]}-{sha256(said.encode()).hexdigest()[:8]}"
+
+
+def _facts(plan: Plan, shorter: Plan, setup: Setup, calibration: Calibration) -> dict[str, Any]:
+    """What the manifest says of the simulation."""
+    times = [(step.duration_s, step.warmup_s) for step in (*plan.steps, *shorter.steps)]
+    return {
+        "calibration": calibration.facts(),
+        "seed": setup.seed,
+        "nodes": setup.nodes,
+        "machines": "one for all" if setup.shared else "one for each node, one for the generator",
+        "cores": setup.cores,
+        "io_threads": setup.pool or "one for each store",
+        "roles": setup.roles,
+        "drives": {name: asdict(profile) for name, profile in setup.drives.items()},
+        "links": {"within": asdict(setup.within), "between": asdict(setup.between)},
+        "shortened": _shortening(plan, shorter) if len(set(times)) > 1 and plan != shorter else "",
+    }
+
+
+def _shortening(plan: Plan, shorter: Plan) -> str:
+    asked, simulated = (sum(step.duration_s for step in each.steps) for each in (plan, shorter))
+    return f"the steps of the plan last {asked:g} s, those simulated {simulated:g} s"
+
+
+def shortened(plan: Plan, limits: Limits) -> Plan:
+    """The plan with shorter steps, because a steady state need not be simulated for minutes. A plan whose background
+    load comes and goes keeps its times."""
+    beside = plan.background
+    if any(group.has_own_steps or group.start_s > 0 or group.stop_s < float("inf") for group in beside):
+        return plan
+    groups = tuple(_shortened(group, limits) for group in plan.groups)
+    return replace(plan, groups=groups)
+
+
+def _shortened(group: Group, limits: Limits) -> Group:
+    if not group.measured:
+        return replace(group, start_s=max(group.start_s, -limits.warmup_s))
+    return replace(group, steps=tuple(_shorter(step, limits) for step in group.steps))
+
+
+def _shorter(step: Step, limits: Limits) -> Step:
+    warmup_s = min(step.warmup_s, limits.warmup_s)
+    return replace(step, warmup_s=warmup_s, duration_s=warmup_s + min(step.duration_s - step.warmup_s, limits.steady_s))

@@ -1,0 +1,119 @@
+"""A simulated run: production nodes and the production generator in one world, whose records a sink gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from perftest.cli.virtual_generator import EPOCH_NS, VirtualGenerator, free_of_charge
+from perftest.spec.plan import Plan, QueueType
+from reference_broker.virtual.cluster import NodeSpec, VirtualCluster, start
+from reference_broker.virtual.files import VirtualDrive
+from reference_broker.virtual.loop import VirtualLoop
+from reference_broker.virtual.network import Link, VirtualNetwork
+from reference_broker.virtual.world import Machine, Process, World
+
+if TYPE_CHECKING:
+    from perftest.engine.api import RunOutcome, Sink, StopRequest
+    from reference_broker.storage.drives.profiles import DriveProfile
+    from reference_broker.virtual.costs import Costs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What is simulated.
+
+    ``drives`` gives the profile of each drive of a machine by name, and ``roles`` the drive of each role. ``pool`` is
+    the number of I/O threads of a node; 0: a thread for each store. With ``shared`` all processes are on one machine of
+    ``cores`` cores and use its drives, else each node and the generator has a machine of its own.
+    """
+
+    nodes: int
+    seed: int
+    node_costs: Costs
+    generator_costs: Costs
+    drives: dict[str, DriveProfile]
+    roles: dict[str, str]
+    within: Link
+    between: Link
+    cores: int
+    shared: bool
+    pool: int = 0
+
+
+class Simulation:
+    """One world. :meth:`run` may be called once; :meth:`end` must be called."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.world = World(setup.seed)
+        network = VirtualNetwork(self.world, setup.within, setup.between)
+        machines = _machines(setup)
+        self.cluster = VirtualCluster(self.world, network, _nodes(setup, machines[:-1]))
+        self._costs = setup.generator_costs
+        self._load_host = machines[-1]
+        self._network = network
+        self._command = self._loop(free_of_charge(self._costs), Machine("command", 1))
+        self._generator = VirtualGenerator(
+            self.world, self._command, lambda: self._loop(self._costs, self._load_host)
+        )  # fmt: skip
+
+    def run(self, plan: Plan, sink: Sink, stop: StopRequest, on_step: Callable[[], None]) -> RunOutcome:
+        """Start the cluster, and execute the plan on it."""
+        start(self.world, self.cluster, on_step)
+        self._command.call_soon(lambda: None)
+        work = self._generator.execute(plan, sink, stop, Process(self._load_host, self._costs))
+        outcome: RunOutcome = self._command.run_until_done(work, on_step)
+        return outcome
+
+    def samples(self) -> list[dict[str, Any]]:
+        """What ``broker.jsonl`` says of each node now."""
+        t_ns = EPOCH_NS + self.world.clock()
+        return [{"t_ns": t_ns, **node.sample()} for node in self.cluster.nodes]
+
+    def facts(self) -> dict[str, Any]:
+        """What the processes have used so far: CPU seconds by process, syncs and octets by drive, virtual seconds."""
+        nodes = {node.name: round(node.process.cpu_ns / 1e9, 3) for node in self.cluster.nodes}
+        workers = {f"worker{index}": round(loop.process.cpu_ns / 1e9, 3)
+                   for index, loop in enumerate(self._generator.loops)}  # fmt: skip
+        return {"virtual_s": self.world.now_ns / 1e9, "cpu_s": nodes | workers}
+
+    def end(self) -> None:
+        """End all threads and tasks."""
+        for loop in (*self._generator.loops, self._command):
+            loop.kill()
+        self.cluster.end()
+
+    def _loop(self, costs: Costs, machine: Machine) -> VirtualLoop:
+        return VirtualLoop(self.world, Process(machine, costs), self._network)  # type: ignore[abstract]
+
+
+def on_simulated(plan: Plan, cluster: VirtualCluster) -> Plan:
+    """The plan with the URIs of the simulated cluster and with quorum queues only."""
+    queues = tuple(replace(queue, type=QueueType.QUORUM, durable=True) for queue in plan.queues)
+    return plan.changed(uris=cluster.uris, queues=queues)
+
+
+def _machines(setup: Setup) -> list[Machine]:
+    """A machine for each node, and that of the generator at last."""
+    if setup.shared:
+        return [Machine("local", setup.cores)] * (setup.nodes + 1)
+    nodes = [Machine(f"host{number}", setup.cores) for number in range(1, setup.nodes + 1)]
+    return [*nodes, Machine("load", setup.cores)]
+
+
+def _nodes(setup: Setup, machines: list[Machine]) -> list[NodeSpec]:
+    """The nodes, each with the drives of its machine."""
+    drives: dict[str, dict[str, VirtualDrive]] = {}
+    for machine in machines:
+        if machine.name not in drives:
+            drives[machine.name] = {name: VirtualDrive(profile) for name, profile in setup.drives.items()}
+    return [
+        NodeSpec(
+            machine=machine,
+            costs=setup.node_costs,
+            drives={role: drives[machine.name][name] for role, name in setup.roles.items()},
+            pool=setup.pool,
+        )
+        for machine in machines
+    ]

@@ -1,0 +1,206 @@
+"""Threads at virtual time, and the I/O policies that use them.
+
+A store blocks in a sync, in the middle of its code. So a virtual thread is a real thread, of which at most one runs:
+the world hands it the baton and waits until the thread is blocked or has nothing to do. Threads never run beside each
+other or beside the world, so their order is the order of virtual time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from reference_broker.virtual.world import Process, World
+
+
+class VirtualThread:
+    """A thread of a process; ``body`` runs in it and parks where it has nothing to do."""
+
+    def __init__(self, world: World, process: Process, name: str, body: Callable[[VirtualThread], None]) -> None:
+        self.at_ns = 0
+        self._world = world
+        self._process = process
+        self._body = body
+        self._turn = threading.Semaphore(0)
+        self._done = threading.Semaphore(0)
+        self._error: BaseException | None = None
+        self._ends = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # world.Actor
+
+    def spend(self, cost_ns: int) -> None:
+        """Work; the event loop of the process cannot work meanwhile."""
+        self.at_ns = self._process.run(self.at_ns, cost_ns)
+
+    def wait_until(self, when_ns: int) -> None:
+        """Be blocked until a time. The world goes on meanwhile."""
+        if when_ns > self._world.now_ns:
+            self._world.at(when_ns, self.resume)
+            self.park()
+
+    # Called by the world
+
+    def resume(self) -> None:
+        """Let the thread run until it blocks or parks."""
+        world = self._world
+        self.at_ns = world.now_ns
+        world.actor = self
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._turn.release()
+        self._done.acquire()
+        world.actor = None
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """End the thread, wherever it is parked."""
+        if self._thread.ident is not None and self._thread.is_alive():
+            self._ends = True
+            self._turn.release()
+            self._thread.join()
+
+    # Called in the thread
+
+    def park(self) -> None:
+        """Give the baton back until :meth:`resume`."""
+        self._done.release()
+        self._turn.acquire()
+        if self._ends:
+            raise SystemExit
+
+    def _run(self) -> None:
+        try:
+            self._body(self)
+        except SystemExit:
+            return
+        except BaseException as error:
+            self._error = error
+            self._done.release()
+
+
+class Line:
+    """Executors that wait for one of ``count`` threads, in the order in which they asked."""
+
+    def __init__(self, world: World, process: Process, name: str, count: int) -> None:
+        self._world = world
+        self._process = process
+        self._waiting: deque[VirtualExecutor] = deque()
+        self.threads = [VirtualThread(world, process, name, self._serve) for _ in range(count)]
+        self._idle = list(reversed(self.threads))
+
+    def add(self, executor: VirtualExecutor) -> None:
+        """Have an executor served. It has asked only once."""
+        self._waiting.append(executor)
+        if self._idle:
+            thread = self._idle.pop()
+            delay_ns = self._process.delay_ns(self._world.chance, asleep=True)
+            self._world.at(self._world.clock() + delay_ns, thread.resume)
+
+    def _serve(self, thread: VirtualThread) -> None:
+        while True:
+            while self._waiting:
+                executor = self._waiting.popleft()
+                thread.spend(self._process.costs.batch_ns)
+                executor.work()
+                if executor.waits:
+                    self._waiting.append(executor)
+                else:
+                    executor.is_asked = False
+            self._idle.append(thread)
+            thread.park()
+
+
+class VirtualExecutor:
+    """An executor (:mod:`reference_broker.storage.executor`) whose operations a thread of a line handles."""
+
+    def __init__(
+        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None, line: Line, *,
+        may_run_here: bool,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.is_asked = False
+        """Whether a thread works on the operations, or will."""
+        self._handle = handle
+        self._gather = gather
+        self._line = line
+        self._may_run_here = may_run_here
+        self._pending: list[Any] = []
+
+    def start(self) -> None:
+        """The threads of the line begin when something waits."""
+
+    def submit(self, operation: Any, /) -> None:
+        """Hand over one operation. Never blocks."""
+        self._pending.append(operation)
+        if self._gather is None:
+            self._ask()
+        elif len(self._pending) == 1:
+            self._gather()
+
+    def go(self, *, here: bool) -> None:
+        """Have the waiting operations handled: by the caller, if ``here`` and no thread is at work."""
+        if not self._pending or self.is_asked:
+            return
+        if here and self._may_run_here:
+            self.work()
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        if not self.is_asked:
+            self.is_asked = True
+            self._line.add(self)
+
+    def work(self) -> None:
+        """Handle what waits, at the time of the calling actor."""
+        operations, self._pending = self._pending, []
+        self._handle(operations)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self._pending)
+
+    def run_pending(self) -> bool:
+        """Handle the waiting operations at the time of the calling actor. False if there were none."""
+        waits = self.waits
+        if waits:
+            self.work()
+        return waits
+
+    def close(self) -> None:
+        """Drop what waits: a world ends as if the power went."""
+        self._pending.clear()
+
+
+class VirtualPolicy:
+    """An I/O policy of one process: a thread for each executor, or one pool of ``pool`` threads for all."""
+
+    def __init__(self, world: World, process: Process, pool: int = 0) -> None:
+        self._world = world
+        self._process = process
+        self._lines: list[Line] = []
+        self._pool = self._line("pool", pool) if pool else None
+
+    def __call__(
+        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None, /
+    ) -> VirtualExecutor:
+        """An executor that runs ``handle``."""
+        line = self._pool or self._line(name, 1)
+        return VirtualExecutor(name, handle, gather, line, may_run_here=self._pool is None)
+
+    def end(self) -> None:
+        """End all threads."""
+        for line in self._lines:
+            for thread in line.threads:
+                thread.end()
+
+    def _line(self, name: str, count: int) -> Line:
+        line = Line(self._world, self._process, name, count)
+        self._lines.append(line)
+        return line

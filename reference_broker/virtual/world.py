@@ -1,0 +1,111 @@
+"""Virtual time, and machines with cores on which processes compete.
+
+Theory of operation
+-------------------
+A :class:`World` holds everything that will happen, by virtual time in nanoseconds. What happens is done by an *actor*:
+the event loop of a process, or one of its threads. An actor has a local time, which runs ahead of the world's while the
+actor works: each thing that it does costs CPU time (:meth:`Process.run`), and what it sends or schedules happens at the
+local time. Nothing reaches an actor in between, as nothing reaches an event loop in the middle of a callback.
+
+A process works on one core at a time, because one lock lets one Python thread run. Its machine has a number of cores;
+whoever finds none free begins when the next one is. So queues form before a busy process and a busy machine, and the
+throughput has an end.
+
+No clock of the real world is read, so one seed gives one run, octet by octet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, Protocol
+
+from reference_broker.virtual.costs import HICCUP_EVERY, Costs
+
+
+class Actor(Protocol):
+    """Who is at work. ``at_ns`` is the actor's local time."""
+
+    at_ns: int
+
+    def spend(self, cost_ns: int) -> None:
+        """Work for so long."""
+
+    def wait_until(self, when_ns: int) -> None:
+        """Be blocked, without a core, until a time."""
+
+
+class World:
+    """Virtual time in nanoseconds, and everything that will happen."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.now_ns = 0
+        self.actor: Actor | None = None
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._numbers = 0
+
+    def clock(self) -> int:
+        """The local time of whoever is at work."""
+        return self.actor.at_ns if self.actor is not None else self.now_ns
+
+    def at(self, when_ns: int, call: Callable[..., object], *arguments: Any) -> None:
+        """Call at a time; calls for the same time keep their order."""
+        self._numbers += 1
+        heappush(self._heap, (max(when_ns, self.now_ns), self._numbers, call, arguments))
+
+    def step(self) -> None:
+        """Let the next thing happen. Raises IndexError if nothing ever will."""
+        self.now_ns, _, call, arguments = heappop(self._heap)
+        call(*arguments)
+
+
+class Machine:
+    """A computer: its name in the network, and when each of its cores is free."""
+
+    def __init__(self, name: str, cores: int) -> None:
+        self.name = name
+        self.free_ns = [0] * cores
+
+    def core(self) -> int:
+        """The core that is free first."""
+        return self.free_ns.index(min(self.free_ns))
+
+
+class Process:
+    """A process of a machine, which works on one core at a time."""
+
+    def __init__(self, machine: Machine, costs: Costs) -> None:
+        self.machine = machine
+        self.costs = costs
+        self.busy_until_ns = 0
+        self.cpu_ns = 0
+        self.waited_ns = 0
+        """The time for which the process could have worked, and no core was free."""
+
+    def delay_ns(self, chance: Random, *, asleep: bool) -> int:
+        """What passes before a turn that is due, besides the wait for a core."""
+        costs = self.costs
+        delay_ns = costs.wake_ns if asleep else 0
+        if costs.hiccup_ns and chance.random() * HICCUP_EVERY < 1:
+            delay_ns += round(chance.expovariate(1 / costs.hiccup_ns))
+        return delay_ns
+
+    def start_ns(self, wanted_ns: int) -> int:
+        """When the process can work at the earliest."""
+        machine = self.machine
+        ready_ns = max(wanted_ns, self.busy_until_ns)
+        return max(ready_ns, machine.free_ns[machine.core()])
+
+    def run(self, wanted_ns: int, cost_ns: int) -> int:
+        """Work for so long, at ``wanted_ns`` or as soon as process and machine are free. Returns the end."""
+        machine = self.machine
+        core = machine.core()
+        ready_ns = max(wanted_ns, self.busy_until_ns)
+        begin_ns = max(ready_ns, machine.free_ns[core])
+        self.waited_ns += begin_ns - ready_ns
+        end_ns = begin_ns + cost_ns
+        machine.free_ns[core] = self.busy_until_ns = end_ns
+        self.cpu_ns += cost_ns
+        return end_ns
