@@ -1,8 +1,9 @@
 """Where within the broker a step's time went: from what nodes answer to lines of ``latency.hlog``.
 
 A node that keeps a latency anatomy answers with histograms that are cumulative since its start, by chain ("delivery",
-"confirm") and stage ("fsync"). What happened between two answers is their difference, counter by counter: exact, as
-merging is. Nothing here knows what the stages mean.
+"confirm") and stage ("fsync"). The lengths of its syncs, by the role of the file, count as a chain of their own:
+"fsync" with the stages "wal" and "segment". What happened between two answers is their difference, counter by counter:
+exact, as merging is. Nothing here knows what the stages mean.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Counts, DamagedHistogr
 from perftest.metrics.interval import LOCAL_HOST, Phase
 from perftest.results.hlog import HlogLine
 from perftest.results.schema import STAGE_PREFIX
+
+_SYNCS = "fsync."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class StageCounts:
                 for chain, stages in answer["chains"].items()
                 for stage, payload in stages.items()
             }
+            syncs = {name: text for name, text in answer.get("gauges", {}).items() if name.startswith(_SYNCS)}
+            counts |= {f"{STAGE_PREFIX}{name}": decode(payload) for name, payload in syncs.items()}
             return cls(str(answer["name"]), int(answer["incarnation"]), counts)
         except (KeyError, TypeError, ValueError, AttributeError, DamagedHistogramError):
             return None

@@ -22,6 +22,8 @@ from reports.pipeline.tables import Tables
 
 OUTSIDE: Final = "outside"
 TOTAL: Final = "total"
+SYNCS: Final = "fsync"
+"""The chain that holds the lengths of all syncs by the role of the file. No message goes through such a chain."""
 
 LOOKS: Final[Mapping[str, Look]] = {
     "read": Look("read", "@scale/0.000"),
@@ -67,7 +69,7 @@ COVERED_ENOUGH: Final = 0.95
 
 def anatomy(run: pd.Series[Any], tables: Tables, *, prefix: str) -> Anatomy | None:
     """The section of one run; None for a broker that keeps no latency anatomy."""
-    stages = tables.stages
+    stages = tables.stages[tables.stages["chain"] != SYNCS].reset_index(drop=True)
     steps = tables.steps[tables.steps["step"].isin(stages["step"])].reset_index(drop=True)
     if stages.empty or steps.empty:
         return None

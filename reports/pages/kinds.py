@@ -8,6 +8,7 @@ kind        model                                     what its page shows
 ==========  ========================================  =================================
 run         :class:`~reports.pages.model.Run`         one run, or one group of its load
 background  :class:`~reports.pages.model.Background`  a background load of a run
+layouts     :class:`~reports.pages.model.Layouts`     layouts of drives, over all runs that had one
 comparison  :class:`~reports.pages.model.Overview`    several runs side by side
 ==========  ========================================  =================================
 """
@@ -19,7 +20,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perftest.results.trust import Check
-from reports.pages.model import Background, Banner, Chart, Chip, Overview, Page, Provenance, Run, Sentence, Table
+from reports.pages.model import (
+    Background,
+    Banner,
+    Chart,
+    Chip,
+    DrawnLayout,
+    Layouts,
+    Overview,
+    Page,
+    Provenance,
+    Run,
+    Sentence,
+    Table,
+)
 
 UNFOLDED_MAX: Final = 12
 """A folded table of at most so many rows is open at first."""
@@ -59,7 +73,14 @@ class Data:
     unfolded: bool = False
 
 
-Block = Minute | CheckList | Remark | Data | Chart | Provenance
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Layouts of drives, drawn: a box for each drive."""
+
+    layouts: tuple[DrawnLayout, ...]
+
+
+Block = Drawing | Minute | CheckList | Remark | Data | Chart | Provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,3 +254,47 @@ def _beside(background: Background) -> Section:
 
 register(PageKind("background", (_beside,)))
 register(PageKind("comparison", (_side_by_side, _findings)))
+
+
+def _drawn(layouts: Layouts) -> Section:
+    anchor = f"{layouts.prefix}drawn"
+    how = "Each box is a drive of every node; in the box are the kinds of files that lie on the drive."
+    blocks: tuple[Block, ...] = (Remark(Sentence(text=how), "how"), Drawing(layouts.drawn))
+    said = tuple(Remark(sentence, "") for sentence in layouts.sentences)
+    return Section(anchor=anchor, title="Layouts", links=((anchor, "Layouts"),), blocks=(*said, *blocks))
+
+
+def _charts_of(name: str, title: str) -> Callable[[Layouts], Section | None]:
+    """A section with the charts of one part of the model; none without charts."""
+
+    def section(layouts: Layouts) -> Section | None:
+        charts: tuple[Chart, ...] = getattr(layouts, name)
+        anchor = f"{layouts.prefix}{name.replace('_', '-')}"
+        links = ((anchor, title),)
+        return Section(anchor=anchor, title=title, links=links, blocks=charts) if charts else None
+
+    return section
+
+
+def _judged(layouts: Layouts) -> Section | None:
+    if not layouts.verdicts:
+        return None
+    anchor = f"{layouts.prefix}findings"
+    blocks = tuple(Remark(sentence, "") for sentence in layouts.verdicts)
+    return Section(anchor=anchor, title="Verdicts", links=((anchor, "Verdicts"),), blocks=blocks)
+
+
+register(
+    PageKind(
+        "layouts",
+        (
+            _drawn,
+            _judged,
+            _charts_of("cells", "All cells"),
+            _charts_of("interference", "What a background load costs"),
+            _charts_of("spectra", "Length of syncs by drive"),
+            _charts_of("per_message", "Octets and syncs per message"),
+            _charts_of("over_time", "Writes over time"),
+        ),
+    )
+)

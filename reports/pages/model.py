@@ -171,6 +171,43 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnDrive:
+    """A drive as a layout draws it: a box with its name, what it is, and the roles that lie on it."""
+
+    name: str
+    what: str
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnLayout:
+    """A layout as a drawing. ``io`` says which threads do the I/O."""
+
+    name: str
+    io: str
+    drives: tuple[DrawnDrive, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layouts:
+    """Layouts of drives side by side: what they are, and what brokers did on them."""
+
+    title: str
+    subtitle: str
+    sentences: tuple[Sentence, ...]
+    drawn: tuple[DrawnLayout, ...]
+    cells: tuple[Chart, ...]
+    spectra: tuple[Chart, ...]
+    over_time: tuple[Chart, ...]
+    per_message: tuple[Chart, ...]
+    interference: tuple[Chart, ...]
+    verdicts: tuple[Sentence, ...] = ()
+    prefix: str = "l-"
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """Several runs side by side: the best that each did, and the charts that show all of them."""
 

@@ -13,6 +13,7 @@ from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.background import background_section
 from reports.pages.figures import knee_paths
+from reports.pages.layouts import layouts_section
 from reports.pages.model import Background, Banner, Chart, Column, Kind, Overview, Page, Run, Sentence, Table
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
@@ -54,6 +55,7 @@ def page(
     ]
     judged = verdicts(loads)
     sections = sections if many else [replace(section, verdicts=judged) for section in sections]
+    placed = layouts_section(loads, judged)
     overview = Overview(
         title=title,
         subtitle=f"{len(sections)} runs side by side",
@@ -67,6 +69,7 @@ def page(
         generated=generated,
         parts=(
             *([("comparison", overview)] if many else []),
+            *([] if placed is None else [("layouts", placed)]),
             *(("run", section) for section in sections),
             *(("background", section) for section in beside),
         ),

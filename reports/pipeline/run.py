@@ -188,6 +188,7 @@ class _SparkTables:
             "timeline": stages.timeline(intervals, stages.percentiles(by_slot), self._planned, self._runs),
             "latency": latency,
             "brokers": frames.conform(brokers, schema.BROKERS),
+            "writes": frames.conform(use.writes(brokers), schema.WRITES),
             "steps": self._steps(intervals, latency, brokers, samples),
             "spectrum": stages.spectrum(by_step, self._planned),
             "stages": stages.broker_stages(staged, self._planned),

@@ -19,7 +19,7 @@ from perftest.results import schema as files
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.pipeline.columns import Column, Table, flag, integer, real, text
 
-STORE_VERSION: Final = 3
+STORE_VERSION: Final = 4
 """Raised when a reader of the previous version would misread a store."""
 
 SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")
@@ -216,8 +216,8 @@ STAGES: Final = Table(
         RUN_ID,
         STEP,
         LABEL,
-        text("chain", "what is followed: delivery, confirm, settle"),
-        text("stage", "between which two stamps: fsync, replicate, …; total is the whole chain"),
+        text("chain", "what is followed: delivery, confirm, settle; fsync: no message, but all syncs of files"),
+        text("stage", "between which two stamps: fsync, replicate, …; total is the whole chain; of fsync, the file"),
         *_summary("", nullable=False),
         PAYLOAD,
     ),
@@ -353,6 +353,24 @@ BROKERS: Final = Table(
     ),
 )
 
+WRITES: Final = Table(
+    name="writes",
+    grain="one row per sample of a broker node and purpose of what it wrote since its previous sample; none for a "
+    "broker that does not tell",
+    order=("run_id", "t_s", "node", "purpose"),
+    columns=(
+        RUN_ID,
+        text("node", "name of the node"),
+        text("purpose", "wal, meta, snapshot, segment or classic"),
+        integer("t_ns", "Unix time"),
+        real("t_s", "since the run's start"),
+        real("length_s", "time since the previous sample"),
+        real("bytes_per_s", "octets written; null where the purpose counts none", True),
+        real("syncs_per_s", "syncs"),
+        real("sync_mean_ns", "mean length of these syncs; null where there was none", True),
+    ),
+)
+
 LEDGER_COUNTS: Final = (
     integer("published", "sent by the publishers"),
     integer("republished", "sent again after a lost connection"),
@@ -412,6 +430,7 @@ TABLES: Final = (
     HOSTS,
     HOST_SAMPLES,
     BROKERS,
+    WRITES,
     LEDGER,
     QUARANTINE,
 )

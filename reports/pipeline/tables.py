@@ -26,6 +26,7 @@ class Tables:
     hosts: pd.DataFrame
     host_samples: pd.DataFrame
     brokers: pd.DataFrame
+    writes: pd.DataFrame
     ledger: pd.DataFrame
     quarantine: pd.DataFrame
 

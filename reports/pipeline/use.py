@@ -1,10 +1,12 @@
-"""CPU, WAL and host figures of each step, from the samples of the broker's nodes and of the load hosts.
+"""CPU, WAL and host figures of each step, and what nodes wrote for which purpose: from the samples of the broker's
+nodes and of the load hosts.
 
 A node and a host serve every group of load: each group of a step has the figures of the whole node and the whole host.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -14,6 +16,19 @@ from reports.pipeline.frames import NS, since_start
 
 COVERED_MIN: Final = 0.8
 """The part of a step's steady time that samples of a node must cover for a figure of that node's use."""
+
+PURPOSES: Final = {
+    "wal": (("wal_bytes",), ("wal_syncs",), "sync_ns_total"),
+    "meta": ((), ("meta_syncs",), "meta_sync_ns_total"),
+    "snapshot": (("snapshot_bytes",), ("snapshot_syncs",), "snapshot_sync_ns_total"),
+    "segment": (("segment_bytes", "segment_compacted_bytes"), ("segment_syncs",), "segment_sync_ns_total"),
+    "classic": (
+        ("classic_queue_bytes", "classic_shared_bytes", "classic_index_bytes"),
+        ("classic_queue_syncs", "classic_shared_syncs", "classic_index_syncs"),
+        "classic_sync_ns_total",
+    ),
+}
+"""What a node writes for: its counters of octets, its counters of syncs, and the counter of the time in these syncs."""
 
 
 def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
@@ -39,6 +54,41 @@ def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
         .withColumn("cpu_share", F.col("cpu_ns_per_s") / F.lit(NS))
         .join(F.broadcast(runs), "run_id")
         .withColumn("t_s", since_start("t_ns"))
+    )
+
+
+def writes(brokers: DataFrame) -> DataFrame:
+    """What a node wrote for each purpose since its previous sample: octets and syncs per second, mean length of a sync.
+
+    Takes the samples as :func:`differences` gives them. A purpose that a broker does not count has no rows.
+    """
+
+    def total(names: tuple[str, ...]) -> Column:
+        counters = [F.get_json_object("metrics", f"$.{name}").cast("double") for name in names]
+        return reduce(Column.__add__, counters) if counters else F.lit(None).cast("double")
+
+    def since(name: str) -> Column:
+        before = Window.partitionBy("run_id", "node", "pid", "purpose").orderBy("t_ns")
+        return F.col(name) - F.lag(name).over(before)
+
+    told = F.array(
+        *(
+            F.struct(
+                F.lit(purpose).alias("purpose"),
+                total(octets).alias("bytes"),
+                total(syncs).alias("syncs"),
+                total((time,)).alias("sync_ns"),
+            )
+            for purpose, (octets, syncs, time) in PURPOSES.items()
+        )
+    )
+    counted = brokers.withColumn("told", F.explode(told)).select("*", "told.*").where(F.col("syncs").isNotNull())
+    grown = counted.withColumns({f"{name}_grown": since(name) for name in ("bytes", "syncs", "sync_ns")})
+    return (
+        grown.where((F.col("length_s") > 0) & (F.col("syncs_grown") >= 0))
+        .withColumn("bytes_per_s", F.col("bytes_grown") / F.col("length_s"))
+        .withColumn("syncs_per_s", F.col("syncs_grown") / F.col("length_s"))
+        .withColumn("sync_mean_ns", F.when(F.col("syncs_grown") > 0, F.col("sync_ns_grown") / F.col("syncs_grown")))
     )
 
 

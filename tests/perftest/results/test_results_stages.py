@@ -55,6 +55,14 @@ def test_a_node_that_was_started_anew_counts_from_its_start() -> None:
         assert merged(line.payload).total == len(LATER)
 
 
+def test_the_syncs_of_a_node_are_a_chain_of_their_own() -> None:
+    """A layout is judged by the syncs of each drive, and not only by those that a message waited for."""
+    gauges = {"fsync.wal": payload(LATER), "batch.octets": payload(BEFORE)}
+    found = {line.series: line for line in lines(None, answer((), gauges=gauges), step=1, start_ns=0, end_ns=1)}
+    assert list(found) == ["stage.fsync.wal"]
+    assert merged(found["stage.fsync.wal"].payload).counts.tolist() == merged(payload(LATER)).counts.tolist()
+
+
 def test_a_node_that_does_not_tell_is_left_out() -> None:
     """An older node, or another broker's control port, must not end a run."""
     for foreign in ({"error": "unknown request"}, {"name": "n", "incarnation": 1, "chains": {"delivery": {"x": "?"}}}):

@@ -476,3 +476,19 @@ def test_the_report_of_groups_on_two_hosts_has_the_figures_of_the_generators_sum
         for series, figures in row["latency"].items():
             of_table = {name: steps[place][f"{series}_{name}"] for name in figures}
             assert of_table == pytest.approx(figures, abs=0.05)
+
+
+def test_writes_are_told_by_purpose(published: tuple[Published, Tables]) -> None:
+    """A drive serves several purposes; a sum over all would not say which of them it waits for."""
+    tables = published[1]
+    mine = tables.writes[tables.writes["run_id"] == SWEEP]
+    assert set(mine["purpose"]) == {"wal", "segment", "meta"}, "this node tells nothing of classic and snapshot"
+    assert mine.loc[mine["purpose"] == "meta", ["bytes_per_s", "sync_mean_ns"]].isna().all(axis=None)
+    for purpose, sync_ns, octets in (("wal", 3e6, 1.0), ("segment", 5e6, 0.25)):
+        rows = mine[mine["purpose"] == purpose]
+        brokers = tables.brokers[tables.brokers["run_id"] == SWEEP]
+        joined = rows.merge(brokers[["node", "t_ns", "wal_bytes_per_s"]], on=["node", "t_ns"])
+        assert len(joined) == len(rows) == brokers["length_s"].notna().sum()
+        assert joined["bytes_per_s"].tolist() == pytest.approx((joined["wal_bytes_per_s"] * octets).tolist(), rel=1e-3)
+        assert rows["sync_mean_ns"].dropna().unique().tolist() == [sync_ns]
+    assert tables.writes[tables.writes["run_id"] == BARE].empty

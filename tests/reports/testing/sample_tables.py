@@ -67,6 +67,10 @@ class Sample:
     with_brokers: bool = True
     with_ledger: bool = True
     with_stages: bool = False
+    layout: Mapping[str, Any] | None = None
+    """The layout of drives in the manifest. With one, the nodes tell what they wrote for which purpose."""
+    beside: str = ""
+    """The name of a background load, which is in the plan only."""
     followed: float = 1.0
     """The part of the messages whose stages are known."""
     events: tuple[tuple[float, str, str], ...] = (
@@ -176,6 +180,7 @@ def _manifest(sample: Sample) -> dict[str, Any]:
                 }
                 for n, step in enumerate(sample.steps, 1)
             ],
+            "background": [{"name": sample.beside}] if sample.beside else [],
             "digest": "5bd1e0c7" * 8,
         },
         "broker": {
@@ -196,6 +201,7 @@ def _manifest(sample: Sample) -> dict[str, Any]:
             ],
             "durability": "fdatasync on a majority of 3 before each confirm",
         },
+        "cluster": {"layout": sample.layout} if sample.layout else {},
         "hosts": [{"name": "local", "hostname": "bench-1"}],
         "loop": sample.loop,
         "ended": {"reason": sample.state, "exit_code": 0},
@@ -474,6 +480,28 @@ def _stages(sample: Sample) -> Iterable[dict[str, Any]]:
                 summary = _summary("", step, share * (1.0 if chain == "delivery" else 0.86), count)
                 key = {"run_id": sample.run_id, "step": number, "label": sample.label(step)}
                 yield {**key, "chain": chain, "stage": name, **summary, "payload": ""}
+        for file, times in {"wal": 1.0, "segment": 4.0, "meta": 2.0}.items() if sample.layout else ():
+            key = {"run_id": sample.run_id, "step": number, "label": sample.label(step), "chain": "fsync"}
+            yield {**key, "stage": file, **_summary("", step, times, 4_000), "payload": ""}
+
+
+def _writes(sample: Sample) -> Iterable[dict[str, Any]]:
+    """A sample a second of each node, while the steps last."""
+    for second in range(1, sample.step_s * len(sample.steps) + 1 if sample.layout else 0):
+        step = sample.steps[(second - 1) // sample.step_s]  # a sample tells of the time before it
+        for node in NODES:
+            for purpose, octets, syncs in (("wal", 1_150.0, 0.1), ("segment", 300.0, 0.01)):
+                yield {
+                    "run_id": sample.run_id,
+                    "node": node,
+                    "purpose": purpose,
+                    "t_ns": START_NS + second * 1_000_000_000,
+                    "t_s": float(second),
+                    "length_s": 1.0,
+                    "bytes_per_s": step.rate * octets,
+                    "syncs_per_s": step.rate * syncs,
+                    "sync_mean_ns": step.p50_ns,
+                }
 
 
 def _none(sample: Sample) -> Sequence[dict[str, Any]]:
@@ -492,6 +520,7 @@ _ROWS = {
     "hosts": _hosts,
     "host_samples": _none,
     "brokers": _brokers,
+    "writes": _writes,
     "ledger": _ledger,
     "quarantine": _none,
 }

@@ -293,7 +293,16 @@ def _write_brokers(path: Path, shape: Shape, slots: list[Slot]) -> None:
                     "cpu_ns": cpu_ns,
                     "rss_bytes": 90_000_000,
                     "role": "leader" if node == 1 else "follower",
-                    "metrics": {"wal_syncs": syncs, "wal_bytes": octets},
+                    "metrics": {
+                        "wal_syncs": syncs,
+                        "wal_bytes": octets,
+                        "sync_ns_total": syncs * 3_000_000,
+                        "segment_syncs": syncs // 10,
+                        "segment_bytes": octets // 4,
+                        "segment_compacted_bytes": 0,
+                        "segment_sync_ns_total": syncs // 10 * 5_000_000,
+                        "meta_syncs": 2,
+                    },
                 }
             )
     _write_lines(path / schema.BROKER, lines)

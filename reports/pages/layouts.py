@@ -1,0 +1,365 @@
+"""The part of the page about layouts of drives: all runs whose manifest has a layout, side by side.
+
+A *cell* is a step of a measured load on one layout. Its panel tells the rest: the plan, the number of queues, the
+background load, and the settings of the step. Figures of a drive follow from those of the files on it: a node counts
+what it writes by purpose, and the layout says on which drive the files of a purpose lie.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.charts import bars, lanes, spectrum
+from reports.pages import settings, words
+from reports.pages.anatomy import SYNCS
+from reports.pages.figures import manifest_of
+from reports.pages.model import Chart, Column, DrawnDrive, DrawnLayout, Kind, Layouts, Sentence, Verdicts
+from reports.pages.tables import latency_column, supports, table_of
+from reports.pipeline.schema import PERCENTILES
+from reports.pipeline.tables import Tables
+from reports.stats.lead import lead_series
+
+ALONE: Final = "alone"
+ROLE_OF: Final[Mapping[str, str]] = {
+    "wal": "wal",
+    "meta": "data",
+    "snapshot": "data",
+    "segment": "segment",
+    "classic": "classic",
+}
+"""The role of the files that a node writes for a purpose."""
+_KINDS: Final = ("mount", "directory", "profile", "figures", "fuse")
+_DRIVE: Final = re.compile(r"(?P<name>\w+) \((?P<place>.*)\) ?(?P<roles>[a-z, ]*)")
+_IO: Final = {"dedicated": "a thread for each store"}
+_MEASURES: Final = (
+    ("rate", "delivered_per_s", "Delivered rate", "msg/s", "delivered", False),
+    ("p99", "p99_ns", "End-to-end p99", "ms", "p99", True),
+)
+
+
+def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layouts | None:
+    """The part for these measured loads; None if no run had a layout."""
+    placed = [load for load in loads if layout_of(load.runs.iloc[0]) is not None]
+    if not placed:
+        return None
+    drawn = {layout.name: layout for load in placed if (layout := layout_of(load.runs.iloc[0])) is not None}
+    cells = pd.concat([_cells(load) for load in placed], ignore_index=True)
+    return Layouts(
+        title="Layouts of drives",
+        subtitle=f"{words.plural(len(drawn), 'layout')}, {words.plural(len(cells), 'cell')}",
+        sentences=tuple(_sentences(cells)),
+        drawn=tuple(drawn.values()),
+        cells=tuple(_cell_charts(cells)),
+        spectra=tuple(_spectra(placed, drawn)),
+        over_time=tuple(chart for number, load in enumerate(placed, 1) if (chart := _over_time(load, number))),
+        per_message=tuple(_per_message(cells, placed)),
+        interference=tuple(_interference(cells)),
+        verdicts=tuple(each.sentence for each in judged),
+    )
+
+
+def layout_of(run: pd.Series[Any]) -> DrawnLayout | None:
+    """The layout in the manifest of a run; None if there is none, or if it cannot be read.
+
+    The layout stands under ``cluster`` as an object, or under ``broker`` in a line of text.
+    """
+    manifest = manifest_of(run)
+    cluster, broker = manifest.get("cluster"), manifest.get("broker")
+    layout = cluster.get("layout") if isinstance(cluster, dict) else None
+    layout = layout or (broker.get("layout") if isinstance(broker, dict) else None)
+    layout = _read_line(layout) if isinstance(layout, str) else layout
+    if not isinstance(layout, dict) or not layout.get("drives"):
+        return None
+    roles: dict[str, str] = layout.get("roles") or {}
+    roles = roles | ({"classic": roles["data"]} if "data" in roles and "classic" not in roles else {})
+    return DrawnLayout(
+        name=str(layout.get("name") or layout.get("title") or "layout"),
+        io=_io(layout.get("io", "dedicated")),
+        drives=tuple(
+            DrawnDrive(name=name, what=_what(drive), roles=tuple(role for role, on in roles.items() if on == name))
+            for name, drive in _drives(layout["drives"])
+        ),
+    )
+
+
+def _read_line(line: str) -> dict[str, Any]:
+    """A layout in a line: ``name: fast (/mnt/fast) wal; disk (/mnt/disk) data, segment; io dedicated``."""
+    *parts, io = line.split("; ")
+    title, _colon, first = (parts or [""])[0].rpartition(": ")
+    found = [match for part in (first, *parts[1:]) if (match := _DRIVE.fullmatch(part))]
+    roles = {role: match["name"] for match in found for role in match["roles"].split(", ") if role}
+    drives = {match["name"]: {"kind": "", "path": match["place"]} for match in found}
+    return {"name": title, "drives": drives, "roles": roles, "io": io.removeprefix("io ")}
+
+
+def _drives(drives: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Drives by their names: as a list of objects with a name, or as an object by name."""
+    if isinstance(drives, dict):
+        yield from ((str(name), drive or {}) for name, drive in drives.items())
+    else:
+        yield from ((str(drive.get("name", "")), drive) for drive in drives)
+
+
+def _what(drive: Mapping[str, Any]) -> str:
+    """What a drive is, in a few words."""
+    kind = str(drive["kind"] if "kind" in drive else next((name for name in _KINDS if drive.get(name)), "drive"))
+    fuse = drive.get("fuse")
+    profile = drive.get("profile") or (fuse.get("profile") if isinstance(fuse, dict) else None)
+    if kind in ("modelled", "profile", "figures"):
+        return f"modelled: {profile or 'own figures'}"
+    if kind == "fuse":
+        return f"FUSE, modelled: {profile}" if profile else "FUSE"
+    place = str(drive.get("path") or drive.get(kind) or "")
+    return f"{kind} {place[-18:]}".strip()
+
+
+def _io(io: Any) -> str:
+    if isinstance(io, dict):
+        io = f"pool:{io.get('pool')}"
+    name = str(io)
+    return _IO.get(name, f"one line of {name.removeprefix('pool:')} threads" if name.startswith("pool:") else name)
+
+
+def _cells(load: Tables) -> pd.DataFrame:
+    """A row per step: where it belongs on the page, and its figures."""
+    run = load.runs.iloc[0]
+    layout = layout_of(run)
+    assert layout is not None
+    plan = manifest_of(run).get("plan") or {}
+    beside = ", ".join(str(each.get("name", "")) for each in plan.get("background") or ()) or ALONE
+    labels = settings.long(load.steps, settings.swept(run))
+    bare = words.plural(len(plan.get("queues") or ()), "queue")
+    return load.steps.assign(
+        layout=layout.name,
+        beside=beside,
+        p99_ns=load.steps[f"{lead_series(run, 'e2e')}_p99_ns"],
+        load=[f"{bare}, {label}" if len(labels) > 1 else bare for label in labels],
+        panel=[f"{bare}, {label}, {beside}" if len(labels) > 1 else f"{bare}, {beside}" for label in labels],
+    )
+
+
+def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
+    """For each panel with several layouts, the best layout and the span."""
+    for panel, rows in cells.groupby("panel", sort=False):
+        means = rows.groupby("layout", sort=False)["delivered_per_s"].mean()
+        if len(means) < 2:
+            continue
+        best, worst = str(means.idxmax()), str(means.idxmin())
+        text = f"{panel}: {best} delivered most ({words.rate(float(means.max()))})"
+        yield Sentence(text=f"{text}, {worst} least ({words.rate(float(means.min()))}).", anchor="l-cells-rate")
+
+
+def _cell_charts(cells: pd.DataFrame) -> Iterator[Chart]:
+    for name, column, title, unit, word, latency in _MEASURES:
+        frame = _mean(cells.rename(columns={column: "value"}), ["panel", "layout"]).rename(columns={"layout": "row"})
+        frame = frame.assign(part="").dropna(subset=["value"])
+        if frame.empty:
+            continue
+        value = (
+            latency_column("value", word) if latency else Column(name="value", title=word, kind=Kind.RATE, unit=unit)
+        )
+        columns = (Column(name="panel", title="cell"), Column(name="row", title="layout"), value)
+        yield Chart(
+            anchor=f"l-cells-{name}",
+            title=f"{title} of all cells",
+            unit="ms" if latency else unit,
+            latency=latency,
+            how_to_read="Each panel is a load; its bars are the layouts, over one axis for all panels. A bar of "
+            "several runs is the mean of their figures.",
+            finding=_extremes(frame, latency),
+            figure=bars.figure(frame, quantity=f"{title}" if latency else f"{title} ({unit})", latency=latency),
+            table=table_of(frame, columns, caption=f"{title} by cell", file=f"cells-{name}.csv"),
+        )
+
+
+def _extremes(frame: pd.DataFrame, latency: bool) -> str:
+    if len(frame) < 2:
+        return ""
+    ordered = frame.sort_values("value", kind="stable")
+    low, high = ordered.iloc[0], ordered.iloc[-1]
+    say = words.latency if latency else words.rate
+    text = f"From {say(float(low['value']))} ({low['row']}; {low['panel']})"
+    return f"{text} to {say(float(high['value']))} ({high['row']}; {high['panel']})."
+
+
+def _mean(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    return frame.groupby(keys, sort=False)["value"].mean().reset_index()
+
+
+def _interference(cells: pd.DataFrame) -> Iterator[Chart]:
+    """Loads that ran alone and beside a background load, on one layout."""
+    keys = ["load", "layout"]
+    is_alone = cells["beside"] == ALONE
+    alone = cells[is_alone].groupby(keys, sort=False, as_index=False)["p99_ns"].mean()
+    mixed = cells[~is_alone].groupby([*keys, "beside"], sort=False, as_index=False)["p99_ns"].mean()
+    frame = mixed.merge(alone, on=keys, suffixes=("", "_alone")).dropna(subset=["p99_ns", "p99_ns_alone"])
+    if frame.empty:
+        return
+    frame = frame.assign(panel=frame["load"] + ", beside " + frame["beside"], row=frame["layout"])
+    frame = frame.assign(factor=frame["p99_ns"] / frame["p99_ns_alone"])
+    drawn = frame.assign(value=frame["factor"], part="")
+    worst = frame.sort_values("factor", kind="stable").iloc[-1]
+    columns = (
+        Column(name="panel", title="load"),
+        Column(name="row", title="layout"),
+        latency_column("p99_ns_alone", "p99 alone"),
+        latency_column("p99_ns", "p99 beside"),
+        Column(name="factor", title="times", kind=Kind.NUMBER),
+    )
+    yield Chart(
+        anchor="l-interference-p99",
+        title="End-to-end p99 beside the background load, against alone",
+        unit="times",
+        how_to_read="1 means that the background load costs nothing; 2 that it doubles the p99.",
+        finding=f"It costs most on {worst['row']}, where p99 is {words.times(float(worst['factor']))} that of the load "
+        "alone.",
+        figure=bars.figure(drawn, quantity="p99 beside / p99 alone"),
+        table=table_of(frame, columns, caption="Cost of a background load", file="interference.csv"),
+    )
+
+
+def _spectra(placed: Sequence[Tables], drawn: Mapping[str, DrawnLayout]) -> Iterator[Chart]:
+    """For each layout, a line per purpose, over all its runs and steps; the drive stands in the name of the line."""
+    for number, layout in enumerate(drawn.values(), 1):
+        syncs = pd.concat([_syncs(load) for load in placed if _name(load) == layout.name], ignore_index=True)
+        if syncs.empty:
+            continue
+        points = _points(syncs, layout)
+        columns = (
+            Column(name="setting", title="files"),
+            Column(name="percentile", title="percentile", kind=Kind.NUMBER, unit="%"),
+            latency_column("value_ns", "length"),
+        )
+        slowest = points[points["percentile"] == 99.0].sort_values("value_ns").iloc[-1]
+        yield Chart(
+            anchor=f"l-syncs-{number}",
+            title=f"Length of syncs on {layout.name}",
+            unit="ms",
+            latency=True,
+            how_to_read="Each line is a kind of file, with the drive on which it lies, over all nodes. Of several "
+            "steps, the step with the most syncs is shown. Where too few syncs support a percentile, the line is "
+            "dotted.",
+            finding=f"The longest syncs are those of {slowest['setting']}: p99 {words.latency(slowest['value_ns'])}.",
+            figure=spectrum.figure(points, quantity="sync"),
+            table=table_of(points, columns, caption=f"Syncs on {layout.name}", file=f"syncs-{number}.csv"),
+        )
+
+
+def _name(load: Tables) -> str:
+    layout = layout_of(load.runs.iloc[0])
+    return layout.name if layout is not None else ""
+
+
+def _syncs(load: Tables) -> pd.DataFrame:
+    return load.stages[load.stages["chain"] == SYNCS]
+
+
+def _points(syncs: pd.DataFrame, layout: DrawnLayout) -> pd.DataFrame:
+    """The percentiles of each purpose: histograms of several steps are not added here, so the fullest step stands."""
+    rows = []
+    fullest = syncs.sort_values("count", ascending=False, kind="stable").drop_duplicates("stage")
+    for number, (_, row) in enumerate(fullest.sort_values("stage").iterrows(), 1):
+        for name, percentile in PERCENTILES.items():
+            rows.append(
+                {
+                    "step": number,
+                    "setting": f"{row['stage']} ({_drive(layout, str(row['stage']))})",
+                    "series": "sync",
+                    "percentile": percentile,
+                    "value_ns": row[f"{name}_ns"],
+                    "supported": supports(float(row["count"]), name),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _drive(layout: DrawnLayout, purpose: str) -> str:
+    role = ROLE_OF.get(purpose, purpose)
+    return next((drive.name for drive in layout.drives if role in drive.roles), "no drive named")
+
+
+def _per_message(cells: pd.DataFrame, placed: Sequence[Tables]) -> Iterator[Chart]:
+    """Octets and syncs of all nodes per delivered message, by purpose."""
+    rows = pd.concat([_costs(load, cells) for load in placed], ignore_index=True)
+    if rows.empty:
+        return
+    for name, title, unit in (
+        ("bytes", "Octets written per message", "B/msg"),
+        ("syncs", "Syncs per 1,000 messages", "1/1,000 msg"),
+    ):
+        means = rows.rename(columns={name: "value"}).dropna(subset=["value"])
+        frame = _mean(means, ["panel", "row", "part"])
+        columns = (
+            Column(name="panel", title="cell"),
+            Column(name="row", title="layout"),
+            Column(name="part", title="purpose"),
+            Column(name="value", title=title.lower(), kind=Kind.NUMBER, unit=unit),
+        )
+        yield Chart(
+            anchor=f"l-per-message-{name}",
+            title=title,
+            unit=unit,
+            how_to_read="All nodes together, while the step is steady. The parts of a bar are what the files are for. "
+            "What background loads write is in the bars, too: the messages are those of the measured load.",
+            finding="",
+            figure=bars.figure(frame, quantity=f"{title} ({unit})"),
+            table=table_of(frame, columns, caption=title, file=f"per-message-{name}.csv"),
+        )
+
+
+def _costs(load: Tables, cells: pd.DataFrame) -> pd.DataFrame:
+    """A row per step and purpose with ``bytes`` and ``syncs`` (per 1,000) of a delivered message."""
+    mine = cells[cells["run_id"] == load.runs.iloc[0]["run_id"]]
+    rows = []
+    for _, step in mine.iterrows():
+        begins_s, ends_s = load.writes["t_s"] - load.writes["length_s"], load.writes["t_s"]
+        spent = load.writes[(begins_s >= step["t_s"]) & (ends_s <= step["t_s"] + step["length_s"])]
+        if spent.empty or not step["delivered_per_s"] > 0:
+            continue
+        per_node = spent.groupby(["purpose", "node"])[["bytes_per_s", "syncs_per_s"]].mean()
+        for purpose, rates in per_node.groupby("purpose").sum(min_count=1).iterrows():
+            rows.append(
+                {
+                    "panel": step["panel"],
+                    "row": step["layout"],
+                    "part": purpose,
+                    "bytes": rates["bytes_per_s"] / step["delivered_per_s"],
+                    "syncs": 1000 * rates["syncs_per_s"] / step["delivered_per_s"],
+                }
+            )
+    return pd.DataFrame(rows, columns=["panel", "row", "part", "bytes", "syncs"])
+
+
+def _over_time(load: Tables, number: int) -> Chart | None:
+    """Octets and syncs of all nodes over the time of one run, by purpose."""
+    if load.writes.empty:
+        return None
+    run = load.runs.iloc[0]
+    second = (load.writes["t_s"] / max(float(run["interval_s"]), 1.0)).round()
+    size = -(-int(second.nunique()) // lanes.POINTS_MAX)
+    keyed = load.writes.assign(slot=second // size)
+    nodes = keyed.groupby(["slot", "purpose", "node"])[["t_s", "bytes_per_s", "syncs_per_s"]].mean()
+    summed = nodes.groupby(["slot", "purpose"]).agg({"t_s": "min", "bytes_per_s": "sum", "syncs_per_s": "sum"})
+    frame = summed.reset_index().rename(columns={"purpose": "name"})
+    layout = _name(load)
+    columns = (
+        Column(name="t_s", title="time", kind=Kind.NUMBER, unit="s"),
+        Column(name="name", title="purpose"),
+        Column(name="bytes_per_s", title="octets", kind=Kind.RATE, unit="B/s"),
+        Column(name="syncs_per_s", title="syncs", kind=Kind.RATE, unit="1/s"),
+    )
+    titles = {"bytes_per_s": "octets (B/s)", "syncs_per_s": "syncs (1/s)"}
+    drawn = {title: frame.rename(columns={column: "value"}) for column, title in titles.items()}
+    return Chart(
+        anchor=f"l-time-{number}",
+        title=f"Writes of {run['run_id']} on {layout}",
+        unit="",
+        how_to_read="All nodes together. Each line is what the files are for.",
+        finding="",
+        figure=lanes.figure(drawn),
+        table=table_of(frame, columns, caption=f"Writes over time on {layout}", file=f"writes-{number}.csv"),
+    )

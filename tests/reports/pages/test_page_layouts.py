@@ -1,0 +1,168 @@
+"""The part of the page about layouts of drives. Without these a bar could stand at the wrong layout, or a drive be
+drawn with files that lie elsewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from reports.html.render import render
+from reports.pages.kinds import articles
+from reports.pages.layouts import layout_of
+from reports.pages.model import DrawnDrive, Layouts
+from reports.pages.page import page
+from reports.pipeline.tables import Tables
+
+ONE: dict[str, Any] = {
+    "name": "one drive",
+    "drives": [{"name": "d1", "kind": "modelled", "profile": "st1-1t"}],
+    "roles": dict.fromkeys(("data", "segment", "wal", "classic"), "d1"),
+    "io": "dedicated",
+}
+THREE: dict[str, Any] = {
+    "name": "three drives <fast>",
+    "drives": {"quick": {"fuse": {"profile": "nvme"}}, "middle": {"mount": "/mnt/a"}, "slow": {"directory": "/b"}},
+    "roles": {"wal": "quick", "segment": "middle", "data": "slow"},
+    "io": {"pool": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def store(sample_tables: ModuleType) -> Tables:
+    """Two layouts, alone and beside a background load, which makes p99 twice and three times as long."""
+    steps = sample_tables.IN_FLIGHT[2:4]
+    samples = [
+        sample_tables.Sample(
+            run_id=f"run-{number}-{beside or 'alone'}",
+            layout=layout,
+            beside=beside,
+            steps=tuple(replace(step, rate=step.rate / slower, p50_ns=step.p50_ns * slower) for step in steps),
+            with_stages=True,
+        )
+        for number, layout, times in ((1, ONE, 3), (2, THREE, 2))
+        for beside, slower in (("", 1.0), ("lazy", float(times)))
+    ]
+    made: Tables = sample_tables.tables(*samples)
+    return made
+
+
+@pytest.fixture(scope="module")
+def layouts(store: Tables) -> Layouts:
+    (found,) = (model for kind, model in page(store, generated="").parts if kind == "layouts")
+    assert isinstance(found, Layouts)
+    return found
+
+
+def test_each_layout_is_drawn_once_with_its_files_on_its_drives(layouts: Layouts) -> None:
+    one, three = layouts.drawn
+    assert one.drives == (DrawnDrive(name="d1", what="modelled: st1-1t", roles=("data", "segment", "wal", "classic")),)
+    assert one.io == "a thread for each store" and three.io == "one line of 10 threads"
+    assert three.drives == (
+        DrawnDrive(name="quick", what="FUSE, modelled: nvme", roles=("wal",)),
+        DrawnDrive(name="middle", what="mount /mnt/a", roles=("segment",)),
+        DrawnDrive(name="slow", what="directory /b", roles=("data", "classic")),
+    )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "two: fast (/mnt/fast) wal; disk (/mnt/disk (b)) data, segment, logs; io pool:4",
+        {
+            "name": "two",
+            "drives": [{"name": "fast", "kind": "", "path": "/mnt/fast"}, {"name": "disk", "path": "/mnt/disk (b)"}],
+            "roles": {"wal": "fast", "data": "disk", "segment": "disk", "logs": "disk"},
+            "io": "pool:4",
+        },
+    ],
+    ids=["line", "object"],
+)
+def test_a_layout_of_the_manifest_is_read_in_both_forms(sample_tables: ModuleType, layout: Any) -> None:
+    run = sample_tables.tables(sample_tables.SWEEP).runs.iloc[0].copy()
+    run["manifest"] = json.dumps({"broker": {"layout": layout}})
+    found = layout_of(run)
+    assert found is not None
+    assert (found.name, found.io) == ("two", "one line of 4 threads")
+    assert [(drive.name, drive.roles) for drive in found.drives] == [
+        ("fast", ("wal",)),
+        ("disk", ("data", "segment", "logs", "classic")),
+    ]
+    assert found.drives[1].what.endswith("/mnt/disk (b)")
+
+
+@pytest.mark.parametrize("layout", ["", "nothing", 7, {}, {"drives": {}}, "x; io dedicated"])
+def test_what_is_no_layout_is_left_out(sample_tables: ModuleType, layout: Any) -> None:
+    run = sample_tables.tables(sample_tables.SWEEP).runs.iloc[0].copy()
+    run["manifest"] = json.dumps({"broker": {"layout": layout}})
+    assert layout_of(run) is None
+
+
+def test_every_cell_has_its_bar(layouts: Layouts, store: Tables) -> None:
+    rate, p99 = layouts.cells
+    rows = {(row[0], row[1]): row[2] for row in rate.table.rows}
+    assert set(rows) == {
+        (f"1 queue, in-flight limit {limit}, {beside}", each["name"])
+        for limit in (20, 200)
+        for beside in ("alone", "lazy")
+        for each in (ONE, THREE)
+    }
+    delivered = store.steps.set_index(["run_id", "step"])["delivered_per_s"]
+    lazy = rows["1 queue, in-flight limit 20, lazy", "one drive"]
+    assert lazy == pytest.approx(delivered["run-1-lazy", 1])
+    alone = rows["1 queue, in-flight limit 200, alone", "three drives <fast>"]
+    assert alone == pytest.approx(delivered["run-2-alone", 2])
+    assert p99.latency and len(p99.table.rows) == 8
+    drawn = [value for trace in rate.figure["data"] for value in trace["x"]]
+    assert sorted(drawn) == pytest.approx(sorted(float(str(value)) for value in rows.values()))
+
+
+def test_interference_is_the_same_load_with_and_without(layouts: Layouts) -> None:
+    (chart,) = layouts.interference
+    factors = {(row[0], row[1]): row[-1] for row in chart.table.rows}
+    assert factors == {
+        (f"1 queue, in-flight limit {limit}, beside lazy", name): pytest.approx(times)
+        for limit in (20, 200)
+        for name, times in (("one drive", 3.0), ("three drives <fast>", 2.0))
+    }
+    assert "one drive" in chart.finding
+
+
+def test_syncs_stand_at_the_drive_of_their_files(layouts: Layouts) -> None:
+    one, three = layouts.spectra
+    assert {row[0] for row in one.table.rows} == {"wal (d1)", "segment (d1)", "meta (d1)"}
+    assert {row[0] for row in three.table.rows} == {"wal (quick)", "segment (middle)", "meta (slow)"}
+    assert "segment" in three.finding
+
+
+def test_octets_and_syncs_are_those_of_all_nodes_per_message(layouts: Layouts) -> None:
+    """Three nodes write 1,150 octets each for the WAL and 300 for segments, and sync once in ten messages."""
+    octets, syncs = layouts.per_message
+    for rows, wal, segment in ((octets.table.rows, 3450.0, 900.0), (syncs.table.rows, 300.0, 30.0)):
+        assert len(rows) == 16
+        assert all(row[3] == pytest.approx(wal if row[2] == "wal" else segment) for row in rows)
+
+
+def test_the_page_shows_the_part_and_escapes_names(store: Tables) -> None:
+    made = page(store, generated="")
+    (article,) = (each for each in articles(made) if each.kind == "layouts")
+    assert [section.title for section in article.sections] == [
+        "Layouts",
+        "All cells",
+        "What a background load costs",
+        "Length of syncs by drive",
+        "Octets and syncs per message",
+        "Writes over time",
+    ]
+    text = render(made)
+    assert "<svg" in text and "three drives &lt;fast&gt;" in text and "three drives <fast>" not in text
+    assert 'aria-label="drive slow, directory /b: data, classic"' in text
+
+
+def test_a_run_without_a_layout_has_no_such_part(sample_tables: ModuleType) -> None:
+    plain = sample_tables.tables(sample_tables.SWEEP)
+    assert layout_of(plain.runs.iloc[0]) is None
+    assert "layouts" not in [kind for kind, _ in page(plain, generated="").parts]
