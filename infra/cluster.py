@@ -37,19 +37,27 @@ class ClusterError(HelpfulError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directories:
-    """Directories for the nodes' files; each node has a subdirectory. Empty: in the cluster's directory."""
+    """Directories for the nodes' files; each node has a subdirectory. Empty: in the cluster's directory.
+
+    ``{node}`` in a path stands for the name of the node. ``io`` is the I/O policy of the nodes; empty: their default.
+    ``layout`` describes the layout that the directories come from.
+    """
 
     wal_dir: str = ""
     segment_dir: str = ""
     logs_dir: str = ""
+    data_dir: str = ""
+    io: str = ""
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One node process. ``start_time`` identifies the process together with ``pid``.
 
-    ``data_dir`` is the node's own directory; metadata and snapshots lie in its subdirectory ``data``. An empty
-    ``wal_dir`` stands for ``data_dir/wal``, and an empty ``segment_dir`` for a directory beside the snapshots.
+    ``data_dir`` is the node's own directory; metadata and snapshots lie in ``store_dir``, which is its subdirectory
+    ``data`` if empty. An empty ``wal_dir`` stands for ``data_dir/wal``, and an empty ``segment_dir`` for a directory
+    beside the snapshots.
     ``metrics_port`` 0 stands for no port. ``first_life`` is the first boot id of a node that was replaced, as the
     cluster answered it; 0 for a node that was never replaced.
     """
@@ -64,6 +72,7 @@ class Node:
     metrics_port: int = 0
     wal_dir: str = ""
     segment_dir: str = ""
+    store_dir: str = ""
     pid: int = 0
     start_time: int = 0
     first_life: int = 0
@@ -75,7 +84,7 @@ class Node:
 
     def paths(self) -> dict[str, str]:
         """The directory for each kind of file."""
-        data_dir = str(Path(self.data_dir) / _DATA)
+        data_dir = self.store_dir or str(Path(self.data_dir) / _DATA)
         return {
             "data_dir": data_dir,
             "wal_dir": self.wal_dir or str(Path(self.data_dir) / "wal"),
@@ -180,16 +189,17 @@ def plan(
     """
 
     def own(role: str, name: str) -> str:
-        return str(Path(role) / name) if role else ""
+        return str(Path(role.replace("{node}", name)) / name) if role else ""
 
     nodes = [
         Node(
             node=number,
             name=(name := f"node{number}"),
             data_dir=str(directory / name),
-            log_file=str((Path(directories.logs_dir) if directories.logs_dir else directory) / name / "node.log"),
+            log_file=str(Path(own(directories.logs_dir, name) or directory / name) / "node.log"),
             wal_dir=own(directories.wal_dir, name),
             segment_dir=own(directories.segment_dir, name),
+            store_dir=own(directories.data_dir, name),
             first_life=before.nodes[number - 1].first_life if before else 0,
             **dict(zip(PORT_ROLES, row, strict=True)),
         )
@@ -200,6 +210,10 @@ def plan(
 
 def kept_directories(before: Cluster, asked: Directories) -> Directories:
     """The directories of an existing cluster. Raises :class:`ClusterError` if other directories are asked for."""
+    if asked.layout and asked != before.directories:
+        there = before.directories.layout or "no layout"
+        what = f"this cluster was started with another layout: {there}"
+        raise ClusterError(what, before.directory, "leave --layout out, or use another --dir")
     for role in fields(Directories):
         there, wanted = getattr(before.directories, role.name), getattr(asked, role.name)
         if wanted and wanted != there:
@@ -226,4 +240,5 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         "exit_with_stdin": exit_with_stdin,
         "first_life": node.first_life,
         "secret_file": str(cluster.secret_file),
+        **({"io": cluster.directories.io} if cluster.directories.io else {}),
     }

@@ -45,6 +45,9 @@ from infra.cluster import (
     save,
 )
 from infra.control import ask, change, sample, status, summary
+from infra.layout import Layout
+from infra.layout import directories as placed
+from infra.layout import roots as drives_of
 from infra.node_process import (
     STOP_GRACE_S,
     empty,
@@ -104,6 +107,7 @@ def start(
     nodes: int | None = None,
     base_port: int | None = None,
     directories: Directories | None = None,
+    layout: Layout | None = None,
 ) -> Cluster:
     """Start nodes that keep running after this process, with their data if there is any. Raises :class:`ClusterError`.
 
@@ -115,8 +119,9 @@ def start(
     directory = directory.absolute()
     before = _before(directory, nodes)
     nodes = len(before.nodes) if before else nodes or NODES
-    asked = directories or Directories()
-    identity, kept = (before.cluster, kept_directories(before, asked)) if before else (_new_identity(), asked)
+    identity = before.cluster if before else _new_identity()
+    asked = placed(layout, identity) if layout else directories or Directories()
+    kept = kept_directories(before, asked) if before else asked
     ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
     _require_free([port for row in ports for port in row], "or choose other ports with --port")
     planned = plan(directory, identity, ports, kept, before)
@@ -187,16 +192,19 @@ def replace_node(cluster: Cluster, name: str) -> Cluster:
 
 
 @contextlib.contextmanager
-def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
+def temporary(parent: Path, *, nodes: int = 3, layout: Layout | None = None) -> Iterator[Cluster]:
     """A cluster on free ports with its data below ``parent``, until the end of the ``with`` block or of this process.
+    With a layout, its roles lie below the drives of the layout, in a directory of the cluster's own on each drive.
 
     The data lies beside the results and not in the system's temporary directory, which is often memory: an fsync there
     costs nothing, so the measured latency would not be that of a disk.
     """
     clean(parent)
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
-    planned = plan(directory, _new_identity(), _ports_for(nodes), Directories())
-    with _until_removed(planned):
+    directories = placed(layout, directory.name) if layout else Directories()
+    planned = plan(directory, _new_identity(), _ports_for(nodes), directories)
+    roots = drives_of(layout, [node.name for node in planned.nodes]) if layout else []
+    with _until_removed(planned, [root / directory.name for root in roots]):
         launched = _launch(planned, exit_with_stdin=True)
         _OF_THIS_PROCESS[planned.directory] = launched.children
         try:
@@ -276,22 +284,25 @@ def _until_kept(directory: Path, marked: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _until_removed(planned: Cluster) -> Iterator[None]:
-    """Entries of the register find the processes and the directory of a temporary cluster until both are gone.
+def _until_removed(planned: Cluster, on_drives: Sequence[Path]) -> Iterator[None]:
+    """Entries of the register find the processes and the directories of a temporary cluster until all are gone.
 
     Raises :class:`ClusterError`.
     """
     directory = Path(planned.directory)
     register = Register(directory.parent)
-    _note(register, Kind.DIRECTORY, str(directory))
+    places = [directory, *on_drives]
+    for place in places:
+        _note(register, Kind.DIRECTORY, str(place))
     _note(register, Kind.PROCESSES, mark(planned))
     try:
         yield
     finally:
         register.forget(Kind.PROCESSES, mark(planned))
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():  # else something is mounted there, and the next cleaning says so
-            register.forget(Kind.DIRECTORY, str(directory))
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+            if not place.exists():  # else something is mounted there, and the next cleaning says so
+                register.forget(Kind.DIRECTORY, str(place))
 
 
 def _note(register: Register, kind: Kind, name: str) -> None:

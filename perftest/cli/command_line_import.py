@@ -29,6 +29,7 @@ _OF_THE_COMMAND: Final = {
     "uri": "a workload names no broker; use `perftest sweep FILE -h URI`",
     "uris": "a workload names no broker; use `perftest sweep FILE -H URIS`",
     "cluster": "a workload names no broker; use `perftest sweep FILE --cluster DIRECTORY`",
+    "layout": "a workload places no files; use `perftest sweep FILE --layout LAYOUT`",
     "id": "a run is named after its workload; change the key name",
     "output_file": "results are in intervals.csv of the run directory",
     "metrics_format": "only `perftest run` prints PerfTest's lines",

@@ -55,7 +55,7 @@ def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunW
     """Execute the plan. When this function returns, signals are ignored."""
     refuse_actions(plan, options.cluster)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
-    with target(plan, options.cluster, options.out) as cluster:
+    with target(plan, options.cluster, options.out, options.layout) as cluster:
         if cluster is not None:
             plan = on_bundled(plan, cluster)
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])

@@ -17,24 +17,27 @@ from perftest.results.provenance import redact
 from perftest.spec.plan import Plan, QueueType
 
 if TYPE_CHECKING:
+    from infra.layout import Layout
     from infra.local_cluster import Cluster
 
 LOCAL_NODES: Final = 3
 
 
 @contextlib.contextmanager
-def target(plan: Plan, kept: Path | None, out: Path) -> Iterator[Cluster | None]:
+def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = None) -> Iterator[Cluster | None]:
     """The local cluster to measure: None for a plan with URIs, the cluster in the directory ``kept``, or a temporary
-    cluster in ``out``. Raises CliError."""
+    cluster in ``out`` with the files of its nodes where ``layout`` says. Raises CliError."""
     if plan.uris:
         yield None
     elif kept is not None:
         yield _kept(kept)
     else:
         _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine, quorum queues")
+        if layout is not None:
+            _progress(f"layout {layout.text}")
         make_directory(out)
         began = time.monotonic()
-        with local_cluster.temporary(out, nodes=LOCAL_NODES) as cluster:
+        with local_cluster.temporary(out, nodes=LOCAL_NODES, layout=layout) as cluster:
             _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
             yield cluster
 
@@ -63,7 +66,8 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
     shown = ("name", "pid", "uri", "role", "data_dir", "wal_dir")
     described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
     durability = next((node["durability"] for node in nodes if node.get("durability")), "")
-    return {"cluster": "local", "nodes": described, "durability": durability}
+    placed = {"layout": cluster.directories.layout} if cluster.directories.layout else {}
+    return {"cluster": "local", "nodes": described, "durability": durability, **placed}
 
 
 def _durability_in_words(plan: Plan) -> str:

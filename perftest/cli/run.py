@@ -54,18 +54,21 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 def run_options(choices: Choices) -> Options:
     """The options that concern the command and not the plan."""
+    from perftest.cli.layouts import layout_of
     from perftest.cli.session_options import Options
 
     ui = choices["ui"]
     if ui == "auto" and choices.is_given("metrics_format"):
         ui = "plain"
     cluster = choices["cluster"]
+    layout = _path(choices["layout"])
     return Options(
         out=Path(choices["out"]),
         ui=ui,
         as_json=choices["as_json"],
         report=choices["report"] and not choices["no_report"],
         cluster=Path(cluster) if cluster is not None else None,
+        layout=layout_of(layout) if layout is not None else None,
         label=choices["id"] or "",
         metrics_format=choices["metrics_format"] or "default",
         plain=True,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from infra.layout import Layout
 from perftest.spec.slo import Objective
 
 
@@ -28,6 +29,8 @@ class Options:
 
     ``cluster``
         directory of a local cluster that keeps running.
+    ``layout``
+        where the nodes of a cluster that is started for the run keep their files.
     ``label``, ``metrics_format``, ``in_millis``
         name of the run in PerfTest's lines and CSV, format of the lines, and unit of their latencies.
     ``plain``
@@ -59,6 +62,7 @@ class Options:
     as_json: bool
     report: bool
     cluster: Path | None = None
+    layout: Layout | None = None
     label: str = ""
     metrics_format: str = "default"
     plain: bool = False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.layouts import layout_of, layout_option, no_layout_beside
 from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
@@ -76,6 +77,7 @@ _sweep_options = options(
 )
 @click.argument("name", metavar="[WORKLOAD]", required=False)
 @target_options
+@layout_option
 @_sweep_options
 @out_options
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the sweep, or none.")
@@ -88,6 +90,7 @@ def sweep(
     uri: str | None,
     uris: str | None,
     cluster: Path | None,
+    layout: Path | None,
     dry_run: bool,
     resume: Path | None,
     out: Path,
@@ -105,10 +108,12 @@ def sweep(
     """
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
+    no_layout_beside(layout, targets, cluster)
     plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
     plan = replace(plan, uris=targets)
     if assert_findings and not plan.findings:
         raise _nothing_to_assert(resume)
+    placed = layout_of(layout) if layout is not None else None
     if dry_run:
         _show(plan, rounds, as_json)
         return
@@ -117,8 +122,9 @@ def sweep(
     from perftest.cli.rounds import STATE, repeat
     from perftest.cli.session_options import Options
 
-    again = "".join(f" {shlex.quote(word)}" for word in typed_again(targets, cluster))
-    options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, target=again)
+    typed = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
+    again = "".join(f" {shlex.quote(word)}" for word in typed)
+    options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, layout=placed, target=again)
     options = replace(options, broker_metrics=broker_metrics if targets else (), assert_findings=assert_findings)
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None

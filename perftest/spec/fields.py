@@ -70,7 +70,7 @@ def _whole(per_second: float) -> Quantity:
 SECONDS: Final = Quantity(parse_duration_s, DURATION_UNITS, "seconds, or with a unit: 5m, 30s", per_second=1.0)
 _MICROSECONDS: Final = _whole(1e6)
 COUNT: Final = Quantity(parse_count, COUNT_UNITS, "a whole number; k and M are allowed")
-_SIZE: Final = Quantity(parse_size_bytes, SIZE_UNITS, "octets, or with a unit: 1kB (1000), 1KiB (1024)")
+SIZE: Final = Quantity(parse_size_bytes, SIZE_UNITS, "octets, or with a unit: 1kB (1000), 1KiB (1024)")
 _RATE: Final = Quantity(parse_rate, RATE_UNITS, "messages per second of each publisher", {None: UNLIMITED})
 _PACED: Final = Quantity(_parse_paced, RATE_UNITS, f"{_RATE.meaning}; 0: none for that time")
 _PREFETCH: Final = replace(
@@ -88,7 +88,7 @@ WholeSeconds = Annotated[int, _whole(1.0)]
 Milliseconds = Annotated[int, _whole(1e3)]
 Microseconds = Annotated[int, _MICROSECONDS]
 Count = Annotated[int, COUNT]
-Octets = Annotated[int, _SIZE]
+Octets = Annotated[int, SIZE]
 Rate = Annotated[float | None, _RATE]
 InFlight = Annotated[int, _IN_FLIGHT]
 Prefetch = Annotated[int, _PREFETCH]
@@ -96,7 +96,7 @@ AckInterval = Annotated[int, _ACK_INTERVAL]
 
 Held = Annotated[Seconds, "how long the value holds"]
 RateCycle = tuple[tuple[Annotated[float, _PACED], Held], ...]
-SizeCycle = tuple[tuple[Annotated[float, _SIZE], Held], ...]
+SizeCycle = tuple[tuple[Annotated[float, SIZE], Held], ...]
 LatencyCycle = tuple[tuple[Annotated[float, _MICROSECONDS], Held], ...]
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -58,11 +58,11 @@ def load_workload(path: Path, overrides: Sequence[str] = ()) -> tuple[Workload, 
 
 def parse_workload(text: str, file: str, overrides: Sequence[str] = ()) -> tuple[Workload, Document]:
     """:func:`load_workload` for text that was read already."""
-    document = _override(_read_yaml(text, file), overrides)
+    document = _override(read_yaml(text, file, what="a workload file", begin="schema: 1` and `name: …"), overrides)
     try:
         return Workload.model_validate(document.data), document
     except ValidationError as error:
-        raise SpecError([_problem(document, detail) for detail in error.errors()]) from error
+        raise SpecError([problem_of(document, detail, Workload) for detail in error.errors()]) from error
 
 
 def dotted(location: Location) -> str:
@@ -73,7 +73,8 @@ def dotted(location: Location) -> str:
     return text
 
 
-def _read_yaml(text: str, file: str) -> Document:
+def read_yaml(text: str, file: str, *, what: str, begin: str) -> Document:
+    """The values and lines of a YAML file: ``what`` it is and how to ``begin`` it, in words. Raises SpecError."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -84,7 +85,7 @@ def _read_yaml(text: str, file: str) -> Document:
         fix = "check indentation, quotes and colons around this line"
         raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=file, line=line)]) from error
     if not isinstance(data, dict) or node is None:
-        rule, fix = "a workload file is a mapping of keys to values", "begin with `schema: 1` and `name: …`"
+        rule, fix = f"{what} is a mapping of keys to values", f"begin with `{begin}`"
         raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=file, line=1)])
     document = Document(data=data, file=file)
     repeated = list(_index(node, (), document.lines))
@@ -167,9 +168,10 @@ def _holds(holder: Any, part: str | int) -> bool:
     return isinstance(holder, list) and part < len(holder)
 
 
-def _problem(document: Document, detail: ErrorDetails) -> Problem:
+def problem_of(document: Document, detail: ErrorDetails, model: type[BaseModel]) -> Problem:
+    """What pydantic found wrong with a document of a ``model``, in people's words."""
     location = _shown(detail["loc"])
-    rule, fix = _rule_and_fix(location, detail)
+    rule, fix = _rule_and_fix(location, detail, model)
     return document.problem(location, rule, fix, detail.get("input"))
 
 
@@ -182,12 +184,12 @@ def _shown(location: Location) -> Location:
     return location
 
 
-def _rule_and_fix(location: Location, detail: ErrorDetails) -> tuple[str, str]:
+def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel]) -> tuple[str, str]:
     kind, context = detail["type"], detail.get("ctx", {})
     name = dotted(location)
     value = detail.get("input")
     if kind == "extra_forbidden":
-        return _unknown_key(location)
+        return _unknown_key(location, root)
     if kind == "missing":
         return f"{name!r} is missing", f"add {location[-1]}: …"
     if kind == "quantity":
@@ -202,19 +204,21 @@ def _rule_and_fix(location: Location, detail: ErrorDetails) -> tuple[str, str]:
     return f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]} (it is {value!r})", f"correct {name}"
 
 
-def _unknown_key(location: Location) -> tuple[str, str]:
+def _unknown_key(location: Location, root: type[BaseModel]) -> tuple[str, str]:
     holder = tuple(part for part in location[:-1] if isinstance(part, str))
-    model = _model_at(holder)
+    model = _model_at(holder, root)
     known = [item.alias or name for name, item in model.model_fields.items()] if model else []
     name, near = str(location[-1]), _nearest(str(location[-1]), known)
     fix = f"did you mean {near!r}?" if near else f"remove it; known here: {', '.join(known)}"
     return f"unknown key {name!r}", fix
 
 
-def _model_at(holder: tuple[str, ...]) -> type[BaseModel] | None:
-    """The model whose keys stand below a place; indexes are left out of the place."""
-    model: type[BaseModel] = Workload
-    for name in holder:
+def _model_at(holder: tuple[str, ...], root: type[BaseModel]) -> type[BaseModel] | None:
+    """The model whose keys stand below a place; indexes are left out of the place. A mapping from names to sections
+    has a name of the user's own in the place."""
+    model = root
+    names = iter(holder)
+    for name in names:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
         inner = [annotation, *get_args(annotation), *(part for each in get_args(annotation) for part in get_args(each))]
         kinds = (SECTIONS.get(each, each) for each in inner if isinstance(each, type))
@@ -222,6 +226,8 @@ def _model_at(holder: tuple[str, ...]) -> type[BaseModel] | None:
         if found is None:
             return None
         model = found
+        if get_origin(annotation) is dict:
+            next(names, None)
     return model
 
 

@@ -28,7 +28,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from perftest.spec import behaviour
 from perftest.spec.actions import TimedAction
-from perftest.spec.fields import COUNT, SECONDS, Longest, Quantity, by_key, quantity_of, types_of
+from perftest.spec.fields import COUNT, SECONDS, SIZE, Longest, Quantity, by_key, quantity_of, types_of
 from perftest.spec.plan import Isolation, QueueSpec, Settings
 from perftest.spec.trends import Finding
 from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, UnitError
@@ -168,6 +168,7 @@ Found = Annotated[Finding, _SECTION]
 
 Duration = Annotated[float, BeforeValidator(_reader(SECONDS)), _schema(SECONDS)]
 Count = Annotated[int, BeforeValidator(_reader(COUNT)), _schema(COUNT)]
+Octets = Annotated[int, BeforeValidator(_reader(SIZE)), _schema(SIZE)]
 Swept = Literal[
     "in_flight",
     "prefetch",

@@ -74,6 +74,7 @@ def _broker_facts(run: pd.Series[Any], broker: dict[str, Any], plan: dict[str, A
         ("platform", run["platform"]),
         ("cluster", run["cluster"]),
         ("nodes", ", ".join(nodes)),
+        ("layout", broker.get("layout", "")),
         ("addresses", ", ".join(map(str, broker.get("uris", [])))),
         ("a confirm means", run["durability"]),
         *((f"queue {number}" if len(queues) > 1 else "queue", text) for number, text in enumerate(queues[:8], 1)),

@@ -10,12 +10,13 @@ import click
 
 from perftest.cli.broker.common import command, load, node_argument, say
 from perftest.cli.broker.state import print_status
+from perftest.cli.layouts import LAYOUT_PATH, layout_of
 from perftest.cli.sections import option, options
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
-_FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "logs_dir")
+_FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "logs_dir", "layout")
 
 _AS_BEFORE = "{}  [default: {}, or as before if --dir holds a cluster]"
 
@@ -45,11 +46,18 @@ _start_options = options(
 
 @command(
     "start",
-    "perftest broker start --nodes 5 --port 6000 --wal-dir /mnt/fast/wal",
+    "perftest broker start --nodes 5 --port 6000 --layout drives.yaml",
     "perftest broker start --node node2                  start a node again that was killed",
     "perftest broker start --node node2 --replace        replace a node that lost its directories",
 )
 @_start_options
+@option(
+    "--layout",
+    section="Target",
+    type=LAYOUT_PATH,
+    default=None,
+    help="Layout file: which drives hold which files of the nodes.  [default: as before if --dir holds a cluster]",
+)
 @_role("--wal-dir", "the write-ahead logs")
 @_role("--segment-dir", "the segment files")
 @_role("--logs-dir", "the log files with messages for operators")
@@ -62,6 +70,7 @@ def start(
     wal_dir: Path | None,
     segment_dir: Path | None,
     logs_dir: Path | None,
+    layout: Path | None,
     as_json: bool,
 ) -> None:
     """Start a cluster, and wait until it serves clients.
@@ -78,16 +87,27 @@ def start(
     if replace:
         raise click.UsageError("--replace is for one node: name it with --node")
     places = {"wal_dir": wal_dir, "segment_dir": segment_dir, "logs_dir": logs_dir}
+    if layout is not None and any(places.values()):
+        raise click.UsageError("--layout places all files: leave out --wal-dir, --segment-dir and --logs-dir")
     directories = local_cluster.Directories(**{role: str(path.absolute()) for role, path in places.items() if path})
     try:
         count = int(nodes) if nodes is not None else None
-        cluster = local_cluster.start(directory, nodes=count, base_port=port, directories=directories)
+        placed = layout_of(layout, count or _nodes_in(directory)) if layout is not None else None
+        cluster = local_cluster.start(directory, nodes=count, base_port=port, directories=directories, layout=placed)
     except local_cluster.NotAllStartedError as error:
         print_status(error.cluster, as_json)
         raise
     print_status(cluster, as_json)
     if not as_json:
         click.echo(f"\nnext: perftest run --cluster {directory}, perftest broker stop --dir {directory}", err=True)
+
+
+def _nodes_in(directory: Path) -> int:
+    """The number of nodes of the cluster in a directory, or of a new cluster."""
+    from infra import local_cluster
+    from infra.cluster import STATE_FILE
+
+    return len(load(directory).nodes) if (directory / STATE_FILE).exists() else local_cluster.NODES
 
 
 def _refuse_beside_node(ctx: click.Context) -> None:

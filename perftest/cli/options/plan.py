@@ -12,6 +12,7 @@ import re
 import uuid
 from pathlib import Path
 
+from perftest.cli.layouts import LAYOUT_FIX, LAYOUT_RULE
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import checked_uris
@@ -87,6 +88,8 @@ def _uris(choices: Choices) -> tuple[str, ...]:
         choices.problems.append(Problem(path="", value=None, rule=error.what, fix=error.fix, file=error.where))
     if parts and choices.is_given("cluster"):
         choices.problem(["cluster", "uri", "uris"], "both a cluster and a URI are named", "name one of them")
+    if choices.is_given("layout") and (parts or choices.is_given("cluster")):
+        choices.problem(["layout"], LAYOUT_RULE, LAYOUT_FIX)
     return parts
 
 

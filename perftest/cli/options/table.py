@@ -18,6 +18,9 @@ _GENERAL = (
         value("-H --uris", "text", "URIS", help="AMQP URIs of several brokers, separated by commas."),
         value("--cluster", "path", "DIRECTORY", perftest=False,
               help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY."),
+        value("--layout", "path", "FILE", perftest=False,
+              help="Layout file: which drives hold which files of the nodes of the cluster that is started for this "
+                   "run."),
     ),
     *section(
         "Timing",

@@ -1,0 +1,111 @@
+"""Where the nodes of a local cluster keep their files, and what is checked of the drives before a node starts.
+
+A :class:`Layout` is plain values: whoever reads layout files makes it. Its paths may hold ``{node}``, which stands for
+the name of a node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from infra.cluster import Directories
+
+NODE: Final = "{node}"
+_KEYS: Final = {"data": "data_dir", "logs": "logs_dir", "segment": "segment_dir", "wal": "wal_dir"}
+"""The directory of each role that a node can keep apart."""
+ROLES: Final = tuple(_KEYS)
+
+
+class Fault(NamedTuple):
+    """Why a drive cannot be used, and what to do: ``drive`` is its name."""
+
+    drive: str
+    value: str
+    rule: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """A directory for the files of nodes. ``is_mount``: it must be a mount point, on a device of its own."""
+
+    name: str
+    path: str
+    is_mount: bool
+
+    def of_node(self, node: str) -> Path:
+        """The directory of one node's drive."""
+        return Path(self.path.replace(NODE, node)).absolute()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Drives, the drive of each role, and the I/O policy of the nodes. ``name`` and ``text`` describe the layout."""
+
+    name: str
+    drives: tuple[Drive, ...]
+    roles: dict[str, str]
+    io: str = "dedicated"
+
+    @property
+    def text(self) -> str:
+        """The layout in a line: ``fast (/mnt/fast) wal; disk (/mnt/disk) data, logs, segment; io dedicated``."""
+        parts = [
+            f"{drive.name} ({drive.path}) {', '.join(role for role, name in self.roles.items() if name == drive.name)}"
+            for drive in self.drives
+        ]
+        return "; ".join([f"{self.name}: {parts[0]}", *parts[1:], f"io {self.io}"])
+
+
+def faults(layout: Layout, nodes: Sequence[str]) -> list[Fault]:
+    """Everything about the drives of these nodes that would spoil a measurement or a start."""
+    return [*_unusable(layout, nodes), *_shared(layout, nodes)]
+
+
+def _unusable(layout: Layout, nodes: Sequence[str]) -> Iterator[Fault]:
+    for drive in layout.drives:
+        for path in dict.fromkeys(drive.of_node(node) for node in nodes):
+            where = str(path)
+            if drive.is_mount and not os.path.ismount(path):
+                rule = f"drive {drive.name}: {where} is no mount point" if path.exists() else f"there is no {where}"
+                yield Fault(drive.name, where, rule, "mount the drive there, or write directory: for a plain directory")
+            elif not drive.is_mount and path.exists() and not path.is_dir():
+                yield Fault(drive.name, where, f"drive {drive.name}: {where} is no directory", "name a directory")
+            elif not os.access(_nearest(path), os.W_OK | os.X_OK):
+                rule = f"drive {drive.name}: {where} cannot be written"
+                yield Fault(drive.name, where, rule, "give this user the directory, or name another")
+
+
+def _shared(layout: Layout, nodes: Sequence[str]) -> Iterator[Fault]:
+    """Two drives of a node that are one device, although one of them claims to be a device of its own."""
+    for node in nodes:
+        seen: dict[int, Drive] = {}
+        for drive in sorted(layout.drives, key=lambda each: not each.is_mount):
+            path = _nearest(drive.of_node(node))
+            other = seen.setdefault(path.stat().st_dev, drive)
+            if other is not drive and other.is_mount:
+                rule = f"drives {other.name} and {drive.name} are one device, and the layout says two"
+                yield Fault(drive.name, str(path), rule, "mount another device, or place their roles on one drive")
+        if not any(NODE in drive.path for drive in layout.drives):
+            return
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or the directory above it that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def directories(layout: Layout, cluster: str) -> Directories:
+    """The directories of a cluster with this identity: one for each role of each node, below the drive's directory."""
+    paths = {drive.name: str(Path(drive.path).absolute()) for drive in layout.drives}
+    roles = {key: str(Path(paths[layout.roles[role]]) / cluster / role) for role, key in _KEYS.items()}
+    return Directories(**roles, io=layout.io, layout=layout.text)
+
+
+def roots(layout: Layout, nodes: Sequence[str]) -> list[Path]:
+    """The directory of every drive of these nodes."""
+    return list(dict.fromkeys(drive.of_node(node) for drive in layout.drives for node in nodes))

@@ -1,0 +1,148 @@
+"""The layout of drives: ``layout.yaml``, which says on which drives the nodes of a cluster keep which files.
+
+A layout names drives and places *roles* on them, which are the kinds of files of a node. One file serves local clusters
+of the bundled broker and of RabbitMQ. This module knows only the file: the machine is checked by :mod:`infra.layout`,
+which gets the layout as plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from perftest.spec.load import Document, Location, problem_of, read_yaml
+from perftest.spec.models import Count, Duration, Model, Octets
+from perftest.spec.problem import Problem, SpecError
+
+ROLES: Final = ("data", "logs", "segment", "wal", "classic")
+"""The kinds of files of a node: metadata and snapshots, messages for operators, segment files, the write-ahead log, and
+classic queues."""
+_KINDS: Final = ("mount", "directory", "profile", "figures", "fuse")
+POOL_THREADS_MAX: Final = 1024
+_PATH = Annotated[str, Field(min_length=1)]
+Role = Literal["data", "logs", "segment", "wal", "classic"]
+
+
+class Figures(Model):
+    """The figures of a modelled drive of one's own. A mechanism whose figure is left out is switched off."""
+
+    latency: Duration
+    octets_per_second: Octets
+    channels: Annotated[int, Field(ge=1, le=1024)] = 1
+    flush: Duration = 0.0
+    operations_per_second: Count = 0
+    operation_size: Annotated[Octets, Field(description="octets of a sequential write that count as an operation")] = 0
+    revolution: Annotated[Duration, Field(description="time of a revolution of the platter")] = 0.0
+    seek_track: Annotated[Duration, Field(description="time to move the head to the next track")] = 0.0
+    seek_full: Annotated[Duration, Field(description="time to move the head over the whole drive")] = 0.0
+
+
+class Fuse(Model):
+    """A block device over FUSE with a real file system on it, as slow as a modelled drive."""
+
+    profile: str
+    size: Octets
+
+
+class Drive(Model):
+    """A drive of every node: exactly one of these keys says what it is. In a path, ``{node}`` stands for the name of
+    the node, so that every node can have drives of its own."""
+
+    mount: Annotated[_PATH | None, Field(description="a mounted drive: the mount point")] = None
+    directory: Annotated[_PATH | None, Field(description="a plain directory, on whatever drive it lies")] = None
+    profile: Annotated[str | None, Field(description="a modelled drive: the name of its profile")] = None
+    figures: Annotated[Figures | None, Field(description="a modelled drive with figures of its own")] = None
+    fuse: Fuse | None = None
+
+
+def _policy(value: object) -> str:
+    """The I/O policy as the configuration of a node names it."""
+    if value == "dedicated":
+        return "dedicated"
+    threads = value.get("pool") if isinstance(value, dict) and len(value) == 1 else None
+    if type(threads) is int and 1 <= threads <= POOL_THREADS_MAX:
+        return f"pool:{threads}"
+    context = {"fix": f"write dedicated, or {{pool: N}} with N from 1 to {POOL_THREADS_MAX}"}
+    raise PydanticCustomError("quantity", "{rule}", context | {"rule": f"{value!r} is no I/O policy"})
+
+
+class Layout(Model):
+    """A layout file."""
+
+    title: str = ""
+    drives: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)], Drive], Field(min_length=1)]
+    roles: Annotated[dict[Role, str], Field(description="the drive of each kind of files; classic: that of data")]
+    io: Annotated[
+        str,
+        BeforeValidator(_policy),
+        WithJsonSchema(
+            {"anyOf": [{"const": "dedicated"}, {"type": "object", "properties": {"pool": {"type": "integer"}}}]}
+        ),
+        Field(description="threads: dedicated for each store, or a pool of N for all"),
+    ] = "dedicated"
+    octets_per_second: Annotated[
+        Octets, Field(description="what all modelled drives of a node reach together; 0: no limit")
+    ] = 0
+
+    def drive_of(self, role: str) -> str:
+        """The name of the drive that a role lies on."""
+        return self.roles.get(role, self.roles["data"])  # type: ignore[call-overload, no-any-return]
+
+
+def load_layout(path: Path) -> tuple[Layout, Document]:
+    """Read a layout file. Raises :class:`~perftest.spec.problem.SpecError` with all problems of the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        rule = f"the layout file cannot be read: {getattr(error, 'strerror', None) or error}"
+        fix = "give the path of a layout file that can be read"
+        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
+    return parse_layout(text, str(path))
+
+
+def parse_layout(text: str, file: str) -> tuple[Layout, Document]:
+    """:func:`load_layout` for text that was read already."""
+    document = read_yaml(text, file, what="a layout file", begin="drives: {disk: {directory: …}}")
+    try:
+        layout = Layout.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError([problem_of(document, detail, Layout) for detail in error.errors()]) from error
+    if problems := [document.problem(*each) for each in _relations(layout)]:
+        raise SpecError(problems)
+    return layout, document
+
+
+def _relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:
+    """Broken relations between keys: place, rule, fix, value."""
+    for name, drive in layout.drives.items():
+        given = [kind for kind in _KINDS if getattr(drive, kind) is not None]
+        if len(given) != 1:
+            rule = f"drive {name}: " + (f"{' and '.join(given)} are given" if given else "nothing says what it is")
+            yield ("drives", name), rule, f"give exactly one of {', '.join(_KINDS)}", None
+        if drive.figures is not None:
+            yield from _figures(name, drive.figures)
+    for role in ROLES[:-1]:
+        if role not in layout.roles:
+            yield ("roles",), f"the role {role} has no drive", f"add {role}: {next(iter(layout.drives))}", None
+    for place, drive_name in layout.roles.items():
+        if drive_name not in layout.drives:
+            fix = f"use one of: {', '.join(layout.drives)}"
+            yield ("roles", place), f"there is no drive {drive_name!r}", fix, drive_name
+    for name in layout.drives.keys() - set(layout.roles.values()):
+        yield ("drives", name), f"no role lies on drive {name}", "place a role on it, or remove it", None
+
+
+def _figures(name: str, figures: Figures) -> Iterator[tuple[Location, str, str, Any]]:
+    place: Location = ("drives", name, "figures")
+    if not figures.octets_per_second:
+        yield (*place, "octets_per_second"), "a drive that writes nothing a second", "use 1 MB or more", 0
+    if figures.seek_full < figures.seek_track:
+        rule = "the longest seek is shorter than the shortest"
+        yield (*place, "seek_full"), rule, "use at least the time of seek_track", figures.seek_full
+    if figures.operation_size and not figures.operations_per_second:
+        rule = "a size of operations without a limit on operations does nothing"
+        yield (*place, "operation_size"), rule, "add operations_per_second, or remove it", figures.operation_size

@@ -1,0 +1,101 @@
+"""``--layout``: what is wrong is told before anything starts, and what is right is started and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import local_cluster
+from infra.layout import Layout
+
+Call = Callable[..., tuple[int, str, str]]
+GOOD = """\
+title: two directories
+drives:
+  disk: {directory: DISK}
+  fast: {directory: FAST}
+roles: {data: disk, logs: disk, segment: disk, wal: fast}
+io: {pool: 4}
+"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD.replace("DISK", str(tmp_path / "disk")).replace("FAST", f'"{tmp_path}/{{node}}-fast"'))
+    return file
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """A modelled drive, a mount that is none, and classic queues apart from the data."""
+    file = tmp_path / "bad.yaml"
+    text = GOOD.replace("{directory: DISK}", "{profile: st1-1t}").replace("{directory: FAST}", f"{{mount: {tmp_path}}}")
+    file.write_text(text.replace("wal: fast", "wal: fast, classic: fast"))
+    return file
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Layout | None]:
+    """The layouts of the clusters that would have been started."""
+    found: list[Layout | None] = []
+
+    def start(*_paths: object, layout: Layout | None = None, **_more: Any) -> None:
+        found.append(layout)
+        raise local_cluster.ClusterError("stop here", "the test", "none")
+
+    monkeypatch.setattr(local_cluster, "temporary", start)
+    monkeypatch.setattr(local_cluster, "start", start)
+    return found
+
+
+COMMANDS = [
+    ("run", "-z", "1", "--layout"),
+    ("sweep", "--vary", "in_flight=1,2", "--layout"),
+    ("broker", "start", "--layout"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_all_problems_are_told_before_anything_starts(
+    call: Call, bad: Path, asked: list[Layout | None], command: tuple[str, ...]
+) -> None:
+    code, _out, err = call(*command, str(bad))
+    assert code == 2 and asked == []
+    assert err.count("error: ") == 3
+    assert "drive disk is a modelled drive, and a cluster is started on mount points and directories only" in err
+    assert "is no mount point" in err and "bad.yaml:4: drives.fast.mount" in err
+    assert "a node keeps classic queues where its data is" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_cluster_is_asked_for_with_the_layout(
+    call: Call, good: Path, asked: list[Layout | None], command: tuple[str, ...], tmp_path: Path
+) -> None:
+    out = ("--dir", str(tmp_path / "c")) if command[0] == "broker" else ("--out", str(tmp_path / "runs"))
+    code, _out, err = call(*command, str(good), *out)
+    assert code == 1 and "stop here" in err
+    (layout,) = asked
+    assert layout is not None and layout.io == "pool:4"
+    assert layout.roles == {"data": "disk", "logs": "disk", "segment": "disk", "wal": "fast"}
+    if command[0] != "broker":
+        assert f"layout two directories: disk ({tmp_path / 'disk'}) data, logs, segment; fast" in err
+
+
+@pytest.mark.parametrize("target", [("-h", "amqp://127.0.0.1"), ("--cluster", "here")], ids=["uri", "cluster"])
+def test_a_sweep_places_no_broker_that_runs_already(call: Call, good: Path, target: tuple[str, str]) -> None:
+    code, _out, err = call("sweep", "--vary", "in_flight=1,2", "--layout", str(good), *target)
+    assert code == 2 and "a layout is for a cluster that this command starts" in err
+
+
+def test_a_layout_places_everything(call: Call, good: Path, asked: list[Layout | None], tmp_path: Path) -> None:
+    code, _out, err = call("broker", "start", "--layout", str(good), "--wal-dir", str(tmp_path / "wal"))
+    assert code == 2 and asked == [] and "--layout places all files" in err
+
+
+def test_one_node_is_started_as_it_was(call: Call, good: Path, asked: list[Layout | None]) -> None:
+    code, _out, err = call("broker", "start", "--node", "node1", "--layout", str(good))
+    assert code == 2 and asked == [] and "--layout is for a whole cluster" in err
