@@ -70,14 +70,33 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
         except ConnectionRefusedError:
             continue
         except (OSError, ValueError) as error:
-            what = f"{node.name} did not answer {request['op']}: {error}"
-            raise ClusterError(what, _control(node), "check the cluster with `perftest broker status`") from error
-        if "error" in answer:
-            raise ClusterError(str(answer["error"]), _control(node), str(answer.get("fix") or "see the node's log"))
-        return answer
+            raise _silent(node, request, error) from error
+        return _granted(node, answer)
     where = f"--dir {cluster.directory}"
     fix = f"bring nodes back: `perftest broker start --node NODE {where}`, or `perftest broker resume NODE {where}`"
     raise ClusterError("no node of this cluster answers", cluster.directory, fix)
+
+
+def act_on_drive(cluster: Cluster, node: str, drive: str, do: str, **details: object) -> dict[str, Any]:
+    """What a modelled drive tells after it was made ``slow`` (``factor``) or of another ``profile``, has been told to
+    ``fill`` or ``free`` its room, or to ``fail`` or ``heal``. Raises :class:`ClusterError`."""
+    told: dict[str, Any] = of_node(cluster, node, {"op": "drive", "drive": drive, "do": do, **details})["drive"]
+    return told
+
+
+def of_node(cluster: Cluster, name: str, request: Mapping[str, object]) -> dict[str, Any]:
+    """The answer to a request that is about one node. Raises :class:`ClusterError` if the node does not answer, or
+    refuses."""
+    node = cluster.node(name)
+    if not is_alive(node) or is_paused(node):
+        what = f"{node.name} is {'paused' if is_alive(node) else 'down'}"
+        fix = f"bring the node back: `perftest broker {'resume' if is_alive(node) else 'start --node'} {node.name}`"
+        raise ClusterError(what, _control(node), fix)
+    try:
+        answer = ask(node, request)
+    except (OSError, ValueError) as error:
+        raise _silent(node, request, error) from error
+    return _granted(node, answer)
 
 
 def _said(node: Node, operation: str) -> dict[str, Any]:
@@ -103,7 +122,19 @@ def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
         record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
     # Only the queues with the most commits: thousands of queues would fill the record.
     queues = [{name: queue.get(name) for name in _SAMPLED} for queue in answer.get("busiest") or ()]
-    return {**record, "metrics": metrics, "queues": queues}
+    drives = {"drives": answer["drives"]} if answer.get("drives") else {}
+    return {**record, "metrics": metrics, "queues": queues, **drives}
+
+
+def _silent(node: Node, request: Mapping[str, object], error: Exception) -> ClusterError:
+    what = f"{node.name} did not answer {request['op']}: {error}"
+    return ClusterError(what, _control(node), "check the cluster with `perftest broker status`")
+
+
+def _granted(node: Node, answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        raise ClusterError(str(answer["error"]), _control(node), str(answer.get("fix") or "see the node's log"))
+    return answer
 
 
 def _control(node: Node) -> str:

@@ -18,6 +18,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
+from perftest.results.modelled_drives import DriveRecords
 from perftest.results.run_checks import Disturbances, result_of
 from perftest.results.summary import BrokerCpu, Tally, background_loads_of, background_rows_of, rows_of
 
@@ -161,7 +162,11 @@ def summarise(run: Run) -> dict[str, Any]:
     for event in run.events:
         disturbances.event(event)
     rows, beside = rows_of(run.manifest, tally, BrokerCpu.of(run.broker)), background_rows_of(run.manifest, tally)
-    return result_of(run.manifest, rows, run.ledger, disturbances, beside)
+    drives = DriveRecords()
+    for sample in run.broker:
+        drives.add(sample)
+    broker = {**(run.manifest.get("broker") or {}), "drives": drives.facts()}
+    return result_of({**run.manifest, "broker": broker}, rows, run.ledger, disturbances, beside)
 
 
 def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:

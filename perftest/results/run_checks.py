@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from perftest.results.modelled_drives import drives_check
 from perftest.results.schema import SCHEMA_VERSION
 from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
 from perftest.results.trust import Check, Facts, Status, is_valid, step_checks
@@ -113,6 +114,7 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "wanted_s": {number: whole - (warmup or 0) for number, (whole, warmup) in lengths.items() if whole},
         "one_machine": one_machine(broker.get("uris") or (), len(manifest.get("hosts") or ())),
         "cpu_kind": broker.get("cpu_kind"),
+        "drives": broker.get("drives") or (),
     }
 
 
@@ -132,6 +134,8 @@ def run_checks(
         checks.append(Check("loopback", Status.NOTE, _ONE_MACHINE))
     if run.get("cpu_kind") == "user":
         checks.append(Check("broker_cpu", Status.NOTE, _USER_CPU_ONLY))
+    if (of_drives := drives_check(run.get("drives") or ())) is not None:
+        checks.append(of_drives)
     return checks
 
 

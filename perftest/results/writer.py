@@ -28,6 +28,7 @@ from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.errors import RunNotWritableError
+from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances, result_of
 from perftest.results.summary import BrokerCpu, Tally, background_rows_of, rows_of, run_loop
@@ -105,6 +106,7 @@ class RunWriter:
         self.recoveries: list[Mapping[str, Any]] = []
         """The events that tell how the load recovered from actions."""
         self._cpu = BrokerCpu()
+        self._drives = DriveRecords()
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
         with writable(self.path):
@@ -149,6 +151,7 @@ class RunWriter:
         """Write a line of ``broker.jsonl``."""
         self._append(schema.BROKER, _json_line(record))
         self._cpu.add(record)
+        self._drives.add(record)
 
     def ledger(self, record: dict[str, object]) -> None:
         """Write ``ledger.json``."""
@@ -205,6 +208,8 @@ class RunWriter:
 
     def _derive(self, state: str, reason: str) -> None:
         self.manifest.update(state=state, ended={"reason": reason})
+        if drives := self._drives.facts():
+            self.manifest["broker"]["drives"] = drives
         rows = rows_of(self.manifest, self.tally, self._cpu)
         self.background_rows = background_rows_of(self.manifest, self.tally)
         result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, self.background_rows)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from reference_broker.node.drive_config import DriveConfig, drive_problems, drives_of
 from reference_broker.storage.executor import policy_named
 from reference_broker.types import NodeId
 
@@ -143,7 +144,8 @@ class NodeConfig:
     with the process that started it. ``first_life`` is the first boot id of a node that replaces a lost node
     (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of ``secret_file``, proves that a peer
     is a node of the cluster; a node without peers needs none. ``io`` names the I/O policy of all stores of the node:
-    ``dedicated``, or ``pool:N``.
+    ``dedicated``, or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
+    ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
     """
 
     name: str
@@ -161,11 +163,18 @@ class NodeConfig:
     first_life: int = 0
     secret: bytes = field(default=b"", repr=False)
     io: str = "dedicated"
+    drives: tuple[DriveConfig, ...] = ()
+    instance_octets_per_second: int = 0
 
     @property
     def me(self) -> Member:
         """This node's own entry among the members."""
         return next(member for member in self.members if member.node == self.node)
+
+    def role_directories(self) -> dict[str, Path]:
+        """The directory of each role that a modelled drive can take."""
+        classic = self.data_dir / "classic"
+        return {"wal": self.wal_dir, "segment": self.segment_dir, "data": self.data_dir, "classic": classic}
 
     def problems(self) -> list[str]:
         """Everything that is wrong, each as "key: value: rule"."""
@@ -185,6 +194,8 @@ class NodeConfig:
             policy_named(self.io)
         except ValueError as error:
             found.append(f"io: {self.io}: {error}")
+        if self.instance_octets_per_second < 0:
+            found.append(f"instance_octets_per_second: {self.instance_octets_per_second}: must be positive, or 0")
         found.extend(_limit_problems(self.limits))
         return found
 
@@ -247,7 +258,7 @@ _TOP: Final = {"name": _TEXT, "node": _WHOLE, "cluster": _TEXT, "nodes": "a list
 _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT, "exit_with_stdin": _FLAG,
     "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
-    "users": "an object of names and passwords",
+    "users": "an object of names and passwords", "drives": "a list", "instance_octets_per_second": _WHOLE,
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
@@ -266,6 +277,8 @@ def _wrong_kinds(raw: Any) -> list[str]:
             found += _wrong_in(f"nodes[{number}].", member, _MEMBER, {"metrics_port": _ANY_PORT})
         else:
             found.append(f"nodes[{number}]: {member!r}: must be an object")
+    if isinstance(raw.get("drives"), list):
+        found += drive_problems(raw["drives"])
     if isinstance(limits, dict):
         found += _wrong_in("limits.", limits, {}, dict.fromkeys((each.name for each in fields(Limits)), _WHOLE))
     return found
@@ -301,6 +314,8 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         first_life=raw.get("first_life", 0),
         secret=_secret(Path(raw["secret_file"])) if raw.get("secret_file") else b"",
         io=raw.get("io") or "dedicated",
+        drives=drives_of(raw.get("drives", [])),
+        instance_octets_per_second=raw.get("instance_octets_per_second", 0),
     )
 
 

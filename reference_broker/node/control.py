@@ -1,6 +1,6 @@
 """The control port: one JSON object per line in, one JSON object per line out. Operators' commands come this way.
 
-Requests have an ``op``: ``summary``, ``status``, ``metrics`` and ``anatomy`` are about this node, the others
+Requests have an ``op``: ``summary``, ``status``, ``metrics``, ``anatomy`` and ``drive`` are about this node, the others
 (:mod:`reference_broker.node.operations`) about the cluster. The answer is ``{"ok": true, ...}``, or
 ``{"error": what and where, "fix": what to do}``, in the order of the requests. The port never takes the node down.
 """
@@ -80,10 +80,14 @@ async def respond(node: ControlledNode, line: bytes) -> dict[str, Any]:
                 config = node.shard.config
                 identity = {"name": config.name, "node": config.node, "incarnation": node.shard.boot_id}
                 return identity | await asyncio.to_thread(snapshot.to_json)  # milliseconds that must delay no message
+            case "drive":
+                answer = node.shard.drives.answer(request)
+                node.shard.check_alarms()  # a drive that is full stops publishers at once
+                return answer
             case op if op in node.shard.operations.names:
                 return await _ask(node.shard.operations, request)
             case op:
-                known = ", ".join(["summary", "status", "metrics", "anatomy", *node.shard.operations.names])
+                known = ", ".join(["summary", "status", "metrics", "anatomy", "drive", *node.shard.operations.names])
                 return failure(f"unknown operation {op!r}", f"use one of {known}")
     except Exception as error:
         log.exception("defect while answering %r", request)

@@ -28,6 +28,7 @@ from reference_broker.node.group import GroupRunner
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 from reference_broker.queues.port import QueueMember
+from reference_broker.storage.modelled_drive import COUNTED
 
 if TYPE_CHECKING:
     from reference_broker.node.config import Member
@@ -36,6 +37,16 @@ if TYPE_CHECKING:
 _BUCKET_BITS: Final = range(13, 35)  # 8 us to 17 s
 _FSYNC: Final = "fsync."
 _LOG_PREFIX: Final = "rabbitmq_raft_log_"
+_DRIVE: Final = "reference_broker_modelled_drive_"
+_DRIVE_COUNTERS: Final = (
+    ("operations", "operations", "Operations that lasted as long as the drive model says"),
+    ("late_operations", "late", "Operations that ended late by more than a fifth of the median length"),
+    ("journal_commits", "commits", "Commits of the modelled file system's journal"),
+)
+_DRIVE_QUANTILES: Final = (
+    ("service", "service_ns_p", "How long operations should last"),
+    ("lateness", "late_ns_p", "How much later than they should operations ended"),
+)
 _QUEUE_GAUGES: Final = (
     ("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers"),
     ("rabbitmq_queue_messages_unacked", "Messages delivered to consumers and not yet acknowledged"),
@@ -62,6 +73,7 @@ class NodeCollector:
         """All families."""
         yield from self._process()
         yield from self._log()
+        yield from self._drives()
         shard = self._shard
         members = [(queue.member, shard.runners[queue.record.group]) for queue in shard.queues.values() if queue.member]
         yield from _gauges(_QUEUE_GAUGES, members, _queue_values)
@@ -113,6 +125,33 @@ class NodeCollector:
         for spec in COUNTERS:
             family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
             yield family(f"{_LOG_PREFIX}{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
+
+    def _drives(self) -> Iterator[Metric]:
+        """Modelled drives, if the node has any."""
+        drives = self._shard.drives.status()
+        if not drives:
+            return
+        for name, key, text in _DRIVE_COUNTERS:
+            counter = CounterMetricFamily(f"{_DRIVE}{name}", text, labels=("drive",))
+            for drive in drives:
+                counter.add_metric((drive["name"],), drive[key])
+            yield counter
+        for name, key, text in _DRIVE_QUANTILES:
+            gauge = GaugeMetricFamily(f"{_DRIVE}{name}_seconds", text, labels=("drive", "quantile"))
+            for drive in drives:
+                for quantile in ("50", "99"):
+                    gauge.add_metric((drive["name"], f"0.{quantile}"), drive[f"{key}{quantile}"] / 1e9)
+            yield gauge
+        for key in COUNTED:
+            used = CounterMetricFamily(f"{_DRIVE}{key}", f"{key} by purpose", labels=("drive", "purpose"))
+            for drive in drives:
+                for purpose, counts in drive["purposes"].items():
+                    used.add_metric((drive["name"], purpose), counts[key])
+            yield used
+        profiles = InfoMetricFamily(f"{_DRIVE}profile", "What each modelled drive stands for", labels=("drive",))
+        for drive in drives:
+            profiles.add_metric((drive["name"],), {"profile": drive["profile"]})
+        yield profiles
 
 
 _Member = tuple[QueueMember, GroupRunner]

@@ -22,10 +22,11 @@ from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import Policy, QueueRecord
-from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
+from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms, free_bytes
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
+from reference_broker.node.drives import NodeDrives
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
@@ -51,7 +52,7 @@ from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.executor import IoPolicy, OwnersThread, policy_named
-from reference_broker.storage.files import Files, RealFiles
+from reference_broker.storage.files import Files
 from reference_broker.types import NOBODY, ChannelId, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,9 @@ class Shard:
         self.queues, self.runners, self.proposer = hosting.queues, hosting.runners, hosting.groups.proposer
         self.metadata = MetadataHost(hosting)
         self.dead_letters = DeadLetters(self)
-        self.alarms = Alarms(config.limits, (config.data_dir, config.wal_dir, config.segment_dir))
+        self.drives = drives = NodeDrives(config)
+        directories = (config.data_dir, config.wal_dir, config.segment_dir)
+        self.alarms = Alarms(config.limits, directories, disk=lambda place: drives.free_bytes(place, free_bytes))
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
@@ -129,10 +132,11 @@ class Shard:
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)
-        boots = self._boot_ids(files or RealFiles())
+        files = files or drives.files
+        boots = self._boot_ids(files)
         self.log, recovered = LogSystem.open(
             self._log_config(),
-            files or RealFiles(),
+            files,
             self._notify,
             policy=policy or (policy_named(config.io) if threads else OwnersThread),
             gather=self._notices.write_soon,

@@ -51,6 +51,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
             "redelivered": shard.clients.redelivered,
             **usage(),
         },
+        **({"drives": shard.drives.status()} if config.drives else {}),
     }
 
 
@@ -94,6 +95,8 @@ def queue_row(queue: Queue, runner: QueueRunner | None) -> dict[str, Any]:
 
 def _durability(config: NodeConfig) -> str:
     members = len(config.members)
+    if any("wal" in drive.roles for drive in config.drives):
+        return "none: the drive of the WAL is modelled, so its syncs last as long as on that drive, and sync nothing"
     if not config.sync:
         return "none: this node does not sync its WAL"
     if members == 1:

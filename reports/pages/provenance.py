@@ -77,9 +77,24 @@ def _broker_facts(run: pd.Series[Any], broker: dict[str, Any], plan: dict[str, A
         ("layout", broker.get("layout", "")),
         ("addresses", ", ".join(map(str, broker.get("uris", [])))),
         ("a confirm means", run["durability"]),
+        *_drives(broker.get("drives", [])),
         *((f"queue {number}" if len(queues) > 1 else "queue", text) for number, text in enumerate(queues[:8], 1)),
         *([("more queues", f"{len(queues) - 8}, see the plan")] if len(queues) > 8 else []),
     )
+
+
+def _drives(drives: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """A line for each modelled drive: what it stands for, how late it was, and what it was used for."""
+    found = []
+    for drive in drives:
+        used = ", ".join(
+            f"{purpose} {counts.get('syncs', 0):,} syncs {words.octets(counts.get('write_octets', 0))}"
+            for purpose, counts in drive["purposes"].items()
+        )
+        late = f"p99 {words.latency(drive['late_ns_p99'])} late" if "late_ns_p99" in drive else "lateness unknown"
+        text = f"modelled: {' then '.join(drive['profiles'])}; {drive['operations']:,} operations, {late}; {used}"
+        found.append((f"drive {drive['name']} of {drive['node']}", text))
+    return found
 
 
 def _queue(queue: dict[str, Any]) -> str:

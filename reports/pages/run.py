@@ -17,7 +17,7 @@ from reports.pages.provenance import provenance, utc
 from reports.pages.simulated import marked
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
 from reports.pipeline.tables import Tables
-from reports.stats.validity import checks, limited
+from reports.stats.validity import checks, limited, modelled_drives
 
 _LEDGER_CHIPS: Final = {
     "ok": ("nothing lost", Status.PASS),
@@ -37,7 +37,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         run_id=str(run["run_id"]),
         title=str(run["title"] or run["name"]),
         subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
-        chips=tuple(_chips(run, ledger, found)),
+        chips=tuple(_chips(run, ledger, found, modelled_drives(tables))),
         banners=tuple(_banners(run, tables.steps, ledger, found)),
         sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
         headline=findings.headline(run, tables.steps),
@@ -55,7 +55,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
     return marked(section, manifest_of(run).get("simulated") or {})
 
 
-def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check]) -> list[Chip]:
+def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check], drives: str) -> list[Chip]:
     verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.FAIL))
     return [
         Chip(name="Ledger", value=verdict, status=status),
@@ -63,6 +63,7 @@ def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[C
         Chip(name="Loop", value=str(run["loop"])),
         Chip(name="Broker", value=f"{run['product'] or 'unknown'} {run['broker_version']}".strip()),
         Chip(name="Queue", value=str(run["queue_types"]).replace(",", ", ")),
+        *([Chip(name="Drives", value=f"modelled: {drives}")] if drives else []),
         *([Chip(name="A confirm means", value=str(run["durability"]))] if run["durability"] else []),
     ]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results.modelled_drives import in_words
 from perftest.results.run_checks import Disturbances, run_checks
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
 from perftest.results.trust import Check, Facts, Status, is_limited, step_checks
@@ -49,6 +50,11 @@ def steps_of(steps: pd.DataFrame) -> list[dict[str, Any]]:
     return [_step_facts(_known(row)) for row in steps.to_dict("records")]
 
 
+def modelled_drives(tables: Tables) -> str:
+    """The profiles of the broker's modelled drives, in words; empty if its drives were real, or not known."""
+    return in_words((_manifest(tables).get("broker") or {}).get("drives") or ())
+
+
 def sentence(text: str) -> str:
     """A clause as a sentence."""
     return f"{text[0].upper()}{text[1:]}."
@@ -73,8 +79,9 @@ def _step_facts(row: dict[str, Any]) -> dict[str, Any]:
 
 def _run_facts(tables: Tables) -> dict[str, Any]:
     wanted_s = dict(zip(tables.steps["step"], tables.steps["duration_s"] - tables.steps["warmup_s"], strict=True))
-    cpu_kind = (_manifest(tables).get("broker") or {}).get("cpu_kind")
-    return _known(run_of(tables)) | {"wanted_s": wanted_s, "cpu_kind": cpu_kind}
+    broker = _manifest(tables).get("broker") or {}
+    of_broker = {"cpu_kind": broker.get("cpu_kind"), "drives": broker.get("drives") or ()}
+    return _known(run_of(tables)) | {"wanted_s": wanted_s} | of_broker
 
 
 def _manifest(tables: Tables) -> dict[str, Any]:

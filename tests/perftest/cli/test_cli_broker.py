@@ -195,6 +195,10 @@ def test_a_change_without_an_answer_is_not_asked_for_again(call: Call, control: 
         (["set-policy", "p", "q", "{"], "is not JSON"),
         (["set-policy", "p", "q", "[1]"], "is not a JSON object"),
         (["add-member", "q"], "missing argument 'NODE'"),
+        (["drive", "2", "d1", "burn"], "'burn' is none of slow=FACTOR"),
+        (["drive", "2", "d1", "slow"], "'slow' is none of slow=FACTOR"),
+        (["drive", "2", "d1", "fill=3"], "'fill=3' is none of slow=FACTOR"),
+        (["drive", "2", "d1", "slow=much"], "'much' is no number"),
     ],
 )
 def test_wrong_arguments_exit_2(call: Call, control: Control, directory: Path, arguments: list[str], what: str) -> None:
@@ -214,3 +218,36 @@ def test_a_running_node_is_not_started_twice(call: Call, directory: Path) -> Non
     """Two processes on one log would destroy it."""
     code, _, err = call("broker", "start", "--node", "node2", "--dir", str(directory))
     assert code == 1 and "node2 already runs" in err
+
+
+@pytest.mark.parametrize(
+    ("action", "asked", "said"),
+    [
+        ("slow=4", {"do": "slow", "factor": 4.0}, "drive d1 of node2 has other speed (st1-1t)\n"),
+        (
+            "profile=hdd7200",
+            {"do": "profile", "profile": "hdd7200"},
+            "drive d1 of node2 has another profile (st1-1t)\n",
+        ),
+        ("fill", {"do": "fill"}, "drive d1 of node2 has no room left (st1-1t)\n"),
+        ("heal", {"do": "heal"}, "drive d1 of node2 works again (st1-1t)\n"),
+    ],
+)
+def test_a_modelled_drive_is_changed(
+    call: Call, control: Control, directory: Path, action: str, asked: dict[str, Any], said: str
+) -> None:
+    """Only the node that was named is asked."""
+    control.answers["drive"] = {"ok": True, "drive": {"name": "d1", "profile": "st1-1t"}}
+    code, out, _ = call("broker", "drive", "2", "d1", action, "--dir", str(directory))
+    assert (code, out) == (0, said)
+    assert control.asked == [{"op": "drive", "drive": "d1", **asked}]
+    code, out, _ = call("broker", "drive", "2", "d1", action, "--dir", str(directory), "--json")
+    assert json.loads(out) == {"node": "node2", "drive": {"name": "d1", "profile": "st1-1t"}}
+
+
+def test_a_drive_of_a_node_that_is_down_or_refuses_is_an_error(call: Call, control: Control, directory: Path) -> None:
+    code, _, err = call("broker", "drive", "node1", "d1", "fill", "--dir", str(directory))
+    assert code == 1 and "node1 is down" in err and "start --node" in err
+    control.answers["drive"] = {"error": "this node has no modelled drive 'd1'", "fix": "use one of d2"}
+    code, _, err = call("broker", "drive", "node2", "d1", "fill", "--dir", str(directory))
+    assert code == 1 and "no modelled drive" in err and "use one of d2" in err

@@ -45,6 +45,7 @@ HELPS = {
             "set-policy",
             "clear-policy",
             "policies",
+            "drive",
         )
     },
     "workload": ["workload"],

@@ -1,0 +1,234 @@
+"""A modelled drive on the wall clock: operations last as long as the model says, and can be made to fail.
+
+The calling thread blocks until the time that the model gave. The next operation starts where the model has the drive,
+not where the thread woke up: so lateness never adds up. How late each operation was is counted beside how long it
+should have lasted; a drive whose operations are late by a good part of their length shows the machine, not the drive.
+
+All threads of a node share the drive under one lock, which is held for the microseconds of a call to the model.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, Final
+
+from reference_broker.storage.drives.journal import JournalModel, ModelledFile
+from reference_broker.storage.drives.model import DriveModel, InstanceCap
+from reference_broker.storage.drives.profiles import DriveProfile
+from reference_broker.storage.precise_sleep import sleep_until
+
+LATE_SHARE: Final = 0.2
+"""An operation is late if it ended later than it should by more than this part of the median length."""
+RESERVE: Final = 256 << 20
+"""A full drive tells that it has no room, and still has this much for those who must write to go on."""
+_SUB_BITS: Final = 3
+_LOOK_EVERY: Final = 64
+
+
+class Times:
+    """Durations counted by buckets of 12 %: 8 to each power of two."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.max_ns = 0
+        self._counts: Counter[int] = Counter()
+
+    def add(self, duration_ns: int) -> None:
+        """Count one duration, at least zero."""
+        self.count += 1
+        self.max_ns = max(self.max_ns, duration_ns)
+        shift = max(0, duration_ns.bit_length() - 1 - _SUB_BITS)
+        self._counts[(shift << _SUB_BITS) + (duration_ns >> shift)] += 1
+
+    def quantile(self, part: float) -> int:
+        """The upper end of the bucket with this quantile; 0 if nothing was counted."""
+        wanted, seen = part * self.count, 0
+        for key in sorted(self._counts):
+            seen += self._counts[key]
+            if seen >= wanted:
+                shift = max(0, (key >> _SUB_BITS) - 1)
+                return min(self.max_ns, (((key - (shift << _SUB_BITS)) + 1) << shift) - 1)
+        return 0
+
+
+Purpose = Counter[str]
+"""What one purpose of a node (WAL, segments, data) did to its drive: the keys of ``COUNTED``."""
+COUNTED: Final = ("syncs", "dir_syncs", "reads", "write_octets", "read_octets")
+
+
+class ModelledDrive:
+    """One drive of one node. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        name: str,
+        profile: DriveProfile,
+        cap: InstanceCap | None = None,
+        *,
+        now_ns: Callable[[], int] = monotonic_ns,
+        sleep_until: Callable[[int], int] = sleep_until,
+    ) -> None:
+        self.name = name
+        self.purposes: dict[str, Purpose] = {}
+        self._bought = profile
+        self._model = DriveModel(profile, cap)
+        self._journal = JournalModel(self._model)
+        self._now_ns = now_ns
+        self._sleep_until = sleep_until
+        self._lock = threading.Lock()
+        self._room: int | None = None
+        self._failing = False
+        self._clear_times()
+
+    # What files ask for
+
+    def create(self, path: str) -> ModelledFile:
+        """A new file."""
+        with self._lock:
+            self._check(path)
+            return self._journal.create(self._now_ns())
+
+    def known(self, octets: int) -> ModelledFile:
+        """A file that was there before."""
+        with self._lock:
+            return self._journal.known(octets)
+
+    def remove(self, file: ModelledFile, path: str) -> None:
+        """A file goes."""
+        with self._lock:
+            self._check(path)
+            octets = file.allocated
+            self._journal.remove(self._now_ns(), file)
+            if self._room is not None:
+                self._room += octets
+
+    def change_names(self, path: str) -> None:
+        """A name is changed."""
+        with self._lock:
+            self._check(path)
+            self._journal.change_names(self._now_ns())
+
+    def write(self, purpose: Purpose, file: ModelledFile, offset: int, octets: int, path: str) -> None:
+        """Write into the page cache. Raises OSError: no space left, or the drive fails."""
+        with self._lock:
+            self._check(path)
+            if self._room is not None:
+                grows = self._journal.grows_by(file, offset, octets)
+                if grows > self._room:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+                self._room -= grows
+            self._journal.write(self._now_ns(), file, offset, octets)
+            purpose["write_octets"] += octets
+
+    def datasync(self, purpose: Purpose, file: ModelledFile, path: str) -> None:
+        """Last as long as a sync of the file. Raises OSError."""
+        self._last(lambda now_ns: self._journal.datasync(now_ns, file), path, purpose, "syncs")
+
+    def sync_dir(self, purpose: Purpose, path: str) -> None:
+        """Last as long as a sync of a directory. Raises OSError."""
+        self._last(self._journal.sync_dir, path, purpose, "dir_syncs")
+
+    def read(self, purpose: Purpose, file: ModelledFile, offset: int, octets: int, path: str) -> None:
+        """Last as long as a read. Raises OSError."""
+        self._last(lambda now_ns: self._journal.read(now_ns, file, offset, octets), path, purpose, "reads")
+        purpose["read_octets"] += octets
+
+    # What operators ask for
+
+    @property
+    def full(self) -> bool:
+        """Whether the drive tells that it has no room."""
+        return self._room is not None
+
+    def use(self, profile: DriveProfile) -> None:
+        """The drive is of this kind from now on."""
+        with self._lock:
+            self._bought = profile
+            self._change(profile)
+
+    def slow(self, factor: float) -> None:
+        """Everything takes ``factor`` times as long as on the drive of the configuration; 1 ends that."""
+        with self._lock:
+            self._change(self._bought if factor == 1 else self._bought.slowed(factor))
+
+    def fill(self, reserve: int = RESERVE) -> None:
+        """No room is left, but for ``reserve`` octets that the drive does not tell of."""
+        with self._lock:
+            self._room = reserve
+
+    def free(self) -> None:
+        """There is room again."""
+        with self._lock:
+            self._room = None
+
+    def fail(self) -> None:
+        """Every operation fails with EIO from now on."""
+        with self._lock:
+            self._failing = True
+
+    def heal(self) -> None:
+        """The drive works again. What failed stays failed."""
+        with self._lock:
+            self._failing = False
+
+    def status(self) -> dict[str, Any]:
+        """The drive as JSON: what it is, its faults, how late it was, and what it was used for."""
+        with self._lock:
+            profile, service, late = self._model.profile, self._service, self._late
+            status: dict[str, Any] = {
+                "name": self.name,
+                "profile": profile.name,
+                "full": self.full,
+                "failing": self._failing,
+                "operations": service.count,
+                "late": self._late_count,
+                "service_ns_p50": service.quantile(0.5),
+                "service_ns_p99": service.quantile(0.99),
+                "late_ns_p50": late.quantile(0.5),
+                "late_ns_p99": late.quantile(0.99),
+                "late_ns_max": late.max_ns,
+                "commits": self._journal.commits,
+                "purposes": {name: {key: counts[key] for key in COUNTED} for name, counts in self.purposes.items()},
+            }
+            if profile.credit_tokens:
+                status["credits"] = self._model.credits(self._now_ns())
+            return status
+
+    # Underneath
+
+    def _change(self, profile: DriveProfile) -> None:
+        self._model.change(profile)
+        self._clear_times()
+
+    def _clear_times(self) -> None:
+        """Lengths of another profile would judge the operations of this one."""
+        self._service, self._late = Times(), Times()
+        self._late_count = 0
+        self._tolerated_ns = 0
+
+    def _check(self, path: str) -> None:
+        if self._failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def _last(self, operation: Callable[[int], int], path: str, purpose: Purpose, kind: str) -> None:
+        """Have an operation last as long as the model says."""
+        with self._lock:
+            self._check(path)
+            purpose[kind] += 1
+            began_ns = self._now_ns()
+            over_ns = operation(began_ns)
+        if over_ns <= began_ns:
+            return
+        late_ns = max(0, self._sleep_until(over_ns) - over_ns)
+        with self._lock:
+            self._check(path)
+            self._service.add(over_ns - began_ns)
+            self._late.add(late_ns)
+            if self._service.count % _LOOK_EVERY == 1:
+                self._tolerated_ns = int(self._service.quantile(0.5) * LATE_SHARE)
+            self._late_count += late_ns > self._tolerated_ns

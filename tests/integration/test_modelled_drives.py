@@ -1,0 +1,130 @@
+"""A real node on modelled drives: its drive fills up, fails and changes while clients are connected."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+
+from infra import control, local_cluster
+from infra.local_cluster import Cluster, ClusterError
+
+pytestmark = pytest.mark.processes
+
+ROLES = ["wal", "segment", "data"]
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, base_port: int) -> Iterator[Cluster]:
+    """One node, whose only drive is modelled."""
+    home = tmp_path / "node1"
+    home.mkdir()
+    drives = [{"name": "d1", "profile": "nvme", "roles": ROLES}]
+    (home / "node.json").write_text(json.dumps({"drives": drives}))
+    running = local_cluster.start(tmp_path, nodes=1, base_port=base_port)
+    try:
+        yield running
+    finally:
+        local_cluster.stop(running)
+
+
+def drive(cluster: Cluster) -> dict[str, Any]:
+    (found,) = control.summary(cluster)[0]["drives"]
+    return dict(found)
+
+
+def await_(said: Callable[[], bool], connection: pika.BlockingConnection) -> None:
+    """Let pika work until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not said():
+        assert time.monotonic() < deadline
+        connection.process_data_events(time_limit=0.05)
+
+
+def test_a_full_drive_stops_publishers_and_not_consumers(cluster: Cluster) -> None:
+    """And publishing goes on by itself once there is room."""
+    publisher, consumer = (pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) for _ in range(2))
+    blocked: list[str] = []
+    publisher.add_on_connection_blocked_callback(lambda _c, _m: blocked.append("blocked"))
+    publisher.add_on_connection_unblocked_callback(lambda _c, _m: blocked.append("unblocked"))
+    channel = publisher.channel()
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    for index in range(5):
+        channel.basic_publish("", "q", b"%d" % index)
+    assert control.act_on_drive(cluster, "node1", "d1", "fill")["full"]
+    channel.basic_publish("", "q", b"5")
+    await_(lambda: blocked == ["blocked"], publisher)
+    taken = consumer.channel()
+    for index in range(5):
+        method, _, body = next(taken.consume("q"))
+        assert body == b"%d" % index
+        taken.basic_ack(method.delivery_tag)
+    assert blocked == ["blocked"]
+    assert not control.act_on_drive(cluster, "node1", "d1", "free")["full"]
+    await_(lambda: blocked == ["blocked", "unblocked"], publisher)
+    assert next(taken.consume("q"))[2] == b"5"
+    publisher.close()
+    consumer.close()
+
+
+def test_a_node_tells_what_its_drives_did(cluster: Cluster) -> None:
+    """On the control port, for machines, and in the records of a run."""
+    before = drive(cluster)
+    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri))
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    channel.confirm_delivery()
+    for _ in range(20):
+        channel.basic_publish("", "q", b"x" * 1000)
+    after = drive(cluster)
+    assert after["purposes"]["wal"]["syncs"] >= before["purposes"]["wal"]["syncs"] + 20
+    assert after["purposes"]["wal"]["write_octets"] >= before["purposes"]["wal"]["write_octets"] + 20_000
+    assert after["service_ns_p50"] >= 900_000, "a flush of this drive takes 1 ms"
+    (record,) = control.sample(cluster, 1)
+    assert record["drives"][0]["name"] == "d1"
+    metrics = control.ask(cluster.nodes[0], {"op": "metrics"})["metrics"]
+    values = {
+        (sample["name"], *sample["labels"].values()): sample["value"] for each in metrics for sample in each["samples"]
+    }
+    assert values["reference_broker_modelled_drive_syncs_total", "d1", "wal"] >= 20
+    assert values["reference_broker_modelled_drive_service_seconds", "d1", "0.50"] >= 0.0009
+    assert control.summary(cluster)[0]["durability"].startswith("none: the drive of the WAL is modelled")
+    connection.close()
+
+
+def test_a_node_whose_drive_fails_stops_and_starts_again(cluster: Cluster) -> None:
+    """A failed sync is final. What was confirmed before is there after the start."""
+    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri))
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    channel.confirm_delivery()
+    channel.basic_publish("", "q", b"kept")
+    assert control.act_on_drive(cluster, "node1", "d1", "fail")["failing"]
+    with pytest.raises(pika.exceptions.AMQPError):
+        channel.basic_publish("", "q", b"refused")
+    deadline = time.monotonic() + PATIENCE_S
+    while local_cluster.is_alive(cluster.nodes[0]):
+        assert time.monotonic() < deadline
+    assert "Input/output error" in Path(cluster.nodes[0].log_file).read_text()
+    with pytest.raises(ClusterError, match="node1 is down"):
+        control.act_on_drive(cluster, "node1", "d1", "heal")
+    again = local_cluster.start_node(cluster, "node1")
+    try:
+        connection = pika.BlockingConnection(pika.URLParameters(again.nodes[0].uri))
+        assert next(connection.channel().consume("q"))[2] == b"kept"
+        connection.close()
+    finally:
+        local_cluster.stop(again)
+
+
+def test_a_drive_that_is_not_there_is_named(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match="no modelled drive 'd2'") as refused:
+        control.act_on_drive(cluster, "node1", "d2", "fill")
+    assert refused.value.fix == "use one of d1"
