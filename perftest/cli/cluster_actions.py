@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ from perftest.cli.measured_broker import LOCAL_NODES
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Recoveries, Recovery
-from perftest.spec.actions import KILLED, LEADER, PAUSED, Do, TimedAction, faults
+from perftest.spec.actions import KILLED, LEADER, PAUSED, Do, Fault, TimedAction, faults
 from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
 
@@ -43,8 +44,9 @@ class OnCluster(Action):
     timed: TimedAction
 
 
-def refuse_actions(plan: Plan, kept: Path | None) -> None:
-    """Raises SpecError with all problems of a timeline, before anything is started."""
+def refuse_actions(plan: Plan, kept: Path | None, typed: Sequence[str] = ()) -> None:
+    """Raises SpecError with all problems of a timeline, before anything is started. The last actions of the timeline
+    are the ``typed`` ones of ``--at``."""
     if not plan.timeline:
         return
     file = plan.name
@@ -58,11 +60,19 @@ def refuse_actions(plan: Plan, kept: Path | None) -> None:
     by_number = {step.number: step.duration_s for step in plan.steps}
     durations = [by_number.get(number, 0.0) for number in range(1, max(by_number) + 1)]  # some may be done already
     problems = [
-        Problem(path=f"timeline[{index}].{key}", value=None, rule=rule, fix=fix, file=file)
-        for index, key, rule, fix in faults(plan.timeline, durations, names)
+        _placed(fault, file, ("",) * (len(plan.timeline) - len(typed)) + tuple(typed))
+        for fault in faults(plan.timeline, durations, names)
     ]
     if problems:
         raise SpecError(problems)
+
+
+def _placed(fault: Fault, file: str, typed: Sequence[str]) -> Problem:
+    """A broken rule with its place: in the file, or the option as it was typed."""
+    if option := typed[fault.place]:
+        return Problem(path="", value=None, rule=fault.rule, fix=fault.fix, file=f"--at {shlex.quote(option)}")
+    path = f"timeline[{fault.place}].{fault.key}"
+    return Problem(path=path, value=None, rule=fault.rule, fix=fault.fix, file=file)
 
 
 class ClusterActions:

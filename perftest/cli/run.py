@@ -76,6 +76,7 @@ def run_options(choices: Choices) -> Options:
         output_file=_path(choices["output_file"]),
         hlog_file=_path(choices["hlog"]),
         objectives=choices["slo"],
+        actions=tuple(words for words, _ in choices["at"]),
         percentiles=choices["percentiles"] or (),
         legacy_latency=choices["legacy_latency"],
         metrics=_metrics(choices),

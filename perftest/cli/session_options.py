@@ -53,6 +53,8 @@ class Options:
         addresses that tell the broker's own figures.
     ``command``
         command that makes this run again; empty: the command line as typed.
+    ``actions``
+        the actions of ``--at`` as typed, which are the last ones of the timeline.
     ``is_round``
         whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
@@ -78,4 +80,5 @@ class Options:
     is_round: bool = False
     broker_metrics: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
     assert_findings: bool = False

@@ -18,6 +18,7 @@ from perftest.cli.target import only_one_target, out_options, split_uris, target
 
 if TYPE_CHECKING:
     from perftest.cli.rounds import Rounds
+    from perftest.spec.actions import TimedAction
     from perftest.spec.plan import Plan
     from perftest.spec.problem import Problem
 
@@ -45,6 +46,9 @@ _sweep_options = options(
     option("--broker-metrics", section="Target", type=HTTP_URL, multiple=True,
            help="URL where the broker tells its own figures: http://host:15692/metrics (Prometheus) or "
                 "http://user:password@host:15672 (RabbitMQ's management API). Repeatable, once for each node."),
+    option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [step N]'", multiple=True,
+           help="Act on a node of the local cluster while the load runs, such as '30s kill leader' or "
+                "'5s restart killed step 2'; also beside the actions of the workload. Repeatable."),
     option("--quick", section="Timing", is_flag=True,
            help="Run the workload's short steps: seconds instead of minutes."),
     option("--isolated", section="Measurement", is_flag=True,
@@ -110,9 +114,13 @@ def sweep(
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
     plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
-    plan = replace(plan, uris=targets)
+    plan = replace(plan, uris=targets, timeline=(*plan.timeline, *_actions(asked["actions"])))
     if assert_findings and not plan.findings:
         raise _nothing_to_assert(resume)
+    if plan.timeline:
+        from perftest.cli.cluster_actions import refuse_actions
+
+        refuse_actions(plan, cluster, asked["actions"])
     placed = layout_of(layout) if layout is not None else None
     if dry_run:
         _show(plan, rounds, as_json)
@@ -125,11 +133,29 @@ def sweep(
     typed = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
     again = "".join(f" {shlex.quote(word)}" for word in typed)
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, layout=placed, target=again)
+    options = replace(options, actions=asked["actions"])
     options = replace(options, broker_metrics=broker_metrics if targets else (), assert_findings=assert_findings)
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))
     ctx.exit(measure(plan, replace(options, resumed=resume)))
+
+
+def _actions(typed: Sequence[str]) -> list[TimedAction]:
+    """The actions of ``--at``. Raises SpecError with all that cannot be read."""
+    from perftest.spec.actions import parse_action
+    from perftest.spec.problem import Problem, SpecError
+    from perftest.spec.units import UnitError
+
+    found, problems = [], []
+    for text in typed:
+        try:
+            found.append(parse_action(text))
+        except UnitError as error:
+            problems.append(Problem(path="", value=None, rule=error.rule, fix=error.fix, file="--at"))
+    if problems:
+        raise SpecError(problems)
+    return found
 
 
 def _nothing_to_assert(resume: Path | None) -> CliError:
@@ -222,7 +248,11 @@ def _until(text: str) -> tuple[Any, float]:
 def _resumed(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan, Rounds]:
     from perftest.cli.rounds import STATE, Rounds, remaining, rounds_of
 
-    changed = [flag for flag in ("overrides", "varied", "quick", "isolated", "in_random_order", "until") if asked[flag]]
+    changed = [
+        flag
+        for flag in ("overrides", "varied", "quick", "isolated", "in_random_order", "until", "actions")
+        if asked[flag]
+    ]
     if name is not None or changed:
         fix = "with --resume, give only options about the broker and the output"
         raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)

@@ -90,7 +90,11 @@ def _git(*arguments: str) -> str | None:
         return None
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True
+            ["git", "--no-optional-locks", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
 from perftest.spec.fields import Count, Longest, Seconds
+from perftest.spec.units import UnitError, parse_count, parse_duration_s
 
 
 class Do(StrEnum):
@@ -47,6 +48,25 @@ class TimedAction:
     do: Do
     node: Annotated[str, Longest(100), "a node by name, or: leader, killed, paused"] = LEADER
     step: Annotated[Count, "number of the step that the time counts from; 0: of the run"] = 0
+
+
+def parse_action(text: str) -> TimedAction:
+    """``30s kill leader``, ``30s kill`` or ``30s kill node2 step 3``, as an action. Raises :class:`UnitError`."""
+    fix = "write TIME ACTION [NODE] [step N], such as '30s kill leader' or '35s restart killed'"
+    words = text.split()
+    step = 0
+    if len(words) > 2 and words[-2] == "step":
+        step = parse_count(words[-1])
+        if step < 1:
+            raise UnitError(f"steps are counted from 1, and {text!r} names step {step}", fix)
+        words = words[:-2]
+    if not 2 <= len(words) <= 3:
+        raise UnitError(f"{text!r} is not a time and an action", fix)
+    if words[1] not in {*Do}:
+        known = ", ".join(do for do in Do if do not in ON_DRIVES)
+        raise UnitError(f"{words[1]!r} is no action", f"use one of {known}")
+    node = words[2] if len(words) == 3 else LEADER
+    return TimedAction(at_s=parse_duration_s(words[0]), do=Do(words[1]), node=node, step=step)
 
 
 class Fault(NamedTuple):

@@ -68,6 +68,7 @@ def plan_of(choices: Choices) -> Plan:
         consuming=_consuming(choices, together),
         connecting=_connecting(choices),
         workers=choices["workers"],
+        timeline=tuple(action for _, action in choices["at"]),
     )
     problems = [*choices.problems, *check_plan(plan, choices.place, choices.name)]
     if problems:

@@ -41,6 +41,9 @@ _GENERAL = (
                    "name."),
         value("-i --interval", "duration_s", "DURATION", default="1s", places=("interval_s",),
               help="Time between two records of the measurement: 100ms to 1m."),
+        many("--at", "action", "'TIME ACTION [NODE]'", perftest=False,
+             help="Act on a node of the local cluster while the load runs, such as '30s kill leader' or "
+                  "'35s restart killed'. Repeatable."),
         many("--slo", "objective", "EXPR", perftest=False,
              help="Objective of the run, such as e2e.p99<20ms, rate>=10k or loss==0. A missed objective ends the "
                   "run with exit code 4. Repeatable."),

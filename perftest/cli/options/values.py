@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from perftest.cli.ui import METRICS_FORMATS, UI_NAMES
+from perftest.spec.actions import TimedAction, parse_action
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
 from perftest.spec.slo import parse_objective
 from perftest.spec.units import (
@@ -227,11 +228,17 @@ def _one_of(*known: str) -> Callable[[str], str]:
     return read_word
 
 
+def _action(text: str) -> tuple[str, TimedAction]:
+    """An action with its words, by which an error names it."""
+    return text, parse_action(text)
+
+
 _exit_when: Final = _one_of("empty", "idle", "never")
 _allocation: Final = _one_of(*Allocation)
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "ack_interval": _ack_interval,
+    "action": _action,
     "allocation": lambda text: Allocation(_allocation(text)),
     "arrivals": _arrivals,
     "boolean": _boolean,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -207,3 +208,37 @@ def test_a_timeline_without_its_cluster_is_refused_before_anything_starts(tmp_pa
     assert [problem.path for problem in caught.value.problems] == [
         "timeline[0].node", "timeline[1].at", "timeline[2].do"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("run", "-z", "10", "--at", "5s kill node9"), ("--at '5s kill node9'", "there is no node 'node9'")),
+        (("run", "-z", "10", "--at", "11s kill"), ("--at '11s kill'", "the run is over after 10 s")),
+        (("run", "-h", "amqp://h", "-z", "10", "--at", "5s kill"), ("actions are for a local cluster",)),
+        (("sweep", "--vary", "in_flight=1,2", "--at", "5s kill", "--at", "x kill", "--at", "5s"),
+         ("'x' is not a duration", "'5s' is not a time and an action")),
+        (("sweep", "--vary", "in_flight=1,2", "--at", "40s kill leader step 2"), ("step 2 is over after 30 s",)),
+        (("sweep", "--vary", "in_flight=1,2", "--at", "5s resume paused"), ("nothing to resume",)),
+        (("sweep", "--resume", ".", "--at", "5s kill"), ("a continued sweep cannot be changed",)),
+    ],
+)  # fmt: skip
+def test_a_typed_action_follows_the_rules_of_the_file(
+    call: Any, command: tuple[str, ...], says: tuple[str, ...]
+) -> None:
+    """Told before anything is started, with the option as it was typed."""
+    code, _, err = call(*command)
+    assert code == 2, err
+    assert all(text in err for text in says), err
+
+
+def test_typed_actions_come_beside_those_of_the_workload(call: Any, tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(
+        "{schema: 1, name: w, title: w, queues: [{name: q}], step: {duration: 30s}, "
+        "timeline: [{at: 5s, do: kill, node: node2}]}"
+    )
+    code, out, err = call("sweep", str(file), "--at", "9s restart killed", "--dry-run", "--json")
+    assert code == 0, err
+    played = [(each["at_s"], each["do"], each["node"]) for each in json.loads(out)["plan"]["timeline"]]
+    assert played == [(5.0, "kill", "node2"), (9.0, "restart", "killed")]

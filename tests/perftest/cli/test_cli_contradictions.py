@@ -126,6 +126,7 @@ CONTRADICTIONS = [
     (f"{URI} -z soon", "-z: 'soon' is not a duration", "-z/--time", "5m"),
     (f"{URI} -ad maybe", "-ad: 'maybe' is neither true nor false", "-ad/--auto-delete", "true or false"),
     (f"{URI} --slo p99", "--slo: 'p99' is not an objective", "--slo", "e2e.p99<20ms"),
+    ("--at 5s", "'5s' is not a time and an action", "--at", "write TIME ACTION [NODE]"),
     (f"{URI} --percentiles 101", "is not a list of percentiles", "--percentiles", "up to 100"),
     (f"{URI} -x two", "-x: 'two' is not a count", "-x/--producers", "1000"),
     (f"{URI} -sco next", "-sco: streams are not measured", "-sco/--stream-consumer-offset", "use -qq"),

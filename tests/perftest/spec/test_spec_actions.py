@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from perftest.spec.actions import Do, TimedAction, faults, run_time_s
+from perftest.spec.actions import Do, TimedAction, faults, parse_action, run_time_s
 from perftest.spec.check import check
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.condense import workload_of
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
+from perftest.spec.units import UnitError
 
 NODES = ("node1", "node2", "node3")
 WORKLOAD = """\
@@ -86,3 +87,37 @@ def test_a_workload_with_a_timeline_that_cannot_be_names_the_line() -> None:
     workload, document = parse_workload(WORKLOAD.replace("at: 5s", "at: 90s"), "w.yaml")
     (problem,) = [each for each in check(workload, document) if each.path.endswith(".at")]
     assert (problem.path, problem.line) == ("timeline[0].at", 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("30s kill", TimedAction(at_s=30.0, do=Do.KILL)),
+        ("1.5 pause node2", TimedAction(at_s=1.5, do=Do.PAUSE, node="node2")),
+        (" 250ms  transfer-leader node3 ", TimedAction(at_s=0.25, do=Do.TRANSFER_LEADER, node="node3")),
+        ("5s restart killed step 2", TimedAction(at_s=5.0, do=Do.RESTART, node="killed", step=2)),
+        ("5s kill step 2", TimedAction(at_s=5.0, do=Do.KILL, step=2)),
+        ("5s kill step", TimedAction(at_s=5.0, do=Do.KILL, node="step")),
+    ],
+)
+def test_an_action_is_typed_as_it_is_said(text: str, action: TimedAction) -> None:
+    assert parse_action(text) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "is not a time and an action"),
+        ("30s", "is not a time and an action"),
+        ("30s kill leader now please", "is not a time and an action"),
+        ("30s explode node1", "'explode' is no action"),
+        ("soon kill node1", "'soon' is not a duration"),
+        ("-1s kill node1", "is not a duration"),
+        ("30s kill leader step two", "'two' is not a count"),
+        ("30s kill leader step 0", "steps are counted from 1"),
+    ],
+)
+def test_what_cannot_be_typed_is_refused_with_a_fix(text: str, rule: str) -> None:
+    with pytest.raises(UnitError) as caught:
+        parse_action(text)
+    assert rule in caught.value.rule and caught.value.fix
