@@ -89,6 +89,7 @@ def _git(*arguments: str) -> str | None:
     if not (root / ".git").exists():
         return None
     try:
+        # Without optional locks: a git that is ended after its time limit would leave its lock in the checkout.
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(root), *arguments],
             capture_output=True,
