@@ -69,6 +69,7 @@ MAY_IMPORT = {
     ),
     # No commands, no machine and no kind of queue: a node knows queues through their port.
     "reference_broker.node": (
+        "reference_broker.classic",
         *(f"reference_broker.{each}" for each in ("node", "amqp", "anatomy", "log", "raft", "storage")),
         *(f"reference_broker.queues.{each}" for each in ("arguments", "kinds", "port", "session")),
         *(f"reference_broker.machines.{each}" for each in ("effects", "metadata")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,10 +51,8 @@ def _kept(directory: Path) -> Cluster:
 
 
 def on_bundled(plan: Plan, cluster: Cluster) -> Plan:
-    """The plan with the URIs of the bundled cluster and with quorum queues only, because the bundled broker has no
-    other kind of queue."""
-    queues = tuple(replace(queue, type=QueueType.QUORUM, durable=True) for queue in plan.queues)
-    return plan.changed(uris=cluster.uris, queues=queues)
+    """The plan with the URIs of the bundled cluster."""
+    return plan.changed(uris=cluster.uris)
 
 
 def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
@@ -66,6 +63,8 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
     shown = ("name", "pid", "uri", "role", "data_dir", "wal_dir")
     described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
     durability = next((node["durability"] for node in nodes if node.get("durability")), "")
+    if any(queue.type is QueueType.CLASSIC for queue in plan.queues):
+        durability = f"{_classic_in_words(plan)}; persistent messages are synced there before each confirm"
     placed = {"layout": cluster.directories.layout} if cluster.directories.layout else {}
     return {"cluster": "local", "nodes": described, "durability": durability, **placed}
 
@@ -76,9 +75,13 @@ def _durability_in_words(plan: Plan) -> str:
         return (
             "quorum queue: confirmed when a majority of its members has written it, synced as the broker is configured"
         )
+    return f"{_classic_in_words(plan)}; synced as the broker is configured"
+
+
+def _classic_in_words(plan: Plan) -> str:
     persistent = all(step.settings.persistent for step in plan.steps)
     mode = "persistent messages" if persistent else "transient messages, which a restart loses"
-    return f"classic queue, {mode}; synced as the broker is configured"
+    return f"classic queue, {mode}"
 
 
 def target_name(plan: Plan, cluster: Cluster | None) -> str:

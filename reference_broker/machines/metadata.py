@@ -24,9 +24,10 @@ from typing import Any, Final
 
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
-membership and no policies, 2 no returning members, 3 no leaders elected by the declaration. A node of an older version
+membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
+are replicated. A node of an older version
 applies no entries of a newer leader, so the members of a queue agree whether its first leader is already elected."""
 
 ArgumentValue = str | int | bool
@@ -44,6 +45,10 @@ class QueueRecord:
     members. ``membership_epochs`` has (node, epoch) for each member that was added later; ``changes`` is the highest
     epoch given. ``leader`` is the node that leads first, if it can. With ``elected``, the declaration has elected this
     leader for the first term of the queue's group.
+
+    A queue that is not ``durable`` ends with the process of its node, whose boot id is ``boot_id``. An ``exclusive``
+    queue belongs to the connection of that number there, and ends with it. An ``auto_delete`` queue ends with its last
+    consumer. A queue of a kind that is not replicated has one member, the node that owns it.
     """
 
     name: str
@@ -58,6 +63,18 @@ class QueueRecord:
     leader: NodeId = NOBODY
     elected: bool = False
     kind: str = DEFAULT_KIND
+    durable: bool = True
+    auto_delete: bool = False
+    exclusive: int = 0
+    boot_id: int = 0
+
+    def is_of(self, node: NodeId, boot_id: int, connection: int) -> bool:
+        """Whether the exclusive queue belongs to this connection."""
+        return (self.leader, self.boot_id, self.exclusive) == (node, boot_id, connection)
+
+    def ended_with(self, node: NodeId, boot_id: int) -> bool:
+        """Whether the queue ended with an earlier process of the node, which now has this boot id."""
+        return self.leader == node and self.boot_id not in (0, boot_id)
 
     def membership_epoch(self, node: NodeId) -> int:
         """The epoch of the node's membership: 0 for a founder that was never removed."""
@@ -433,18 +450,26 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
         leader=NodeId(raw.get("leader", NOBODY)),
         elected=bool(raw.get("elected", False)),
         kind=raw.get("kind", DEFAULT_KIND),
+        durable=bool(raw.get("durable", True)),
+        auto_delete=bool(raw.get("auto_delete", False)),
+        exclusive=int(raw.get("exclusive", 0)),
+        boot_id=int(raw.get("boot_id", 0)),
     )
 
 
 _KEYS: Final = {"membership_epochs": "stays", "membership_epoch": "stay"}
 """Fields that have another name in JSON."""
 
+_BESIDE_THE_KIND: Final = ("kind", "durable", "auto_delete", "exclusive", "boot_id")
+"""Fields that a record of the default kind does not need."""
+
 
 def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
     """The fields as a dictionary, nested for a record or policy: like ``asdict``, without copies of the tuples."""
     fields = {_KEYS.get(name, name): getattr(value, name) for name in type(value).__slots__}
     if fields.get("kind") == DEFAULT_KIND:
-        del fields["kind"]  # a record of the default kind stays readable for programs that know no kinds
+        for name in _BESIDE_THE_KIND:  # a replicated queue's record stays as older programs wrote it
+            del fields[name]
     return {name: _plain(each) if isinstance(each, QueueRecord | Policy) else each for name, each in fields.items()}
 
 

@@ -127,6 +127,8 @@ def placed(
     nodes: Collection[NodeId],
     up: Collection[NodeId],
     census: Census,
+    *,
+    is_replicated: bool,
 ) -> QueueRecord:
     """The record with members, founders and a first leader, whom the declaration elects. The cost does not depend on
     how many queues there are.
@@ -134,14 +136,15 @@ def placed(
     The queue gets ``x-quorum-initial-group-size`` members (3 by default), or one on each node if there are fewer nodes.
     ``x-queue-leader-locator`` chooses the first leader: ``client-local`` (default) is the node that the client is
     connected to, ``balanced`` the node that leads the fewest queues. The leader's node gets a member. The other members
-    go to nodes that run, first to those with the fewest members.
+    go to nodes that run, first to those with the fewest members. A queue that is not replicated has the leader's member
+    only; an exclusive one stays with its connection.
     """
     arguments, held, led = dict(record.arguments), census.members, census.led
     wanted = arguments.get("x-quorum-initial-group-size", GROUP_SIZE)
-    size = min(int(wanted), len(nodes))
+    size = min(int(wanted), len(nodes)) if is_replicated else 1
     order = sorted(nodes, key=lambda node: (node not in up, held[node], node))
     leader = here
-    if arguments.get("x-queue-leader-locator") == "balanced":
+    if arguments.get("x-queue-leader-locator") == "balanced" and not record.exclusive:
         leader = min(order, key=lambda node: (node not in up, led[node], node != here, node))
     members = tuple(sorted([leader, *[node for node in order if node != leader][: size - 1]]))
     return replace(record, members=members, founders=members, leader=leader, elected=True)

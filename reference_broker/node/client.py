@@ -22,6 +22,8 @@ from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, Connec
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.client_channel import HANDLERS, ClientChannel, ClientPorts
+from reference_broker.queues.port import Queue
+from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.core = ServerConnection(config, self._loop.time())
         self.channels: dict[int, ClientChannel] = {}
+        self.number = node.clients.new_connection()
         self.unconfirmed_bytes = 0
         self.unconfirmed_commands = 0
         self.read_ns = 0
@@ -43,7 +46,10 @@ class ClientConnection(asyncio.Protocol):
         self.is_writable = True
         """Whether the client reads fast enough."""
         self._node = node
+        self._own: dict[GroupId, Queue] = {}
+        """The exclusive queues of this connection."""
         self._transport: asyncio.Transport | None = None
+        self._is_over = False
         self._blocked = False
         """The client published during an alarm of a node: the socket is not read until the alarm is over."""
         self._reading = True
@@ -104,8 +110,14 @@ class ClientConnection(asyncio.Protocol):
 
     def queue_removed(self, record: QueueRecord) -> None:
         """Tell the channels that a queue is gone."""
+        self._own.pop(record.group, None)
         for channel in list(self.channels.values()):
             channel.queue_removed(record)
+
+    def queue_lost(self, record: QueueRecord) -> None:
+        """Tell the channels that the node of a queue is out of reach."""
+        for channel in list(self.channels.values()):
+            channel.queue_lost(record)
 
     def flush(self) -> None:
         """Write the core's output. Close the socket after the last output, and open or shut the valve."""
@@ -146,6 +158,13 @@ class ClientConnection(asyncio.Protocol):
             self._blocked = True
             self.core.blocked(self._node.alarms.reason)
 
+    def owns(self, queue: Queue) -> None:
+        """Delete the queue with the connection: at once, if the connection ended while the queue was declared."""
+        if self._is_over:
+            self._node.end_queue(queue)
+        else:
+            self._own[queue.record.group] = queue
+
     # Events
 
     def _handle_all(self, events: list[Event]) -> None:
@@ -179,6 +198,10 @@ class ClientConnection(asyncio.Protocol):
     def _end_channels(self) -> None:
         for channel in list(self.channels.values()):
             channel.end()
+        own, self._own = self._own, {}
+        for queue in own.values():
+            self._node.end_queue(queue)
+        self._is_over = True
 
     # The valve
 

@@ -63,13 +63,19 @@ class ClientPorts(Protocol):
     def check_suspension(self) -> int:
         """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
 
-    def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
-        """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
+    def new_record(self, event: QueueDeclare, name: str, connection: int) -> QueueRecord:
+        """The record of a queue that the connection may declare. Raises :class:`~reference_broker.node.declaration.
         DeclarationError`."""
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
         yet."""
+
+    def end_queue(self, queue: Queue) -> None:
+        """Delete an exclusive queue whose connection has ended. Its name is free on this node at once."""
+
+    def home_node_down(self, record: QueueRecord) -> str | None:
+        """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
 
     def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
@@ -83,6 +89,8 @@ class ConnectionPorts(Connection, Protocol):
     channels: dict[int, ClientChannel]
     read_ns: int
     is_writable: bool
+    number: int
+    """The connection among those of the node."""
     unconfirmed_bytes: int
     unconfirmed_commands: int
 
@@ -97,6 +105,9 @@ class ConnectionPorts(Connection, Protocol):
 
     def published(self) -> None:
         """Note a publish."""
+
+    def owns(self, queue: Queue) -> None:
+        """Delete the queue with the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +246,34 @@ class ClientChannel:
         if session is not None and (unanswered := self._resolved(session, _EVERYTHING)):
             self._answer_for(record.name, unanswered)
         self._stop_awaiting(group)
+        self._cancel_consumers(group)
+        self._queues.pop(group, None)
+        self._resume()
+
+    def queue_lost(self, record: QueueRecord) -> None:
+        """The link to the node that has the queue broke, and that node has ended the channel there. Open publishes are
+        refused, because nobody here can know what became of them; consumers are cancelled."""
+        group = record.group
+        session = self._sessions.pop(group, None)
+        for first_seq, last_seq in self._resolved(session, _EVERYTHING) if session is not None else ():
+            self._core.reject(self._number, first_seq, last_seq)
+        self._cancel_consumers(group)
+        self._queues.pop(group, None)
+        awaited = self.awaited
+        if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
+            self.awaited = None
+            home = self._node.home_node_down(record) or "?"
+            text = f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"
+            self._refuse(ReplyCode.NOT_FOUND, text, "")
+        self._resume()
+
+    def _cancel_consumers(self, group: GroupId) -> None:
         for tag, consumer in list(self.consumers.items()):
             if consumer.group == group:
                 del self.consumers[tag]
-                self._core.set_apart(self._number, tag)  # its messages went with the queue
+                self._core.set_apart(self._number, tag)  # its messages are not this channel's any more
                 if not consumer.is_cancelled:  # else the client knows its end, and may reuse the tag
                     self._core.cancelled_by_broker(self._number, tag)
-        self._queues.pop(group, None)
-        self._resume()
 
     def _resolved(self, session: PublishSession, last: int) -> list[IdRange]:
         """The confirm ranges of enqueues answered up to ``last``, which no longer count against the limits."""
@@ -277,6 +308,9 @@ class ClientChannel:
         group = queue.record.group
         session = self._sessions.get(group)
         if session is None:
+            if self._node.home_node_down(queue.record) is not None:
+                self._unroutable(event, is_sure=False)
+                return
             session = self._sessions[group] = PublishSession(self.id)
             self._queues[group] = queue
         ports = self._ports
@@ -338,21 +372,25 @@ class ClientChannel:
         existing = self._node.queues.get(name)
         if event.passive and existing is None and self._repeats_when_current(event):
             return
+        if existing is not None and self._refuses_down(existing, "queue.declare"):
+            return
         try:
             if event.passive or existing is not None:
-                self._declared(event, declaration.check(event, existing))
+                self._declared(event, declaration.check(event, existing, self._asker))
                 return
-            record = self._node.new_record(event, name)
+            record = self._node.new_record(event, name, self._ports.number)
         except DeclarationError as refused:
             self._refuse(refused.code, refused.text, "queue.declare")
             return
         awaited = self._await()
 
         def answered(queue: Queue) -> None:
+            if record.exclusive and queue.record.group == record.group:
+                self._ports.owns(queue)
             if self._has_come(awaited):
                 try:
                     is_new = queue.record.group == record.group and queue.proposer.leader != NOBODY
-                    self._declared(event, declaration.check(event, queue), is_new=is_new)
+                    self._declared(event, declaration.check(event, queue, self._asker), is_new=is_new)
                 except DeclarationError as refused:
                     self._refuse(refused.code, refused.text, "queue.declare")
                 self._resume()
@@ -387,6 +425,8 @@ class ClientChannel:
 
     def _refuse_uncounted(self, queue: Queue, why: Answer, method: str) -> None:
         """Refuse with RabbitMQ's code for a durable queue whose node is down."""
+        if self._refuses_down(queue, method):
+            return
         text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
         self._refuse(ReplyCode.NOT_FOUND, text, method)
 
@@ -395,6 +435,8 @@ class ClientChannel:
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
             if not self._repeats_when_current(event):
                 self._deleted(event, 0)
+            return
+        if self._refuses_access(queue, "queue.delete"):
             return
         self._count(queue, lambda counts: self._delete_counted(event, queue, counts))
 
@@ -558,7 +600,29 @@ class ClientChannel:
         queue = self._node.queues.get(event.queue)
         if queue is None and not self._repeats_when_current(event):
             self._refuse_missing(event, method)
+        if queue is not None and self._refuses_access(queue, method):
+            return None
         return queue
+
+    def _refuses_access(self, queue: Queue, method: str) -> bool:
+        """Refuse a request to a queue that is another connection's, or whose only node is out of reach."""
+        try:
+            declaration.check_access(queue.record, self._asker)
+        except DeclarationError as refused:
+            self._refuse(refused.code, refused.text, method)
+            return True
+        return self._refuses_down(queue, method)
+
+    def _refuses_down(self, queue: Queue, method: str) -> bool:
+        if (home := self._node.home_node_down(queue.record)) is None:
+            return False
+        text = f"home node '{home}' of durable queue '{queue.record.name}' in vhost '/' is down or inaccessible"
+        self._refuse(ReplyCode.NOT_FOUND, text, method)
+        return True
+
+    @property
+    def _asker(self) -> declaration.Asker:
+        return self.id.node, self.id.boot_id, self._ports.number
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
         self._refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)

@@ -21,6 +21,10 @@ from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.types import GroupId, NodeId
 
 QUEUE_TYPE: Final = "x-queue-type"
+_KIND_WITHOUT_ARGUMENT: Final = "classic"
+"""The kind of a queue whose declaration names none, as in RabbitMQ 3.10."""
+Asker = tuple[NodeId, int, int]
+"""Who asks: the node, its boot id, and the number of the connection there."""
 _RABBITMQ_TYPES: Final = ("classic", "quorum", "stream")
 
 
@@ -39,20 +43,32 @@ def new_record(
     nodes: list[NodeId],
     random_bits: Callable[[int], int],
     kinds: Mapping[str, QueueKind],
+    asker: Asker,
 ) -> QueueRecord:
     """The record of a queue that does not exist yet, of one of ``kinds``, with a group id of its own. Raises
     :class:`DeclarationError`."""
     if event.queue.startswith("amq."):
         raise DeclarationError(ReplyCode.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
-    named = event.arguments.get(QUEUE_TYPE, "classic")
+    named = event.arguments.get(QUEUE_TYPE, _KIND_WITHOUT_ARGUMENT)
     kind = kinds.get(named) if isinstance(named, str) else None
     arguments = _arguments(event, name, kind or kinds[DEFAULT_KIND], kinds)
     if kind is None:
-        text = f"queue type '{named}' is not available here; declare '{name}' with {QUEUE_TYPE}={DEFAULT_KIND}"
+        text = f"queue type '{named}' is not available here; declare '{name}' with {QUEUE_TYPE}={' or '.join(kinds)}"
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     _check_properties(event, name, kind)
+    if kind.name == _KIND_WITHOUT_ARGUMENT and QUEUE_TYPE in event.arguments:
+        arguments = (*arguments, (QUEUE_TYPE, kind.name))  # an error shows it
+    _node, boot_id, connection = asker
     return QueueRecord(
-        name=name, group=new_group(random_bits), members=tuple(sorted(nodes)), arguments=arguments, kind=kind.name
+        name=name,
+        group=new_group(random_bits),
+        members=tuple(sorted(nodes)),
+        arguments=arguments,
+        kind=kind.name,
+        durable=event.durable,
+        auto_delete=event.auto_delete,
+        exclusive=connection if event.exclusive else 0,
+        boot_id=boot_id if event.exclusive or not event.durable else 0,
     )
 
 
@@ -83,34 +99,51 @@ def check_get(queue: Queue) -> None:
         raise DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
 
 
-def check(event: QueueDeclare, queue: Queue | None) -> Queue:
+def check(event: QueueDeclare, queue: Queue | None, asker: Asker) -> Queue:
     """The existing queue, if the declaration matches it. Raises :class:`DeclarationError`."""
     if queue is None:
         raise DeclarationError(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
+    check_access(queue.record, asker)
     if event.passive:
         return queue
     name = queue.record.name
-    _check_flags_equal(event, name)
-    existing: dict[str, FieldValue] = {**dict(queue.record.arguments), QUEUE_TYPE: queue.kind.name}
+    _check_flags_equal(event, queue.record)
+    existing: dict[str, FieldValue] = dict(queue.record.arguments)
+    if queue.kind.name != _KIND_WITHOUT_ARGUMENT:
+        existing[QUEUE_TYPE] = queue.kind.name
     for key in (*queue.kind.arguments, QUEUE_TYPE):
         received, current = event.arguments.get(key), existing.get(key)
+        if key == QUEUE_TYPE and {received, current} <= {None, _KIND_WITHOUT_ARGUMENT}:
+            continue
         if received != current or isinstance(received, bool) != isinstance(current, bool):
             raise _inequivalent(key, name, *_difference(received, current))
     return queue
 
 
-def _check_flags_equal(event: QueueDeclare, name: str) -> None:
-    if event.exclusive:
-        why = (
-            "It could be originally declared on another connection or the exclusive property value does not match "
-            "that of the original declaration."
-        )
-        text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. {why}"
-        raise DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
-    if not event.durable:
-        raise _inequivalent("durable", name, "'false'", "'true'")
-    if event.auto_delete:
-        raise _inequivalent("auto_delete", name, "'true'", "'false'")
+def check_access(record: QueueRecord, asker: Asker) -> None:
+    """Raises :class:`DeclarationError` if the queue is another connection's own."""
+    if record.exclusive and not record.is_of(*asker):
+        raise _locked(record.name)
+
+
+def _locked(name: str) -> DeclarationError:
+    why = (
+        "It could be originally declared on another connection or the exclusive property value does not match "
+        "that of the original declaration."
+    )
+    text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. {why}"
+    return DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
+
+
+def _check_flags_equal(event: QueueDeclare, record: QueueRecord) -> None:
+    if event.exclusive != bool(record.exclusive):
+        raise _locked(record.name)
+    for key, received, current in (
+        ("durable", event.durable, record.durable),
+        ("auto_delete", event.auto_delete, record.auto_delete),
+    ):
+        if received != current:
+            raise _inequivalent(key, record.name, f"'{_text(received)}'", f"'{_text(current)}'")
 
 
 def _inequivalent(key: str, name: str, received: str, current: str) -> DeclarationError:

@@ -32,6 +32,8 @@ from reference_broker.node.group import GroupPorts, GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.nodes import Nodes
+from reference_broker.node.owned_queues import OwnedQueues
+from reference_broker.node.owner import OwnerPorts
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
@@ -46,6 +48,7 @@ from reference_broker.queues.port import (
     Queue,
     QueueKind,
     QueueMember,
+    QueueOwner,
     QueuePorts,
 )
 from reference_broker.raft.config import RaftConfig
@@ -63,11 +66,12 @@ _BUSIEST: Final = 4
 _Unapplied = dict[Priority, UnappliedCommands]
 
 
-class HostingPorts(GroupPorts, QueuePorts, Protocol):
+class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
     """What members, proxies and queues need of their node, and who hears when they come and go."""
 
     config: NodeConfig
     log: LogSystem
+    owned: OwnedQueues
     nodes: Nodes
     metadata: MetadataHost
     services: QueueServices
@@ -85,11 +89,14 @@ class HostingPorts(GroupPorts, QueuePorts, Protocol):
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """A member begins here, with what recovery found of it."""
 
-    def reconcile(self, runner: GroupRunner) -> None:
+    def reconcile(self, runner: QueueRunner) -> None:
         """The queue's members or settings may have to change, if this node leads the queue."""
 
     def queue_gone(self, record: QueueRecord) -> None:
         """The queue was deleted."""
+
+    def queue_lost(self, record: QueueRecord) -> None:
+        """The link to the owner of a queue broke, which has ended this node's channels."""
 
 
 class Hosting:
@@ -140,23 +147,36 @@ class Hosting:
         deleted queues goes: the metadata's snapshot may be newer than the last deletion that reached the disk."""
         self.groups.is_current = True
         self.queues_replaced(list(self._ports.metadata.machine.queues.values()))
+        self._ports.owned.became_current(self._ports.owned.runners.keys())
         for queue in list(self.by_group.values()):
             if queue.member is None and queue.record.has_replica(self.node):
                 self._join(queue.record)
         self._reconcile_all()
+        for queue in list(self.by_group.values()):
+            if queue.record.ended_with(self.node, self.boot_id):
+                self._ports.metadata.delete(queue.record, lambda _record: None)
 
     # For clients
 
-    def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
+    def new_record(self, event: QueueDeclare, name: str, connection: int) -> QueueRecord:
         """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
         DeclarationError`."""
         ports = self._ports
-        return self.place(declaration.new_record(event, name, ports.nodes.all, ports.random_bits, self.kinds))
+        return self.place(
+            declaration.new_record(
+                event, name, ports.nodes.all, ports.random_bits, self.kinds, (self.node, self.boot_id, connection)
+            )
+        )
 
     def place(self, record: QueueRecord) -> QueueRecord:
         """The record with its members and its first leader."""
         nodes = self._ports.nodes
-        return placed(record, self.node, nodes.all, nodes.up, self.census)
+        is_replicated = self.is_replicated(record)
+        return placed(record, self.node, nodes.all, nodes.up, self.census, is_replicated=is_replicated)
+
+    def is_replicated(self, record: QueueRecord) -> bool:
+        """Whether the queue is of a kind with members on several nodes."""
+        return self.kinds[record.kind].owner is None
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
@@ -168,8 +188,8 @@ class Hosting:
                 return
             if (proxy := self.proxies.get(existing.group)) is not None:
                 proxy.attach()
-            elif existing.leader in (NOBODY, self.node):
-                self.runners[existing.group].lead_if_nobody_does()
+            elif (runner := self.runners.get(existing.group)) is not None and existing.leader in (NOBODY, self.node):
+                runner.lead_if_nobody_does()
             answered(self.queues[existing.name])
 
         self._ports.metadata.declare(record, committed)
@@ -183,6 +203,8 @@ class Hosting:
             self.queues[record.name] = known
             if known.record.changes <= record.changes:
                 self.members_changed(record)
+        elif record.leader == self.node and not self.is_replicated(record):
+            self._begin_owner(record)
         elif record.has_replica(self.node) and self.groups.is_current:
             self._begin_member(record, None)
         else:
@@ -203,6 +225,7 @@ class Hosting:
         self.proxies.pop(record.group, None)
         if self.runners.pop(record.group, None) is not None:
             self._ports.log.delete_group(record.group)
+        self._ports.owned.gone(record.group)
         self._non_members.pop(record.group, None)
         self._ports.queue_gone(record)
 
@@ -246,7 +269,7 @@ class Hosting:
         self._reconcile_all()
 
     def _reconcile_all(self) -> None:
-        for runner in self.runners.values():
+        for runner in self.hosted.values():
             self._ports.reconcile(runner)
 
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
@@ -347,6 +370,16 @@ class Hosting:
         if record.leader == self.node and not record.membership_epoch(self.node) and not record.elected:
             runner.lead_if_nobody_does()  # an older program declared the queue, and elected no leader
 
+    def _begin_owner(self, record: QueueRecord) -> None:
+        """Own a queue that lives on this node alone."""
+        ports, kind = self._ports, self.kinds[record.kind]
+        runner, owner = ports.owned.begin(record, kind, ports.clients, ports.services, ports, ports.now_ms)
+        self.hosted[record.group] = runner
+        self._has(record, runner, owner)
+        self.census.member_knows(record.group, self.node)
+        self.tell_non_members(runner)
+        self._ports.reconcile(runner)
+
     def _leave(self, record: QueueRecord) -> None:
         """No member is here any more. The commands that were proposed here go on through a proxy."""
         log.info("queue %r: no member here any more, its replica is deleted", record.name)
@@ -363,7 +396,8 @@ class Hosting:
 
     def _stand_in(self, record: QueueRecord, unapplied: _Unapplied | None) -> Proxy:
         kind = self.kinds[record.kind]
-        proxy = self.proxies[record.group] = Proxy(record, kind, self._ports, self._ports.now_ms, unapplied)
+        lost = self._ports.queue_lost if kind.owner is not None else None
+        proxy = self.proxies[record.group] = Proxy(record, kind, self._ports, self._ports.now_ms, unapplied, lost)
         self._has(record, proxy, None)
         return proxy
 
@@ -389,7 +423,11 @@ class Hosting:
         return ((group, self.runners[group].core.commit_index) for group in self.runners if group != METADATA_GROUP)
 
     def _has(
-        self, record: QueueRecord, proposer: Proposer, member: QueueMember | None, membership_epoch: int = 0
+        self,
+        record: QueueRecord,
+        proposer: Proposer,
+        member: QueueMember | QueueOwner | None,
+        membership_epoch: int = 0,
     ) -> None:
         queue = self.by_group.get(record.group)
         if queue is None:

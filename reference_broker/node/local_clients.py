@@ -33,6 +33,9 @@ class Connection(Protocol):
     def queue_removed(self, record: QueueRecord) -> None:
         """A queue that the connection may use is gone."""
 
+    def queue_lost(self, record: QueueRecord) -> None:
+        """The link to the only node of a queue broke."""
+
 
 class LocalChannel(Protocol):
     """A channel on this node, as queues see it."""
@@ -70,6 +73,12 @@ class LocalClients:
         self.redelivered = 0
         self._anatomy = anatomy
         self._last_number = 0
+        self._last_connection = 0
+
+    def new_connection(self) -> int:
+        """A number for a connection that no other connection of this start has."""
+        self._last_connection += 1
+        return self._last_connection
 
     def new_channel(self, channel: LocalChannel, number: int) -> ChannelId:
         """A new identity for a channel of AMQP's channel number ``number``."""

@@ -8,7 +8,7 @@ port to serve, or a question.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,12 +22,14 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from reference_broker.anatomy.anatomy import Series
+from reference_broker.classic.counters import COUNTERS as CLASSIC_COUNTERS
 from reference_broker.log.counters import COUNTERS
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.dead_letters import OUTCOMES
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
-from reference_broker.queues.port import QueueMember
+from reference_broker.queues.port import QueueMember, QueueOwner
 from reference_broker.storage.modelled_drive import COUNTED
 
 if TYPE_CHECKING:
@@ -74,13 +76,18 @@ class NodeCollector:
         yield from self._process()
         yield from self._log()
         yield from self._drives()
+        yield from self._classic()
         shard = self._shard
-        members = [(queue.member, shard.runners[queue.record.group]) for queue in shard.queues.values() if queue.member]
-        yield from _gauges(_QUEUE_GAUGES, members, _queue_values)
+        here = [queue for queue in shard.queues.values() if queue.member is not None]
+        members = [
+            (queue.record, shard.runners[queue.record.group]) for queue in here if queue.record.group in shard.runners
+        ]
+        counted = [(queue.record, queue.member) for queue in here if queue.member is not None]
+        yield from _gauges(_QUEUE_GAUGES, counted, _queue_values)
         yield from _gauges(_RAFT_GAUGES, members, _raft_values)
         terms = CounterMetricFamily("rabbitmq_raft_term", "Current Raft term number", labels=("queue",))
-        for member, runner in members:
-            terms.add_metric((member.record.name,), runner.core.term)
+        for record, runner in members:
+            terms.add_metric((record.name,), runner.core.term)
         yield terms
         yield from self._stages()
 
@@ -153,17 +160,25 @@ class NodeCollector:
             profiles.add_metric((drive["name"],), {"profile": drive["profile"]})
         yield profiles
 
+    def _classic(self) -> Iterator[Metric]:
+        values = self._shard.owned.counters()
+        for spec in CLASSIC_COUNTERS:
+            family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+            yield family(f"reference_broker_{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
 
-_Member = tuple[QueueMember, GroupRunner]
+
+_Of = TypeVar("_Of")
 
 
 def _gauges(
-    specs: tuple[tuple[str, str], ...], members: list[_Member], values: Callable[[_Member], tuple[int, ...]]
+    specs: tuple[tuple[str, str], ...],
+    of_queues: list[tuple[QueueRecord, _Of]],
+    values: Callable[[_Of], tuple[int, ...]],
 ) -> Iterator[Metric]:
     families = [GaugeMetricFamily(name, text, labels=("queue",)) for name, text in specs]
-    for each in members:
+    for record, each in of_queues:
         for family, value in zip(families, values(each), strict=True):
-            family.add_metric((each[0].record.name,), value)
+            family.add_metric((record.name,), value)
     yield from families
 
 
@@ -172,13 +187,12 @@ def _buckets(series: Series) -> list[tuple[str, float]]:
     return [*below, ("+Inf", float(series.counts.sum()))]
 
 
-def _queue_values(of: _Member) -> tuple[int, ...]:
-    counts = of[0].counts()
+def _queue_values(member: QueueMember | QueueOwner) -> tuple[int, ...]:
+    counts = member.counts()
     return counts.ready, counts.unacked, counts.ready + counts.unacked, counts.consumers
 
 
-def _raft_values(of: _Member) -> tuple[int, ...]:
-    runner = of[1]
+def _raft_values(runner: GroupRunner) -> tuple[int, ...]:
     core, log = runner.core, runner.core.log
     leads = core.role == "leader"
     return log.snapshot_index, runner.applied, core.commit_index, log.synced_index, log.last_index, int(leads)

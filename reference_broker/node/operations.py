@@ -217,6 +217,11 @@ class Operations:
         record = self._metadata.machine.queues.get(name) if isinstance(name, str) else None
         if record is None:
             raise RequestError(f"no queue {name!r}", _choice(self._metadata.machine.queues, _NO_QUEUES))
+        if not self._cluster.is_replicated(record):
+            what = (
+                f"queue {record.name!r} is a {record.kind} queue: it lives on node {self._nodes.name(record.leader)!r}"
+            )
+            raise RequestError(f"{what} alone, without members", "name a quorum queue")
         return record
 
     def _node(self, request: Answer) -> NodeId:

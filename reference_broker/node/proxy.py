@@ -13,7 +13,7 @@ An unused proxy is attached to no member and costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import non_members
@@ -23,6 +23,9 @@ from reference_broker.node.pipeline import Pipeline
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.queues.port import Channels, QueueKind
 from reference_broker.types import NOBODY, NodeId, Priority, Term
+
+_ALL: Final = 1 << 62
+"""Above the number of every command."""
 
 
 class Proxy:
@@ -35,8 +38,11 @@ class Proxy:
         node: ProposingPorts,
         now_ms: Callable[[], int],
         unapplied: dict[Priority, UnappliedCommands] | None = None,
+        lost: Callable[[QueueRecord], None] | None = None,
     ) -> None:
-        """``unapplied``: the unapplied commands of this node's former member."""
+        """``unapplied``: the unapplied commands of this node's former member. ``lost`` is called when the link to the
+        owner of a queue breaks that lives on one node: the owner ends this node's channels then
+        (:mod:`~reference_broker.node.owner`)."""
         self.record = record
         self.group = record.group
         self.scheduled = False
@@ -45,6 +51,7 @@ class Proxy:
         self._now_ms = now_ms
         self._pipeline = Pipeline(record.group, node, self, self._encode, unapplied)
         self.unapplied = self._pipeline.unapplied
+        self._lost = lost
         self._attached = False
         self._stopped = False
 
@@ -84,11 +91,17 @@ class Proxy:
         """The link to ``node`` broke."""
         if node == self.leader:
             self._pipeline.leader = NOBODY
+            if self._lost is not None:
+                self._forget(_ALL, _ALL)
             self._pipeline.start_over()
+            if self._lost is not None:
+                self._lost(self.record)
 
     def was_suspended(self) -> None:
         """This process was suspended, and the members may have given this node up. The frames that are still unread are
-        outdated, so attach again and have all results repeated."""
+        outdated, so attach again and have all results repeated. An owner gives nobody up while the link holds."""
+        if self._lost is not None:
+            return
         self.peer_down(self.leader)
         for node in sorted(_replica_nodes(self.record)) if self._attached else ():
             self._attach_to(node)

@@ -8,10 +8,11 @@ services, reads and status ask these questions. What Raft says (roles, votes, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from reference_broker.node.proposals import Proposal, Segment, UnappliedCommands
+from reference_broker.node.proposals import Proposal, Segment
+from reference_broker.queues.port import Applied
 from reference_broker.types import GroupId, LogIndex, NodeId, Priority, Term
 
 
@@ -28,7 +29,10 @@ class QueueRunner(Protocol):
 
     group: GroupId
     scheduled: bool
-    unapplied: dict[Priority, UnappliedCommands]
+
+    @property
+    def unapplied(self) -> Mapping[Priority, Applied]:
+        """As :attr:`reference_broker.queues.port.Proposer.unapplied`."""
 
     @property
     def host(self) -> CommandCodec:

@@ -86,7 +86,7 @@ class QueueServices:
 
     def settings_changed(self, group: GroupId) -> None:
         """See whether the queue's new settings are the settings that the policies make."""
-        if (runner := self._groups.runners.get(group)) is not None:
+        if (runner := self._groups.hosted.get(group)) is not None:
             self._reconciliation.settings_changed(runner)
 
     def lead_lost(self, group: GroupId) -> None:

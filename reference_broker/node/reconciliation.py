@@ -32,6 +32,7 @@ from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.queues.port import Queue
 from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId, Term
@@ -59,15 +60,20 @@ class Reconciliation:
             if (runner := self._groups.runners.get(group)) is not None:
                 self.reconcile(runner)
 
-    def reconcile(self, runner: GroupRunner) -> None:
-        """Take the next step, if this member leads and one is due."""
+    def reconcile(self, runner: QueueRunner) -> None:
+        """Take the next step, if this node leads the queue and a step is due. A queue that is not replicated only
+        follows the policies."""
         queue = self._groups.by_group.get(runner.group)
-        if queue is None or runner.group == METADATA_GROUP or runner.core.role is not Role.LEADER:
+        if queue is None or runner.group == METADATA_GROUP or not runner.leads:
             return
         if not self._groups.is_current:
             return  # at the start the log tells again of members and policies of long ago
-        record, core = queue.record, runner.core
         self._follow_policy(runner, queue)
+        if (member := self._groups.runners.get(runner.group)) is not None:
+            self._reconcile_members(member, queue.record)
+
+    def _reconcile_members(self, runner: GroupRunner, record: QueueRecord) -> None:
+        core = runner.core
         missing = set(record.members) - set(core.configuration.members)
         if not missing and not record.leaving:
             return
@@ -82,19 +88,19 @@ class Reconciliation:
         else:
             self._remove(runner, record)
 
-    def settings_changed(self, runner: GroupRunner) -> None:
+    def settings_changed(self, runner: QueueRunner) -> None:
         """The settings of a queue that this node leads are others now. They may be late: proposed before a policy was
         taken back, by this leader or one that has lost its place. What is wanted now has the last word."""
         self._proposed.pop(runner.group, None)
         self.reconcile(runner)
 
-    def _follow_policy(self, runner: GroupRunner, queue: Queue) -> None:
+    def _follow_policy(self, runner: QueueRunner, queue: Queue) -> None:
         """Have the queue take the settings that its arguments and the policies make together."""
         if queue.member is None:
             return
         change = queue.member.settings_change(with_policy(queue.record, self._metadata.machine.policies.values()))
-        if change is not None and self._proposed.get(runner.group) != (runner.core.term, change):
-            self._proposed[runner.group] = (runner.core.term, change)
+        if change is not None and self._proposed.get(runner.group) != (runner.term, change):
+            self._proposed[runner.group] = (runner.term, change)
             runner.propose(change, _COMMAND_BYTES)
 
     def _remove(self, runner: GroupRunner, record: QueueRecord) -> None:

@@ -49,6 +49,8 @@ class ClusterPorts:
     ask: Ask
     later: Later
     limits: Limits
+    is_replicated: Callable[[QueueRecord], bool] = lambda _record: True
+    """Whether the queue is of a kind with members on several nodes."""
 
 
 class Replacement:

@@ -36,8 +36,10 @@ from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.node_ports import Runner
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
+from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.peer_answers import PeerAnswers
 from reference_broker.node.peers import FrameKind, Peers
+from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
@@ -47,7 +49,7 @@ from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
 from reference_broker.queues.kinds import KINDS
-from reference_broker.queues.port import QueueKind
+from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
@@ -96,9 +98,8 @@ class Shard:
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
         threads or the owner calls ``log.run_pending``, or a ``policy`` that says where the log works instead, a wall
-        clock in milliseconds, chance, and the kinds of queues.
-        Stamps are taken from the host's monotonic clock; without threads, where a seed decides what happens, from the
-        event loop's.
+        clock in milliseconds, chance, and the kinds of queues. Stamps are taken from the host's monotonic clock;
+        without threads, where a seed decides what happens, from the event loop's.
         """
         self.config = config
         self.now_ms = now_ms
@@ -132,23 +133,32 @@ class Shard:
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)
-        files = files or drives.files
-        boots = self._boot_ids(files)
+        boots = self._boot_ids(files := files or drives.files)
+        policy = policy or (policy_named(config.io) if threads else OwnersThread)
         self.log, recovered = LogSystem.open(
             self._log_config(),
             files,
             self._notify,
-            policy=policy or (policy_named(config.io) if threads else OwnersThread),
+            policy=policy,
             gather=self._notices.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
             clock=self.now_ns,
         )
         self._notices.log = self.log
+        self.owned = self._owned_queues(files, policy)
         self._wire(boots)
         me, members = config.me, config.members
         self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits)
         turns.links = self.peers
         self.hosting.recover(recovered)
+
+    def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
+        directory = str(self.config.data_dir / "classic")
+        return OwnedQueues(directory, files, policy, self._call_soon, self._failed)
+
+    def _call_soon(self, call: Callable[[], None]) -> None:
+        """Call in the loop's thread."""
+        self._loop.call_soon_threadsafe(self.turns.guarded, call)
 
     def _wire(self, boots: BootIds) -> None:
         """The services: each gets the ports that it needs."""
@@ -157,7 +167,9 @@ class Shard:
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
-        self.operations = Operations(ClusterPorts(self.nodes, self.metadata, ask, later, self.limits))
+        self.operations = Operations(
+            ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated)
+        )
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,
@@ -179,6 +191,7 @@ class Shard:
             self._tick_task.cancel()
         self.peers.close()
         self.log.close()
+        self.owned.close()
 
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once this node knows of every queue: the metadata group has a leader, and this node has applied what was
@@ -194,6 +207,21 @@ class Shard:
     def counts(self, group: GroupId, answered: Callable[[dict[str, Any]], None]) -> None:
         """Call with what the queue's leader counts, or with an ``error``."""
         self.reads.counts(group, answered)
+
+    def end_queue(self, queue: Queue) -> None:
+        """Delete an exclusive queue whose connection has ended. Its name is free on this node at once: what this node
+        asks of the metadata is done in order, so a new declaration comes after the deletion."""
+        if self.queues.get(queue.record.name) is queue:
+            del self.queues[queue.record.name]
+        queue.delete(lambda: None)
+
+    def home_node_down(self, record: QueueRecord) -> str | None:
+        """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
+        if self.hosting.kinds[record.kind].owner is None or record.leader == self.node:
+            return None
+        if self.nodes.boot_id_of(record.leader) is not None:
+            return None
+        return self.nodes.name(record.leader)
 
     def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
@@ -223,6 +251,20 @@ class Shard:
             connection.queue_removed(record)
             self.touch(connection)
 
+    def queue_lost(self, record: QueueRecord) -> None:
+        """The link to the owner of a queue broke: tell every connection."""
+        for connection in list(self.clients.connections):
+            connection.queue_lost(record)
+            self.touch(connection)
+
+    def unused(self, group: GroupId) -> None:
+        """The last consumer of an auto-delete queue is gone."""
+        self.services.queue_expired(group)
+
+    def drive_failed(self, reason: str) -> None:
+        """A drive does not give a message back: stop the node."""
+        self._failed(reason)
+
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """A member begins here, with the state that recovery found. A simulation overrides this to watch members."""
 
@@ -231,7 +273,7 @@ class Shard:
         voters = [self.runners[group].core.configuration.voters for group in self.hosting.census.leaderless]
         return sum(bool(of) and sum(node in self.nodes.up for node in of) >= majority(len(of)) for of in voters)
 
-    def reconcile(self, runner: GroupRunner) -> None:
+    def reconcile(self, runner: QueueRunner) -> None:
         """Bring a queue that this node leads in line with what the metadata says of it."""
         self._reconciliation.reconcile(runner)
 

@@ -47,6 +47,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         ],
         "metrics": {
             **shard.log.counters(),
+            **shard.owned.counters(),
             "delivered": shard.clients.delivered,
             "redelivered": shard.clients.redelivered,
             **usage(),
@@ -57,7 +58,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
 
 def _leads(hosting: Hosting) -> bool:
     """Whether the node leads any queue; without a member of one, whether it leads the metadata."""
-    of_queues = any(group != METADATA_GROUP for group in hosting.runners)
+    of_queues = any(group != METADATA_GROUP for group in hosting.hosted)
     return any(not of_queues or group != METADATA_GROUP for group in hosting.census.leading)
 
 

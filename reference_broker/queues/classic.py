@@ -52,6 +52,5 @@ CLASSIC: Final = QueueKind(
             "x-stream-max-segment-size-bytes",
         }
     ),
-    takes_exclusive_consumers=True,
     gets_beside_single_active=True,
 )

@@ -39,14 +39,13 @@ from reference_broker.anatomy.track import Track
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import NEVER, FoundPart, Part
 from reference_broker.machines.batch import encode_batch
-from reference_broker.machines.commands import Enqueue, UpdateConfig
+from reference_broker.machines.commands import ChannelDown, Enqueue, UpdateConfig
 from reference_broker.machines.departures import Departure
 from reference_broker.machines.effects import (
     Confirm,
     DeadLetter,
     Deliver,
     Effect,
-    MonitorNode,
     Reject,
     Reply,
     Span,
@@ -128,8 +127,6 @@ class ClassicMember:
         """Channels with messages in the present batch that are confirmed late."""
         self._late_end = 0
         """The end of the last part that is confirmed late."""
-        self._client_nodes: set[NodeId] = set()
-        """All nodes with channels here."""
         self.machine.load(self._found(), store.next_seq)
 
     # Commands
@@ -189,8 +186,6 @@ class ClassicMember:
             if isinstance(effect, Confirm | Reject):
                 self._keep_answer(effect)
             else:
-                if isinstance(effect, MonitorNode):
-                    self._client_nodes.add(effect.node)
                 rest.append(effect)
         if rest or departures:
             self._batches.append((rest, departures))
@@ -275,9 +270,9 @@ class ClassicMember:
         the messages that their consumers hold. Goes with :meth:`run_effects` for these channels."""
         self._keep(missed_effects(self.machine, channels, asked), [])
 
-    def has_clients_on(self, node: NodeId) -> bool:
-        """Whether a channel on that node publishes to the queue or consumes from it."""
-        return node in self._client_nodes
+    def ends_of(self, node: NodeId) -> list[ChannelDown]:
+        """The commands that end all channels of a node."""
+        return [ChannelDown(channel) for channel in self.machine.channels() if channel.node == node]
 
     def counts(self) -> QueueCounts:
         """The counts of the queue."""

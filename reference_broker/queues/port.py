@@ -167,7 +167,7 @@ class Queue(ABC):
         self.record = record
         self.ports = ports
         self.proposer: Proposer = GONE
-        self.member: QueueMember | None = None
+        self.member: QueueMember | QueueOwner | None = None
         self.membership_epoch = 0
 
     # For channels
@@ -374,8 +374,8 @@ class QueueOwner(Protocol):
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
         """A node's clients may have missed something: have :meth:`run_effects` tell them."""
 
-    def has_clients_on(self, node: NodeId) -> bool:
-        """Whether clients on that node wait for results of the queue."""
+    def ends_of(self, node: NodeId) -> Sequence[Any]:
+        """The commands that end all channels of a node."""
 
     def counts(self) -> QueueCounts:
         """The counts of the queue."""

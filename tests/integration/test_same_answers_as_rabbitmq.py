@@ -64,14 +64,14 @@ def answer(uri: str, queue: str, script: Script) -> Answer:
                 other.channel().queue_delete(name)
 
 
-def declaring(*declarations: dict[str, Any]) -> Script:
+def declaring(*declarations: dict[str, Any], kind: dict[str, Any] = QUORUM) -> Script:
     """Declare, one after the other; the answer to the last."""
 
     def script(channel: BlockingChannel, queue: str) -> Answer:
         for declaration in declarations:
             flags = {key: value for key, value in declaration.items() if not key.startswith("x-")}
             arguments = {key: value for key, value in declaration.items() if key.startswith("x-")}
-            channel.queue_declare(queue, **{"durable": True, **flags, "arguments": {**QUORUM, **arguments}})
+            channel.queue_declare(queue, **{"durable": True, **flags, "arguments": {**kind, **arguments}})
         return "ok"
 
     return script
@@ -129,6 +129,59 @@ def test_declarations(
     """An application that was configured for RabbitMQ must fail here in the words its people know, or not at all."""
     queue = f"declared-{DECLARATIONS.index(declarations)}"
     ours, theirs = (answer(uri, queue, declaring(*declarations)) for uri in brokers)
+    assert ours == theirs
+
+
+CLASSIC_DECLARATIONS: list[tuple[dict[str, Any], ...]] = [
+    ({},),
+    ({"x-queue-type": "classic"},),
+    ({"durable": False},),
+    ({"exclusive": True},),
+    ({"auto_delete": True},),
+    ({"durable": False, "exclusive": True, "auto_delete": True},),
+    *(({"x-max-priority": value},) for value in (0, 1, 10, 255, 256, -1, "5")),
+    *(({"x-queue-mode": value},) for value in ("lazy", "default", "eager", 1)),
+    *(({"x-queue-version": value},) for value in (1, 2, 3, "2")),
+    *(({key: value},) for key in ("x-expires", "x-message-ttl") for value in (-1, 0, "1", 10_000, TOO_LONG_MS)),
+    *(({key: value},) for key in ("x-max-length", "x-max-length-bytes") for value in (-1, 0, "5", 2**40)),
+    *(({"x-overflow": value},) for value in ("drop-head", "reject-publish", "explode", 1)),
+    *(({"x-dead-letter-exchange": value},) for value in ("", "missing", 1)),
+    ({"x-dead-letter-routing-key": "k"},),
+    *(({"x-single-active-consumer": value},) for value in (True, "true", 1)),
+    ({"x-delivery-limit": 5},),
+    ({"x-dead-letter-strategy": "at-most-once"},),
+    ({"x-quorum-initial-group-size": 3},),
+    ({"x-max-in-memory-length": 5},),
+    ({"x-of-an-application": 1},),
+    ({}, {}),
+    ({}, {"x-queue-type": "classic"}),
+    ({}, {"x-queue-type": "quorum"}),
+    ({"x-queue-type": "classic"}, {}),
+    ({"x-queue-type": "classic"}, {"x-queue-type": "quorum"}),
+    ({}, {"durable": False}),
+    ({"durable": False}, {}),
+    ({}, {"exclusive": True}),
+    ({"exclusive": True}, {}),
+    ({"exclusive": True}, {"exclusive": True}),
+    ({"exclusive": True}, {"passive": True}),
+    ({}, {"auto_delete": True}),
+    ({"auto_delete": True}, {}),
+    ({"x-max-priority": 5}, {}),
+    ({"x-max-priority": 5}, {"x-max-priority": 6}),
+    ({"x-queue-mode": "lazy"}, {}),
+    ({}, {"x-queue-mode": "default"}),
+    ({}, {"x-queue-version": 2}),
+    ({"x-max-length": 5, "durable": False}, {"x-max-length": 6}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("declarations", CLASSIC_DECLARATIONS, ids=lambda each: " then ".join(map(str, each)))
+def test_declarations_of_classic_queues(
+    brokers: tuple[str, str], declarations: tuple[dict[str, Any], ...], request: pytest.FixtureRequest
+) -> None:
+    """A plain declaration, as most applications make it, must do here what it does there."""
+    queue = f"classic-{CLASSIC_DECLARATIONS.index(declarations)}"
+    ours, theirs = (answer(uri, queue, declaring(*declarations, kind={})) for uri in brokers)
     assert ours == theirs
 
 

@@ -275,7 +275,7 @@ def _queues(choices: Choices) -> tuple[QueueSpec, ...]:
     arguments = dict(choices["queue_arguments"])
     _add_limits(choices, arguments)
     kind = _type_of(choices, arguments)
-    always_durable = choices["quorum"] or choices.local
+    always_durable = kind is QueueType.QUORUM and (choices["quorum"] or choices.local)
     if always_durable and choices.is_given("auto_delete") and choices["auto_delete"]:
         choices.note("-ad true has no effect: quorum queues are not deleted with their last consumer")
     return tuple(
@@ -396,7 +396,7 @@ def _type_of(choices: Choices, arguments: dict[str, Argument]) -> QueueType:
         choices.problem(
             ["queue_arguments", "quorum"], "x-queue-type=classic and -qq: two types of queue", "use one of them", told
         )
-    elif told is not None and not choices.local:
+    elif told is not None:
         return QueueType(str(told))
     return QueueType.QUORUM if choices["quorum"] or choices.local else QueueType.CLASSIC
 

@@ -69,9 +69,9 @@ def test_a_balanced_queue_is_led_where_fewest_are_and_its_members_are_where_fewe
     census.queue_is(record(2, (NodeId(1), NodeId(2), NodeId(4)), NodeId(2)))
     census.leader_is(GroupId(2), NodeId(1))
     wanted = replace(record(3, (), NOBODY), arguments=(("x-queue-leader-locator", "balanced"),))
-    found = placed(wanted, NodeId(1), NODES, NODES, census)
+    found = placed(wanted, NodeId(1), NODES, NODES, census, is_replicated=True)
     assert (found.leader, found.members) == (NodeId(2), (NodeId(2), NodeId(3), NodeId(5)))
-    assert placed(record(3, (), NOBODY), NodeId(1), NODES, NODES, census).leader == NodeId(1)
+    assert placed(record(3, (), NOBODY), NodeId(1), NODES, NODES, census, is_replicated=True).leader == NodeId(1)
 
 
 def test_the_few_are_those_of_a_look_at_all() -> None:

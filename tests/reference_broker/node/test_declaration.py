@@ -19,6 +19,7 @@ from reference_broker.types import NodeId
 
 NODES = [NodeId(1), NodeId(2), NodeId(3)]
 QUORUM = {"x-queue-type": "quorum"}
+ME = (NodeId(1), 7, 42)
 
 
 def declare(name: str = "q", **changes: Any) -> QueueDeclare:
@@ -38,13 +39,16 @@ def with_argument(key: str, value: object, **more: object) -> QueueDeclare:
 
 
 def record_of(event: QueueDeclare) -> Any:
-    return new_record(event, event.queue, NODES, secrets.randbits, KINDS)
+    return new_record(event, event.queue, NODES, secrets.randbits, KINDS, ME)
 
 
 WRONG_KIND = [
     (declare("amq.mine"), 403, "queue name 'amq.mine' contains reserved prefix 'amq.*'"),
-    (declare(arguments={}), 406, "queue type 'classic' is not available here; declare 'q' with x-queue-type=quorum"),
-    (declare(arguments={"x-queue-type": "stream"}), 406, "queue type 'stream' is not available here"),
+    (
+        declare(arguments={"x-queue-type": "stream"}),
+        406,
+        "queue type 'stream' is not available here; declare 'q' with x-queue-type=classic or quorum",
+    ),
     (declare(durable=False), 406, "invalid property 'non-durable' for queue 'q' in vhost '/'"),
     (declare(exclusive=True), 406, "invalid property 'exclusive-owner' for queue 'q' in vhost '/'"),
     (declare(durable=False, exclusive=True, auto_delete=True), 406, "invalid property 'auto-delete' for queue 'q'"),
@@ -151,15 +155,15 @@ def test_declaring_again_must_say_the_same(event: QueueDeclare, code: int, text:
     """Two services that disagree about a queue must hear so when they start, not when a message is lost."""
     queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)), kind=QUORUM_KIND)
     with pytest.raises(DeclarationError) as refused:
-        check(event, queue)
+        check(event, queue, ME)
     assert refused.value.code == code
     assert refused.value.text.startswith(text)
 
 
 def test_declaring_the_same_again_is_no_error() -> None:
     queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)), kind=QUORUM_KIND)
-    assert check(with_argument("x-delivery-limit", 3, x_other=1), queue) is queue
-    assert check(declare(passive=True, durable=False, arguments={}), queue) is queue
+    assert check(with_argument("x-delivery-limit", 3, x_other=1), queue, ME) is queue
+    assert check(declare(passive=True, durable=False, arguments={}), queue, ME) is queue
 
 
 def test_consumers_are_refused_what_a_quorum_queue_does_not_do() -> None:
@@ -177,5 +181,5 @@ def test_consumers_are_refused_what_a_quorum_queue_does_not_do() -> None:
 
 def test_a_passive_declare_of_nothing_is_not_found() -> None:
     with pytest.raises(DeclarationError) as refused:
-        check(declare(passive=True), None)
+        check(declare(passive=True), None, ME)
     assert refused.value.code == 404

@@ -47,6 +47,7 @@ from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
@@ -131,6 +132,7 @@ class Node:
             config, self.files, self.notice, policy=OwnersThread, new_store=lambda: store
         )
         self.clients = self.nobody = self.services = self
+        self.owned = OwnedQueues("data/classic", self.files, OwnersThread, lambda call: call(), pytest.fail)
         self.hosting = Hosting(self, KINDS)  # type: ignore[arg-type]
         self.group = MetadataGroup()
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]

@@ -1,0 +1,104 @@
+"""The queues that this node owns, and the store in which their messages are.
+
+The store opens with the first such queue, or at the start if there is one on the drive. A node without these queues has
+neither the files nor the thread of the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from reference_broker.classic.counters import COUNTERS
+from reference_broker.classic.parts import QueueName
+from reference_broker.classic.store import ClassicStore, StoreConfig
+from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.owner import OwnerPorts, OwnerRunner
+from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
+from reference_broker.storage.executor import IoPolicy
+from reference_broker.storage.files import Files
+from reference_broker.types import GroupId
+
+log = logging.getLogger(__name__)
+
+_NO_FIGURES: Final = {spec.name: 0 for spec in COUNTERS}
+
+
+class OwnedQueues:
+    """The queues of one node that are in no log. All methods but :meth:`notify` are called in the loop's thread."""
+
+    def __init__(
+        self,
+        directory: str,
+        files: Files,
+        policy: IoPolicy,
+        call_soon: Callable[[Callable[[], None]], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """``call_soon`` brings a call from the store's thread into the loop; ``failed`` stops the node."""
+        self.runners: dict[GroupId, OwnerRunner] = {}
+        self.store: ClassicStore | None = None
+        self._directory = directory
+        self._files = files
+        self._policy = policy
+        self._call_soon = call_soon
+        self._failed = failed
+        self._notices: deque[Sequence[Notice]] = deque()
+        parent, _slash, name = directory.rpartition("/")
+        if name in files.names(parent):
+            self._open()
+
+    def begin(
+        self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
+        now_ms: Callable[[], int],
+    ) -> tuple[OwnerRunner, QueueOwner]:  # fmt: skip
+        """Own a queue, with the messages that the store has found of it."""
+        assert kind.owner is not None, "a kind that lives on one node has an owner"
+        is_lazy = dict(record.arguments).get("x-queue-mode") == "lazy"
+        name = QueueName(record.group, is_durable=record.durable, is_lazy=is_lazy)
+        host = kind.owner(record, (self.store or self._open()).queue(name), channels, services, now_ms)
+        runner = self.runners[record.group] = OwnerRunner(record, host, node)
+        return runner, host
+
+    def gone(self, group: GroupId) -> None:
+        """The queue was deleted."""
+        self.runners.pop(group, None)
+
+    def became_current(self, groups: Collection[GroupId]) -> None:
+        """These are all the queues of this node: delete what is on the drive of others."""
+        if self.store is not None:
+            self.store.keep_only(groups)
+
+    def counters(self) -> Mapping[str, int]:
+        """The figures of the store."""
+        return self.store.counters.as_dict() if self.store is not None else _NO_FIGURES
+
+    def close(self) -> None:
+        """Leave the messages in order. Nothing that was confirmed depends on this."""
+        if self.store is not None:
+            self.store.close()
+
+    def notify(self, notices: Sequence[Notice]) -> None:
+        """Called in the store's thread."""
+        self._notices.append(notices)
+        self._call_soon(self._take_notices)
+
+    def _open(self) -> ClassicStore:
+        config = StoreConfig(directory=self._directory)
+        self.store = ClassicStore.open(config, self._files, self.notify, self._policy)
+        return self.store
+
+    def _take_notices(self) -> None:
+        while self._notices:
+            for notice in self._notices.popleft():
+                match notice:
+                    case Stored(group, seq_end):
+                        if (runner := self.runners.get(group)) is not None:
+                            runner.stored(seq_end)
+                    case Deleted(group):
+                        log.debug("nothing is left of queue %x", group)
+                    case Failed(reason):
+                        self._failed(reason)

@@ -1,0 +1,215 @@
+"""A queue that lives on this node alone: its commands are applied at once, in no log.
+
+Theory of operation
+-------------------
+Commands of this node's clients and of other nodes gather until the turn. The turn applies all of them in the order in
+which they came, and has their effects executed. Nothing is agreed with anybody, so there are no rounds and no terms.
+The *term* of the owner is the boot id of its node: whoever hears of a higher term knows that the owner has started
+again, without its channels and consumers.
+
+Other nodes reach the owner through a :class:`~reference_broker.node.proxy.Proxy`, by the same frames as the leader of a
+Raft group. A link that breaks ends every channel of the other node in this queue: the messages that its consumers held
+are ready again. The other node ends its side, too (:meth:`~reference_broker.node.client_channel.ClientChannel.
+queue_lost`). So no command is sent twice, and there is nothing to repeat when the link is back.
+
+Back of the envelope: a turn costs two calls more than the commands and effects in it, whatever their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from reference_broker.classic.part_codec import DamagedPartError
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.node_ports import ProposingPorts
+from reference_broker.node.non_members import NonMember
+from reference_broker.node.proposals import DedupTable, Proposal, Segment, sealed_at, unseal
+from reference_broker.queues.port import QueueOwner
+from reference_broker.types import GroupId, LogIndex, NodeId, Priority, Term
+
+
+class OwnerPorts(ProposingPorts, Protocol):
+    """What the owner of a queue needs of its node."""
+
+    def unused(self, group: GroupId) -> None:
+        """The last consumer of an auto-delete queue is gone: delete the queue."""
+
+    def drive_failed(self, reason: str) -> None:
+        """The drive does not give a message back: stop the node."""
+
+
+class _Numbers:
+    """The numbers of this node's own commands in one priority."""
+
+    __slots__ = ("applied_up_to", "last")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.applied_up_to = 0
+
+
+class OwnerRunner:
+    """The owner of one queue (:class:`~reference_broker.node.queue_runner.QueueRunner`)."""
+
+    leads = True
+
+    def __init__(self, record: QueueRecord, host: QueueOwner, node: OwnerPorts) -> None:
+        """``host`` has the queue's messages already."""
+        self.group: GroupId = record.group
+        self.host = host
+        self.scheduled = False
+        self.leader = node.node
+        self.term = Term(node.boot_id)
+        self.unapplied = {priority: _Numbers() for priority in Priority}
+        self._node = node
+        self._wake = node.wake
+        self._auto_delete = record.auto_delete
+        self._had_consumers = False
+        self._waiting: list[Any] = []
+        self._dedup = DedupTable()
+        self._non_members: dict[NodeId, NonMember] = {}
+        self._told: dict[NodeId, None] = {}
+        """The nodes whose commands were applied since they were told last."""
+        self._stopped = False
+        self._applied = 0
+        host.started()
+        self._wake(self)
+
+    # Commands
+
+    def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
+        """Have the command applied at the end of this turn. Returns the number of the command, 0 if the queue is
+        gone."""
+        if self._stopped:
+            return 0
+        self._waiting.append(command)
+        numbers = self.unapplied[priority]
+        numbers.last += 1
+        if not self.scheduled:
+            self._wake(self)
+        return numbers.last
+
+    def pace(self) -> int | None:
+        """None: no run waits behind another one."""
+        return None
+
+    def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
+        """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
+        end, segments = unseal(sealed)
+        sent_ns, clock = sealed_at(sealed)
+        commands = self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
+        if len(commands) != sum(segment[4] for segment in segments):
+            raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
+        return segments, commands
+
+    def proposed_by_peer(
+        self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]
+    ) -> None:
+        """Another node's commands. Refused if they are for an earlier start of this node, or if the other node does not
+        know yet that this link is new."""
+        nodes = dict.fromkeys(segment[0] for segment in segments)
+        if proposal.term != self.term or not nodes.keys() <= self._non_members.keys():
+            return
+        skip = self._dedup.take(segments)
+        self._waiting += [command for position, (command, _size) in enumerate(commands) if position not in skip]
+        self._told.update(nodes)
+        self._wake(self)
+
+    def highest_applied(self, node: NodeId, boot_id: int) -> tuple[int, int]:
+        """The highest numbers applied of that start of a node, of normal and of low priority."""
+        self._apply()
+        normal, low = (self._dedup.highest((node, priority, boot_id)) for priority in Priority)
+        return normal, low
+
+    def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
+        """A node knows this owner, and hears everything from now on. What it may have missed is told to it."""
+        if self._stopped or term != self.term:
+            return
+        self._apply()
+        non_member = self._non_members[node] = NonMember(self.group, node, boot_id, self._node)
+        self.host.catch_up(non_member, asked)
+        self._wake(self)
+
+    def non_member_left(self, node: NodeId) -> None:
+        """The node has no clients of the queue any more."""
+        self._non_members.pop(node, None)
+
+    def stored(self, seq_end: int) -> None:
+        """The store has told that the queue's messages below ``seq_end`` survive a loss of power."""
+        self.host.stored(seq_end)
+        self._wake(self)
+
+    # How is the queue?
+
+    def standing(self) -> dict[str, Any]:
+        """Role, leader and term. There is no log, so the only index counts the commands that were applied."""
+        return {"role": "leader", "leader": self.leader, "term": self.term, "applied_index": self._applied}
+
+    def read(self, answered: Callable[[LogIndex | None], None]) -> None:
+        """Call ``answered`` at once: nobody else decides anything."""
+        self._apply()
+        answered(LogIndex(self._applied))
+
+    # Peers
+
+    def peer_up(self, node: NodeId) -> None:
+        """The other node asks for this owner by itself."""
+
+    def peer_down(self, node: NodeId) -> None:
+        """The link to ``node`` broke: its channels have ended here."""
+        self._non_members.pop(node, None)
+        self._told.pop(node, None)
+        self._apply()
+        if ended := self.host.ends_of(node):
+            self._waiting += ended
+            self._wake(self)
+
+    def was_suspended(self) -> None:
+        """Nobody else can have dealt out what this node holds."""
+
+    def stop(self) -> None:
+        """The queue was deleted: nothing stays of it. Later calls do nothing."""
+        self._stopped = True
+        self._waiting.clear()
+        self.host.delete()
+
+    # One turn
+
+    def turn(self) -> None:
+        """Apply what has gathered, and execute the effects. Some effects may wait for the next turn."""
+        self.scheduled = False
+        if self._stopped:
+            return
+        self._apply()
+        try:
+            are_left = self.host.run_effects(self._non_members.values())
+        except (OSError, DamagedPartError) as error:
+            self._node.drive_failed(f"a message of queue {self.host.record.name!r} cannot be read back: {error}")
+            return
+        self._tell_applied()
+        if self._auto_delete:
+            self._look_for_consumers()
+        if are_left:
+            self._wake(self)
+
+    def _apply(self) -> None:
+        if not self._waiting:
+            return
+        commands, self._waiting = self._waiting, []
+        self._applied += len(commands)
+        self.host.apply(commands)
+        for numbers in self.unapplied.values():
+            numbers.applied_up_to = numbers.last
+
+    def _tell_applied(self) -> None:
+        told, self._told = self._told, {}
+        for node in told:
+            if (non_member := self._non_members.get(node)) is not None:
+                non_member.applied(*self.highest_applied(node, non_member.boot_id))
+
+    def _look_for_consumers(self) -> None:
+        has_consumers = self.host.counts().consumers > 0
+        if self._had_consumers and not has_consumers:
+            self._node.unused(self.group)
+        self._had_consumers = has_consumers

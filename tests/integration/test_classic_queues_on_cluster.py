@@ -1,0 +1,180 @@
+"""Classic queues of three real processes, spoken to by pika: on the node that owns the queue and on another node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from infra import local_cluster
+from infra.local_cluster import Cluster, Node
+
+pytestmark = pytest.mark.processes
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"k": "v"})
+TRANSIENT = pika.BasicProperties(delivery_mode=1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes for all tests that leave them alive."""
+    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def connect(node: Node) -> pika.BlockingConnection:
+    parameters = pika.URLParameters(node.uri)
+    parameters.socket_timeout = parameters.blocked_connection_timeout = 30
+    return pika.BlockingConnection(parameters)
+
+
+def publish(channel: BlockingChannel, queue: str, bodies: list[bytes], properties: Any = PERSISTENT) -> None:
+    """Publish, each confirmed before the next: pika raises on a nack."""
+    channel.confirm_delivery()
+    for body in bodies:
+        channel.basic_publish("", queue, body, properties, mandatory=True)
+
+
+def take(channel: BlockingChannel, queue: str, count: int) -> list[tuple[bytes, bool]]:
+    """The next ``count`` deliveries: body, and whether it is flagged as redelivered. All are acknowledged."""
+    taken = []
+    for method, _properties, body in channel.consume(queue, inactivity_timeout=30):
+        assert method is not None, f"only {len(taken)} of {count} messages came"
+        channel.basic_ack(method.delivery_tag)
+        taken.append((body, method.redelivered))
+        if len(taken) == count:
+            break
+    channel.cancel()
+    return taken
+
+
+def bodies(count: int) -> list[bytes]:
+    """Small messages, and every tenth is large: those go to the shared store."""
+    return [b"message %d " % number + b"x" * (10_000 if number % 10 == 9 else 1000) for number in range(count)]
+
+
+@pytest.mark.parametrize("mode", ["default", "lazy"])
+@pytest.mark.parametrize("properties", [PERSISTENT, TRANSIENT], ids=["persistent", "transient"])
+def test_messages_arrive_in_order_on_every_node(
+    cluster: Cluster, request: pytest.FixtureRequest, mode: str, properties: Any
+) -> None:
+    """A client does not know which node owns the queue."""
+    owner, other, third = cluster.nodes
+    name, arguments = request.node.name, {"x-queue-mode": mode}
+    with connect(owner) as first, connect(other) as second, connect(third) as last:
+        first.channel().queue_declare(name, durable=True, arguments=arguments)
+        for publisher, consumer in ((first, first), (second, last), (last, first), (first, second)):
+            publish(publisher.channel(), name, bodies(30), properties)
+            assert take(consumer.channel(), name, 30) == [(body, False) for body in bodies(30)]
+        assert second.channel().queue_delete(name).method.message_count == 0
+
+
+def test_a_plain_declaration_gives_a_classic_queue(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """A client that names no type, as most do, gets what RabbitMQ gives it."""
+    with connect(cluster.nodes[0]) as connection:
+        name = request.node.name
+        connection.channel().queue_declare(name)
+        connection.channel().queue_declare(name)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'durable'"):
+            connection.channel().queue_declare(name, durable=True)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'x-queue-type'"):
+            connection.channel().queue_declare(name, arguments={"x-queue-type": "quorum"})
+        connection.channel().queue_delete(name)
+
+
+def test_a_requeued_message_comes_back_in_its_place(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """Strict order: returned messages go before those that were behind them, flagged as redelivered."""
+    with connect(cluster.nodes[1]) as connection:
+        channel, name = connection.channel(), request.node.name
+        channel.queue_declare(name, durable=True)
+        publish(channel, name, bodies(6))
+        tags = [channel.basic_get(name)[0].delivery_tag for _ in range(4)]  # type: ignore[union-attr]
+        channel.basic_ack(tags[1])
+        for tag in (tags[3], tags[0], tags[2]):
+            channel.basic_nack(tag, requeue=True)
+        expected = [(bodies(6)[number], number < 4) for number in (0, 2, 3, 4, 5)]
+        assert take(connection.channel(), name, 5) == expected
+        channel.queue_delete(name)
+
+
+def test_an_exclusive_queue_is_its_connections_own_and_ends_with_it(cluster: Cluster) -> None:
+    """The reply queues of clients: unreachable for others, and gone without a trace."""
+    with connect(cluster.nodes[0]) as other, connect(cluster.nodes[1]) as watching:
+        with connect(cluster.nodes[0]) as connection:
+            name = connection.channel().queue_declare("", exclusive=True).method.queue
+            assert name.startswith("amq.gen-")
+            for ask in ("queue_declare", "queue_delete", "queue_purge", "basic_get"):
+                for stranger in (other, watching):
+                    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+                        options = {"passive": True} if ask == "queue_declare" else {}
+                        getattr(stranger.channel(), ask)(name, **options)
+                    assert refused.value.reply_code == 405, ask
+            channel = connection.channel()
+            publish(channel, name, bodies(3), TRANSIENT)
+            assert [body for body, _again in take(connection.channel(), name, 3)] == bodies(3)
+        for stranger in (other, watching):
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as gone:
+                while True:  # the deletion is committed soon
+                    try:
+                        stranger.channel().queue_declare(name, passive=True)
+                    except pika.exceptions.ChannelClosedByBroker as error:
+                        if error.reply_code != 405:
+                            raise
+            assert gone.value.reply_code == 404
+
+
+def test_an_auto_delete_queue_ends_with_its_last_consumer(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """Not before it had one, and not while one of two is left; also if the client is on another node."""
+    name = request.node.name
+    with connect(cluster.nodes[0]) as first, connect(cluster.nodes[2]) as second:
+        channel, other = first.channel(), second.channel()
+        channel.queue_declare(name, auto_delete=True)
+        publish(first.channel(), name, bodies(1), TRANSIENT)
+        tag = channel.basic_consume(name, lambda *_: None)
+        other.basic_consume(name, lambda *_: None)
+        channel.basic_cancel(tag)
+        first.channel().queue_declare(name, auto_delete=True)
+        second.close()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as gone:
+            while True:
+                first.channel().queue_declare(name, passive=True)
+        assert gone.value.reply_code == 404
+
+
+def test_what_was_confirmed_survives_a_kill_and_the_rest_goes(tmp_path: Path) -> None:
+    """Durable queues come back with their persistent messages, in order; other queues and messages do not."""
+    with local_cluster.temporary(tmp_path) as cluster:
+        owner, other = cluster.nodes[0], cluster.nodes[1]
+        connection = connect(owner)
+        with connect(other) as remote:
+            channel = connection.channel()
+            for name, mode in (("kept", "default"), ("lazy", "lazy")):
+                channel.queue_declare(name, durable=True, arguments={"x-queue-mode": mode})
+                publish(connection.channel(), name, bodies(40))
+                assert take(connection.channel(), name, 5) == [(body, False) for body in bodies(5)]
+            channel.queue_declare("mixed", durable=True)
+            publish(connection.channel(), "mixed", [b"goes"], TRANSIENT)
+            publish(remote.channel(), "mixed", [b"stays"])
+            channel.queue_declare("transient")
+            os.kill(owner.pid, signal.SIGKILL)
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"home node .* is down or inaccessible"):
+                while True:  # until the other node has noticed
+                    remote.channel().queue_declare("kept", durable=True, passive=True)
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            connection.close()  # its node is gone
+        local_cluster.start_node(cluster, owner.name)
+        with connect(owner) as connection, connect(other) as remote:
+            assert [body for body, _again in take(remote.channel(), "kept", 35)] == bodies(40)[5:]
+            assert [body for body, _again in take(connection.channel(), "lazy", 35)] == bodies(40)[5:]
+            assert [body for body, _again in take(connection.channel(), "mixed", 1)] == [b"stays"]
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'transient'"):
+                while True:
+                    connection.channel().queue_declare("transient", passive=True)
