@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ _SECRET_OCTETS: Final = 32
 PORT_ROLES: Final = ("amqp_port", "peer_port", "control_port", "metrics_port")
 PORT_OFFSETS: Final = (0, 100, 200, 300)
 _DATA: Final = "data"
+_OF_LAYOUT: Final = ("io", "drives", "instance_octets_per_second")
+"""Keys of ``node.json`` that a layout sets."""
 
 
 class ClusterError(HelpfulError):
@@ -40,7 +42,8 @@ class Directories:
     """Directories for the nodes' files; each node has a subdirectory. Empty: in the cluster's directory.
 
     ``{node}`` in a path stands for the name of the node. ``io`` is the I/O policy of the nodes; empty: their default.
-    ``layout`` describes the layout that the directories come from.
+    ``layout`` describes the layout that the directories come from. ``drives`` are modelled drives and their roles, as
+    in the configuration of a node, and ``instance_octets_per_second`` is what these reach together.
     """
 
     wal_dir: str = ""
@@ -49,6 +52,8 @@ class Directories:
     data_dir: str = ""
     io: str = ""
     layout: str = ""
+    drives: list[dict[str, Any]] = field(default_factory=list)
+    instance_octets_per_second: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,5 +245,5 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         "exit_with_stdin": exit_with_stdin,
         "first_life": node.first_life,
         "secret_file": str(cluster.secret_file),
-        **({"io": cluster.directories.io} if cluster.directories.io else {}),
+        **{key: value for key in _OF_LAYOUT if (value := getattr(cluster.directories, key))},
     }

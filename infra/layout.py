@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from infra.cluster import Directories
 
@@ -31,11 +31,21 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """A directory for the files of nodes. ``is_mount``: it must be a mount point, on a device of its own."""
+    """A directory for the files of nodes, or a drive that each node models.
+
+    ``is_mount``: ``path`` must be a mount point, on a device of its own. A modelled drive has no path: its files lie in
+    the cluster's own directory, and ``profile`` is what the configuration of a node says of it.
+    """
 
     name: str
-    path: str
-    is_mount: bool
+    path: str = ""
+    is_mount: bool = False
+    profile: str | dict[str, int] = ""
+
+    @property
+    def place(self) -> str:
+        """The path, or the profile, for a line of text."""
+        return self.path or f"modelled {self.profile if isinstance(self.profile, str) else 'with figures of its own'}"
 
     def of_node(self, node: str) -> Path:
         """The directory of one node's drive."""
@@ -44,18 +54,27 @@ class Drive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Drives, the drive of each role, and the I/O policy of the nodes. ``name`` and ``text`` describe the layout."""
+    """Drives, the drive of each role, and the I/O policy of the nodes. ``name`` and ``text`` describe the layout.
+
+    ``octets_per_second`` is what all modelled drives of a node reach together; 0: no limit.
+    """
 
     name: str
     drives: tuple[Drive, ...]
     roles: dict[str, str]
     io: str = "dedicated"
+    octets_per_second: int = 0
+
+    @property
+    def with_paths(self) -> tuple[Drive, ...]:
+        """The drives that are not modelled."""
+        return tuple(drive for drive in self.drives if drive.path)
 
     @property
     def text(self) -> str:
         """The layout in a line: ``fast (/mnt/fast) wal; disk (/mnt/disk) data, logs, segment; io dedicated``."""
         parts = [
-            f"{drive.name} ({drive.path}) {', '.join(role for role, name in self.roles.items() if name == drive.name)}"
+            f"{drive.name} ({drive.place}) {', '.join(role for role, name in self.roles.items() if name == drive.name)}"
             for drive in self.drives
         ]
         return "; ".join([f"{self.name}: {parts[0]}", *parts[1:], f"io {self.io}"])
@@ -67,7 +86,7 @@ def faults(layout: Layout, nodes: Sequence[str]) -> list[Fault]:
 
 
 def _unusable(layout: Layout, nodes: Sequence[str]) -> Iterator[Fault]:
-    for drive in layout.drives:
+    for drive in layout.with_paths:
         for path in dict.fromkeys(drive.of_node(node) for node in nodes):
             where = str(path)
             if drive.is_mount and not os.path.ismount(path):
@@ -84,7 +103,7 @@ def _shared(layout: Layout, nodes: Sequence[str]) -> Iterator[Fault]:
     """Two drives of a node that are one device, although one of them claims to be a device of its own."""
     for node in nodes:
         seen: dict[int, Drive] = {}
-        for drive in sorted(layout.drives, key=lambda each: not each.is_mount):
+        for drive in sorted(layout.with_paths, key=lambda each: not each.is_mount):
             path = _nearest(drive.of_node(node))
             other = seen.setdefault(path.stat().st_dev, drive)
             if other is not drive and other.is_mount:
@@ -101,11 +120,25 @@ def _nearest(path: Path) -> Path:
 
 def directories(layout: Layout, cluster: str) -> Directories:
     """The directories of a cluster with this identity: one for each role of each node, below the drive's directory."""
-    paths = {drive.name: str(Path(drive.path).absolute()) for drive in layout.drives}
-    roles = {key: str(Path(paths[layout.roles[role]]) / cluster / role) for role, key in _KEYS.items()}
-    return Directories(**roles, io=layout.io, layout=layout.text)
+    paths = {drive.name: str(Path(drive.path).absolute()) for drive in layout.with_paths}
+    placed = {role: paths[layout.roles[role]] for role in _KEYS if layout.roles[role] in paths}
+    return Directories(
+        **{_KEYS[role]: str(Path(path) / cluster / role) for role, path in placed.items()},
+        io=layout.io,
+        layout=layout.text,
+        drives=[*_modelled(layout)],
+        instance_octets_per_second=layout.octets_per_second,
+    )
+
+
+def _modelled(layout: Layout) -> Iterator[dict[str, Any]]:
+    """The modelled drives as in the configuration of a node, which models no drive for its log file."""
+    for drive in layout.drives:
+        roles = [role for role, name in layout.roles.items() if name == drive.name and role != "logs"]
+        if not drive.path and roles:
+            yield {"name": drive.name, "profile": drive.profile, "roles": roles}
 
 
 def roots(layout: Layout, nodes: Sequence[str]) -> list[Path]:
     """The directory of every drive of these nodes."""
-    return list(dict.fromkeys(drive.of_node(node) for drive in layout.drives for node in nodes))
+    return list(dict.fromkeys(drive.of_node(node) for drive in layout.with_paths for node in nodes))

@@ -13,6 +13,17 @@ def names() -> list[str]:
     return sorted(path.relative_to(DIRECTORY).with_suffix("").as_posix() for path in files)
 
 
+def layout_names() -> list[str]:
+    """The names of all bundled layouts of drives, such as ``disks/three_hdd``."""
+    return sorted(f"{path.parent.parent.name}/{path.stem}" for path in DIRECTORY.glob("*/layouts/*.yaml"))
+
+
+def layout_path_of(name: str) -> Path:
+    """The path of the file of a bundled layout. Without a layout of this name, the path does not exist."""
+    folder, _slash, stem = name.partition("/")
+    return DIRECTORY / folder / "layouts" / f"{stem}.yaml"
+
+
 def path_of(name: str) -> Path:
     """The path of the file of a bundled workload. Without a workload of this name, the path does not exist."""
     return DIRECTORY.joinpath(*name.split("/")).with_suffix(".yaml")

@@ -13,6 +13,7 @@ from perftest.cli.sections import option
 
 if TYPE_CHECKING:
     from infra.layout import Layout
+    from perftest.spec.layout import Figures
     from perftest.spec.layout import Layout as LayoutFile
     from perftest.spec.load import Document
     from perftest.spec.problem import Problem
@@ -22,29 +23,37 @@ LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster
 LAYOUT_PATH: Final = click.Path(path_type=Path, dir_okay=False)
 
 layout_option = option(
-    "--layout", section="Target", type=LAYOUT_PATH, default=None,
-    help="Layout file: which drives hold which files of the nodes of the cluster that is started for this command.",
-)  # fmt: skip
+    "--layout",
+    section="Target",
+    type=LAYOUT_PATH,
+    default=None,
+    help="Layout file or bundled layout, such as disks/three_hdd: which drives hold which files of the nodes of the "
+    "cluster that is started for this command.",
+)
 """``--layout`` of commands that start a cluster."""
 
 
 def layout_of(path: Path, nodes: int | None = None) -> Layout:
-    """The placement that a layout file describes, for so many nodes (default: those of a run's cluster).
+    """The placement that a layout file or a bundled layout describes.
 
-    Raises SpecError with all problems of the file and of the drives that it names, before anything is started.
+    ``nodes`` is the number of nodes; left out: those of a run's cluster. Raises SpecError with all problems of the
+    file and of the drives that it names, before anything is started.
     """
+    import workloads
     from infra import layout as drives
     from infra.local_cluster import NODES
     from perftest.spec.layout import load_layout
     from perftest.spec.problem import SpecError
 
-    file, document = load_layout(path)
+    bundled = workloads.layout_path_of(str(path))
+    file, document = load_layout(bundled if bundled.exists() and not path.exists() else path)
     problems = list(_not_here(file, document))
     placed = drives.Layout(
         name=file.title or path.stem,
         drives=tuple(_drives(file)),
-        roles={role: file.drive_of(role) for role in drives.ROLES},
+        roles={role: file.drive_of(role) for role in _roles(file)},
         io=file.io,
+        octets_per_second=file.octets_per_second,
     )
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
     for drive, value, rule, fix in drives.faults(placed, names):
@@ -67,16 +76,43 @@ def _drives(file: LayoutFile) -> Iterator[Any]:
     for name, drive in file.drives.items():
         if (path := drive.mount or drive.directory) is not None:
             yield Drive(name=name, path=path, is_mount=drive.mount is not None)
+        elif drive.figures is not None:
+            yield Drive(name=name, profile=_figures(drive.figures))
+        elif drive.profile is not None:
+            yield Drive(name=name, profile=drive.profile)
+
+
+def _figures(figures: Figures) -> dict[str, int]:
+    """Figures of a modelled drive as in the configuration of a node."""
+    times = ("latency", "flush", "revolution", "seek_track", "seek_full")
+    found = {f"{name}_ns": round(getattr(figures, name) * 1e9) for name in times}
+    found |= {"octets_per_second": figures.octets_per_second, "channels": figures.channels}
+    found |= {"tokens_per_second": figures.operations_per_second, "token_octets": figures.operation_size}
+    return {name: value for name, value in found.items() if value or name == "latency_ns"}
+
+
+def _roles(file: LayoutFile) -> tuple[str, ...]:
+    """The roles to place. On modelled drives, classic queues have a role of their own."""
+    from infra.layout import ROLES
+
+    return (*ROLES, *(["classic"] if file.drives[file.drive_of("classic")].is_modelled else []))
 
 
 def _not_here(file: LayoutFile, document: Document) -> Iterator[Problem]:
     """What the nodes of a local cluster cannot do."""
+    from reference_broker.storage.drives.profiles import PROFILES, profile_problems
+
     for name, drive in file.drives.items():
-        kind = next(kind for kind in ("mount", "directory", "profile", "figures", "fuse") if getattr(drive, kind))
-        if kind not in ("mount", "directory"):
-            words = "a FUSE drive" if kind == "fuse" else "a modelled drive"
-            rule = f"drive {name} is {words}, and a cluster is started on mount points and directories only"
-            yield document.problem(("drives", name, kind), rule, "write mount: or directory: with a path")
-    if file.drive_of("classic") != file.drive_of("data"):
+        if drive.fuse is not None:
+            rule = f"drive {name} is a FUSE drive, and no cluster is started on one"
+            fix = "make the drive, and write mount: with its mount point; or write profile: for a modelled drive"
+            yield document.problem(("drives", name, "fuse"), rule, fix)
+        if drive.profile is not None and drive.profile not in PROFILES:
+            rule, fix = f"there is no profile {drive.profile!r}", f"use one of: {', '.join(PROFILES)}"
+            yield document.problem(("drives", name, "profile"), rule, fix, drive.profile)
+        for problem in profile_problems(_figures(drive.figures)) if drive.figures is not None else ():
+            yield document.problem(("drives", name, "figures"), f"impossible figures: {problem}", "correct the figure")
+    classic, data = file.drive_of("classic"), file.drive_of("data")
+    if classic != data and not (file.drives[classic].is_modelled and file.drives[data].is_modelled):
         rule = "a node keeps classic queues where its data is"
         yield document.problem(("roles", "classic"), rule, f"write classic: {file.drive_of('data')}, or leave it out")

@@ -58,6 +58,11 @@ class Drive(Model):
     figures: Annotated[Figures | None, Field(description="a modelled drive with figures of its own")] = None
     fuse: Fuse | None = None
 
+    @property
+    def is_modelled(self) -> bool:
+        """Whether each node models this drive."""
+        return self.profile is not None or self.figures is not None
+
 
 def _policy(value: object) -> str:
     """The I/O policy as the configuration of a node names it."""
@@ -99,7 +104,7 @@ def load_layout(path: Path) -> tuple[Layout, Document]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         rule = f"the layout file cannot be read: {getattr(error, 'strerror', None) or error}"
-        fix = "give the path of a layout file that can be read"
+        fix = "give the path of a layout file, or the name of a bundled layout, such as disks/three_hdd"
         raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
     return parse_layout(text, str(path))
 

@@ -68,6 +68,27 @@ def test_each_role_of_each_node_has_a_directory_of_its_own() -> None:
     assert roots(layout("/slow", "/{node}/fast"), NODES) == [Path("/slow"), Path("/node1/fast"), Path("/node2/fast")]
 
 
+def test_a_modelled_drive_is_left_to_the_node() -> None:
+    """Its files lie in the cluster's own directory, and the log file is on no modelled drive."""
+    drives = (Drive(name="disk", path="/slow"), Drive(name="fast", profile="nvme"))
+    mixed = Layout(name="two", drives=drives, roles={**ROLES, "logs": "fast"}, octets_per_second=1000)
+    placed = directories(mixed, "c1")
+    assert (placed.data_dir, placed.wal_dir, placed.logs_dir) == ("/slow/c1/data", "", "")
+    assert placed.drives == [{"name": "fast", "profile": "nvme", "roles": ["wal"]}]
+    assert placed.instance_octets_per_second == 1000 and roots(mixed, NODES) == [Path("/slow")]
+    assert placed.layout == "two: disk (/slow) data, segment; fast (modelled nvme) logs, wal; io dedicated"
+
+
+def test_every_node_models_the_drives_of_its_layout(tmp_path: Path) -> None:
+    modelled = Layout(
+        name="modelled", drives=(Drive(name="fast", profile="nvme"),), roles=dict.fromkeys(ROLES, "fast"), io="pool:4"
+    )
+    with local_cluster.temporary(tmp_path, nodes=1, layout=modelled) as cluster:
+        config = json.loads((Path(cluster.nodes[0].data_dir) / "node.json").read_text())
+        assert config["io"] == "pool:4"
+        assert config["drives"] == [{"name": "fast", "profile": "nvme", "roles": ["data", "segment", "wal"]}]
+
+
 def files_below(path: Path) -> set[str]:
     return {found.name for found in path.rglob("*") if found.is_file()}
 

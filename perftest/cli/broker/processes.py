@@ -86,10 +86,10 @@ def start(
         return
     if replace:
         raise click.UsageError("--replace is for one node: name it with --node")
-    places = {"wal_dir": wal_dir, "segment_dir": segment_dir, "logs_dir": logs_dir}
-    if layout is not None and any(places.values()):
+    if layout is not None and (wal_dir or segment_dir or logs_dir):
         raise click.UsageError("--layout places all files: leave out --wal-dir, --segment-dir and --logs-dir")
-    directories = local_cluster.Directories(**{role: str(path.absolute()) for role, path in places.items() if path})
+    wal, segment, logs = (str(path.absolute()) if path else "" for path in (wal_dir, segment_dir, logs_dir))
+    directories = local_cluster.Directories(wal_dir=wal, segment_dir=segment, logs_dir=logs)
     try:
         count = int(nodes) if nodes is not None else None
         placed = layout_of(layout, count or _nodes_in(directory)) if layout is not None else None

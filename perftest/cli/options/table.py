@@ -19,8 +19,8 @@ _GENERAL = (
         value("--cluster", "path", "DIRECTORY", perftest=False,
               help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY."),
         value("--layout", "path", "FILE", perftest=False,
-              help="Layout file: which drives hold which files of the nodes of the cluster that is started for this "
-                   "run."),
+              help="Layout file or bundled layout, such as disks/three_hdd: which drives hold which files of the nodes "
+                   "of the cluster that is started for this run."),
     ),
     *section(
         "Timing",

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import workloads
 from infra import local_cluster
-from infra.layout import Layout
+from infra.layout import Layout, directories
+from reference_broker.node.drive_config import drive_problems
 
 Call = Callable[..., tuple[int, str, str]]
 GOOD = """\
@@ -31,9 +33,12 @@ def good(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """A modelled drive, a mount that is none, and classic queues apart from the data."""
+    """A FUSE drive, a profile that is none, a mount that is none, and classic queues apart from the data."""
     file = tmp_path / "bad.yaml"
-    text = GOOD.replace("{directory: DISK}", "{profile: st1-1t}").replace("{directory: FAST}", f"{{mount: {tmp_path}}}")
+    text = GOOD.replace("{directory: DISK}", "{fuse: {profile: hdd7200, size: 1GB}}").replace(
+        "{directory: FAST}", f"{{mount: {tmp_path}}}"
+    )
+    text = text.replace("roles:", "  odd: {profile: floppy}\nroles:").replace("segment: disk", "segment: odd")
     file.write_text(text.replace("wal: fast", "wal: fast, classic: fast"))
     return file
 
@@ -65,8 +70,9 @@ def test_all_problems_are_told_before_anything_starts(
 ) -> None:
     code, _out, err = call(*command, str(bad))
     assert code == 2 and asked == []
-    assert err.count("error: ") == 3
-    assert "drive disk is a modelled drive, and a cluster is started on mount points and directories only" in err
+    assert err.count("error: ") == 4
+    assert "drive disk is a FUSE drive, and no cluster is started on one" in err
+    assert "there is no profile 'floppy'" in err and "use one of: st1-1t, " in err
     assert "is no mount point" in err and "bad.yaml:4: drives.fast.mount" in err
     assert "a node keeps classic queues where its data is" in err
 
@@ -83,6 +89,52 @@ def test_a_cluster_is_asked_for_with_the_layout(
     assert layout.roles == {"data": "disk", "logs": "disk", "segment": "disk", "wal": "fast"}
     if command[0] != "broker":
         assert f"layout two directories: disk ({tmp_path / 'disk'}) data, logs, segment; fast" in err
+
+
+@pytest.mark.parametrize("name", workloads.layout_names())
+def test_a_bundled_layout_is_modelled_by_every_node(call: Call, name: str, asked: list[Layout | None]) -> None:
+    """The published comparison needs one, two and three drives of two kinds, and every kind of file on one of them."""
+    assert call("run", "-z", "1", "--layout", name)[0] == 1
+    (layout,) = asked
+    assert layout is not None and not layout.with_paths
+    placed = directories(layout, "c")
+    profile = "st1-1t" if name.endswith("hdd") else "io1-200g"
+    assert len(placed.drives) == ("one", "two", "three").index(name.split("/")[1].split("_")[0]) + 1
+    assert drive_problems(placed.drives) == [] and {drive["profile"] for drive in placed.drives} == {profile}
+    assert sorted(role for drive in placed.drives for role in drive["roles"]) == ["classic", "data", "segment", "wal"]
+    assert placed.instance_octets_per_second == 250_000_000 and placed.data_dir == placed.wal_dir == ""
+
+
+def test_there_are_six_published_layouts() -> None:
+    assert len(workloads.layout_names()) == 6
+
+
+def test_figures_of_ones_own_are_those_of_a_node(call: Call, tmp_path: Path, asked: list[Layout | None]) -> None:
+    file = tmp_path / "own.yaml"
+    figures = "latency: 1ms, octets_per_second: 100MB, flush: 0.5ms, operations_per_second: 200, operation_size: 1MiB"
+    file.write_text(
+        f"drives: {{own: {{figures: {{{figures}}}}}}}\nroles: {{data: own, logs: own, segment: own, wal: own}}\n"
+    )
+    assert call("run", "-z", "1", "--layout", str(file))[0] == 1
+    (layout,) = asked
+    assert layout is not None
+    (drive,) = directories(layout, "c").drives
+    assert drive_problems([drive]) == [] and drive["profile"] == {
+        "latency_ns": 1_000_000, "octets_per_second": 100_000_000, "channels": 1, "flush_ns": 500_000,
+        "tokens_per_second": 200, "token_octets": 1 << 20,
+    }  # fmt: skip
+
+
+def test_impossible_figures_are_told_before_a_node_starts(
+    call: Call, tmp_path: Path, asked: list[Layout | None]
+) -> None:
+    file = tmp_path / "own.yaml"
+    figures = "{latency: 1ms, octets_per_second: 1MB, seek_full: 9ms}"
+    file.write_text(
+        f"drives: {{own: {{figures: {figures}}}}}\nroles: {{data: own, logs: own, segment: own, wal: own}}\n"
+    )
+    code, _out, err = call("run", "-z", "1", "--layout", str(file))
+    assert code == 2 and asked == [] and "impossible figures: seek_full_ns: 9000000: needs revolution_ns, too" in err
 
 
 @pytest.mark.parametrize("target", [("-h", "amqp://127.0.0.1"), ("--cluster", "here")], ids=["uri", "cluster"])
