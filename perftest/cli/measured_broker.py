@@ -31,7 +31,7 @@ def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = Non
     elif kept is not None:
         yield _kept(kept)
     else:
-        _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine, quorum queues")
+        _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine")
         if layout is not None:
             _progress(f"layout {layout.text}")
         make_directory(out)
