@@ -126,8 +126,9 @@ def test_effects_go_to_the_node_of_their_channel_and_start() -> None:
     for life in (8, 9):
         queue.apply(publish(ChannelId(NodeId(2), life, 1, 1), 1, b"a", persistent=False))
     assert there.take() == [("confirm", ChannelId(NodeId(2), 9, 1, 1), 1)]
-    assert queue.member.has_clients_on(NodeId(2))
-    assert not queue.member.has_clients_on(NodeId(3))
+    ends = {each.channel for each in queue.member.ends_of(NodeId(2))}
+    assert ends == {ChannelId(NodeId(2), life, 1, 1) for life in (8, 9)}
+    assert not queue.member.ends_of(NodeId(3))
 
 
 @pytest.mark.parametrize("order", [(3, 1, 0, 2), (0, 1, 2, 3), (2, 3, 0, 1)])
