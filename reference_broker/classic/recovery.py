@@ -104,7 +104,7 @@ class _Queue:
                 continue
             part, run = checked
             positions = live["position"][begin:end].astype(np.int64)
-            assert positions[-1] < run.count, "record and part passed their checks"
+            assert positions.max() < run.count, "record and part passed their checks"
             part.count, part.left = int(positions[-1]) + 1, end - begin
             self._parts.append(FoundPart(part, positions, run.body_sizes()[positions]))
             is_there[seqs[begin:end] % SEGMENT_MESSAGES] = True

@@ -66,11 +66,13 @@ class Broker:
         return [status["metrics"] for status in statuses]
 
     def written_octets(self) -> float:
-        """Octets all nodes wrote to disk so far: by the log's own counters, or by the kernel's account for RabbitMQ."""
+        """Octets all nodes wrote to disk so far: by the stores' own counters, or by the kernel's account for
+        RabbitMQ."""
         if self.cluster is None:
             return float(sum(psutil.Process(pid).io_counters().write_bytes for pid in self.pids))
-        names = ("wal_bytes", "segment_bytes", "snapshot_bytes")
-        return float(sum(counters[name] for counters in self.counters() for name in names))
+        log = ("wal_bytes", "segment_bytes", "snapshot_bytes")
+        classic = ("classic_queue_bytes", "classic_shared_bytes", "classic_index_bytes")
+        return float(sum(counters[name] for counters in self.counters() for name in (*log, *classic)))
 
 
 @dataclass(slots=True)

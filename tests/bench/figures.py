@@ -35,6 +35,7 @@ class Bound(Enum):
     """How a figure is held against its goal."""
 
     AT_MOST = "≤"
+    AT_LEAST = "≥"
     TIMES_RABBITMQ = "≥ times RabbitMQ"
 
 
@@ -61,7 +62,7 @@ class Budget:
         """The goal as a person reads it."""
         if self.bound is Bound.TIMES_RABBITMQ:
             return f"≥ {self.goal:g} x"
-        return f"≤ {number(self.goal)} {self.unit}".rstrip()
+        return f"{self.bound.value} {number(self.goal)} {self.unit}".rstrip()
 
 
 BUDGETS = (
@@ -73,6 +74,9 @@ BUDGETS = (
     Budget("in-flight 1", "delivered_per_s", "in-flight 1: delivered/s", Bound.TIMES_RABBITMQ, 1.7),
     Budget("in-flight 1", "confirm_p50_ms", "in-flight 1: confirm p50", Bound.AT_MOST, 1.0, "ms"),
     Budget("prefetch 1", "delivered_per_s", "prefetch 1 beside in-flight 1000: consumed/s", Bound.TIMES_RABBITMQ, 10),
+    Budget("classic in-flight 1000", "delivered_per_s", "classic in-flight 1000: delivered/s", Bound.TIMES_RABBITMQ, 5),
+    Budget("lazy in-flight 1000", "delivered_per_s", "lazy in-flight 1000: delivered/s", Bound.TIMES_RABBITMQ, 5),
+    Budget("classic transient", "delivered_per_s", "classic transient: delivered/s", Bound.AT_LEAST, 100_000, "/s"),
     Budget("40 queues x 10", "cores", "40 queues x 10 msg/s: CPU of the nodes", Bound.AT_MOST, 0.3, "cores"),
     Budget("40 queues x 50", "cores", "40 queues x 50 msg/s: CPU of the nodes", Bound.AT_MOST, 0.8, "cores"),
     Budget("40 queues x 50", "e2e_p50_ms", "40 queues x 50 msg/s: end-to-end p50", Bound.AT_MOST, 3, "ms"),
@@ -106,6 +110,8 @@ class Finding:
         """Whether the goal was met."""
         if self.budget.bound is Bound.TIMES_RABBITMQ:
             return _verdict(self.ratio is not None and self.ratio >= self.budget.goal, self.ratio)
+        if self.budget.bound is Bound.AT_LEAST:
+            return _verdict(self.ours is not None and self.ours >= self.budget.goal, self.ours)
         return _verdict(self.ours is not None and self.ours <= self.budget.goal, self.ours)
 
 

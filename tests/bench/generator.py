@@ -15,6 +15,7 @@ from typing import Any
 from tests.bench.context import Broker
 from tests.bench.figures import BenchError, used_between
 
+QUORUM = ("-qq",)
 _SAMPLE_S = 0.2
 _UNTRUSTED = 5
 """The exit code of a run that measured and does not trust it, with reasons: its figures are shown all the same."""
@@ -40,12 +41,13 @@ class Run:
         return float(value) / 1e6
 
 
-def run(broker: Broker, arguments: Sequence[object], directory: Path) -> Run:
-    """Put load on a broker with 1000-octet persistent messages in quorum queues. Raises :class:`BenchError`."""
+def run(broker: Broker, arguments: Sequence[object], directory: Path, queue: Sequence[str] = QUORUM) -> Run:
+    """Put load on a broker with 1000-octet messages in queues that the options ``queue`` describe: quorum queues unless
+    told otherwise. Raises :class:`BenchError`."""
     before = sum(broker.cpu_s())
     with tempfile.TemporaryDirectory(dir=directory) as out:
         command = [sys.executable, "-m", "perftest.cli", "run", "-H", ",".join(broker.uris)]
-        command += [*options(arguments), "--ui", "none", "--json", "--out", out]
+        command += [*options(arguments, queue), "--ui", "none", "--json", "--out", out]
         answer, samples = _watched(command, broker, Path(out))
         result = json.loads(answer)
         ledger = json.loads((Path(result["path"]) / "ledger.json").read_text())
@@ -56,13 +58,13 @@ def run(broker: Broker, arguments: Sequence[object], directory: Path) -> Run:
     return Run(step, ledger, sum(broker.cpu_s()) - before, used / steady_s)
 
 
-def options(arguments: Sequence[object]) -> list[str]:
+def options(arguments: Sequence[object], queue: Sequence[str] = QUORUM) -> list[str]:
     """The arguments, and what all loads have in common but for what is among them: of an option given twice, the first
     would count."""
-    given = [str(each) for each in arguments]
+    given = [*queue, *map(str, arguments)]
     common = {"-u": "perftest", "-c": "1000", "-q": "1000", "-s": "1000", "-e": "amq.default", "-prsd": "0"}
     missing = [word for option, value in common.items() if option not in given for word in (option, value)]
-    return ["-qq", "-cal", "round-robin", *missing, *given]
+    return ["-cal", "round-robin", *missing, *given]
 
 
 def _watched(command: list[str], broker: Broker, out: Path) -> tuple[str, list[tuple[float, float]]]:

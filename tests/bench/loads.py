@@ -1,22 +1,36 @@
-"""One publisher, one consumer, one quorum queue: the published single-queue benchmarks, side by side."""
+"""One publisher, one consumer, one queue: the published single-queue benchmarks on a quorum queue, and loads on classic
+queues, side by side."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tests.bench.context import Broker, Context
-from tests.bench.generator import run
+from tests.bench.generator import QUORUM, run
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A setting: at most so many unconfirmed, so many unacknowledged, an acknowledgement every so many."""
+    """A setting: at most so many unconfirmed, so many unacknowledged (0: automatic acknowledgement), an acknowledgement
+    every so many."""
 
     name: str
     in_flight: int
     prefetch: int = 1000
     ack_interval: int = 1
     drain: str = "10s"
+    queue: tuple[str, ...] = QUORUM
+    """The options that describe the queue and its messages."""
+
+    def options(self) -> list[object]:
+        """The options of the generator, but for those of the queue."""
+        acknowledging = ["-a"] if not self.prefetch else ["-q", self.prefetch, "-A", self.ack_interval]
+        return ["-x", 1, "-y", 1, "-c", self.in_flight, *acknowledging]
+
+
+_DURABLE = ("-u", "classic", "-f", "persistent", "-ad", "false")
+_LAZY = ("-u", "lazy", *_DURABLE[2:], "-qa", "x-queue-mode=lazy")
+_TRANSIENT = ("-u", "transient", "-ad", "false")
 
 
 LOADS = (
@@ -27,6 +41,10 @@ LOADS = (
     Load("in-flight 1", 1),
     # What the consumer leaves behind could take minutes to drain: it goes with the queue.
     Load("prefetch 1", 1000, prefetch=1, drain="0s"),
+    Load("classic in-flight 1000", 1000, queue=_DURABLE),
+    Load("lazy in-flight 1000", 1000, queue=_LAZY),
+    # Automatic acknowledgement. The publisher's window is wide, and still bounds the backlog of a slower consumer.
+    Load("classic transient", 10_000, prefetch=0, drain="30s", queue=_TRANSIENT),
 )
 
 
@@ -42,8 +60,8 @@ def measure(context: Context, names: list[str]) -> None:
 def one(context: Context, broker: Broker, load: Load) -> dict[str, float]:
     """One load on one broker once."""
     entries, octets = _entries(broker), broker.written_octets()
-    arguments = ["-x", 1, "-y", 1, "-c", load.in_flight, "-q", load.prefetch, "-A", load.ack_interval]
-    found = run(broker, [*arguments, "-z", context.lengths.seconds, "--drain", load.drain], context.directory)
+    arguments = [*load.options(), "-z", context.lengths.seconds, "--drain", load.drain]
+    found = run(broker, arguments, context.directory, load.queue)
     published, delivered = found.ledger["confirmed"], found.ledger["delivered"]
     figures = {
         "delivered_per_s": found.step["delivered_per_s"],
@@ -55,7 +73,7 @@ def one(context: Context, broker: Broker, load: Load) -> dict[str, float]:
         "e2e_p99_ms": found.latency_ms("e2e", "p99"),
         "disk_octets": (broker.written_octets() - octets) / published,
     }
-    if broker.cluster is not None:
+    if broker.cluster is not None and load.queue == QUORUM:
         figures["messages_per_entry"] = delivered / max(_entries(broker) - entries, 1)
     return figures
 
