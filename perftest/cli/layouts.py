@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LAYOUT_RULE: Final = "a layout is for a cluster that this command starts"
 LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster with this layout is started"
+SERIES: Final = "layouts.json"
+"""The state of a sweep over layouts (:mod:`perftest.cli.layout_series`), in the directory of its runs."""
 LAYOUT_PATH: Final = click.Path(path_type=Path, dir_okay=False)
 
 layout_option = option(

@@ -31,7 +31,7 @@ UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
 """Fewer rounds do not tell how much rounds differ."""
 CONFIDENCE: Final = 0.95
-_GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNTRUSTED)
+GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNTRUSTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
     With ``directory``, continue the rounds in that directory.
     """
     place = directory or _new_directory(plan, options, rounds)
-    _put_unfinished_aside(place)
+    put_unfinished_aside(place)
     codes: list[Exit] = []
-    while (number := len(_runs(place)) + 1) <= rounds.repeats:
+    while (number := len(runs_in(place)) + 1) <= rounds.repeats:
         if enough(_rows(place), rounds):
             break
         steps = in_order(_by_number(plan.steps), "random", plan.seed + number) if rounds.random else plan.steps
@@ -94,12 +94,12 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
     _tell(place, rounds, options, found, cut_short=cut_short)
     if options.assert_findings and not (found is not None and found.reproduced):
         codes.append(Exit.MISSED)
-    return next((code for code in _GRAVITY if code in codes), Exit.OK)
+    return next((code for code in GRAVITY if code in codes), Exit.OK)
 
 
 def _judged(place: Path, plan: Plan) -> Reproduction | None:
     """The verdicts on the findings over all rounds, which are kept beside the state of the rounds."""
-    found = judge(plan_to_json(plan), [(read_run(run).result or {}).get("steps", ()) for run in _runs(place)])
+    found = judge(plan_to_json(plan), [(read_run(run).result or {}).get("steps", ()) for run in runs_in(place)])
     if found is not None:
         with explained("the verdicts cannot be written", place / FINDINGS, "make room, and run perftest report"):
             write_atomically(place / FINDINGS, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
@@ -159,13 +159,14 @@ def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
     return place
 
 
-def _runs(place: Path) -> list[Path]:
+def runs_in(place: Path) -> list[Path]:
+    """The runs of a directory, in the order in which they began."""
     return sorted(each.parent for each in place.glob("*/manifest.json"))
 
 
-def _put_unfinished_aside(place: Path) -> None:
+def put_unfinished_aside(place: Path) -> None:
     """Move unfinished rounds away, because an unfinished round is no repetition of the others."""
-    for run in _runs(place):
+    for run in runs_in(place):
         if read_manifest(run)["state"] != "finished":
             (place / UNFINISHED).mkdir(exist_ok=True)
             run.rename(place / UNFINISHED / run.name)
@@ -174,7 +175,7 @@ def _put_unfinished_aside(place: Path) -> None:
 def _rows(place: Path) -> dict[str, list[Mapping[str, Any]]]:
     """The rows of each step over all rounds, by the label of the step."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for run in _runs(place):
+    for run in runs_in(place):
         for row in (read_run(run).result or {}).get("steps", ()):
             found.setdefault(row["label"], []).append(row)
     return found
@@ -188,7 +189,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | N
     """Print each step's metric over the rounds, the verdicts, the directory of the rounds, and the next commands."""
     metric = rounds.until or parse_objective("rate>0")
     steps = _means(place, metric, as_json=options.as_json)
-    report, doubt = report_or_doubt(_runs(place), place) if options.report and not cut_short else (None, None)
+    report, doubt = report_or_doubt(runs_in(place), place) if options.report and not cut_short else (None, None)
     if options.as_json:
         record = {"record": "rounds", "path": str(place), "report": str(report) if report else None}
         findings = {"findings": found.to_json()} if found is not None else {}

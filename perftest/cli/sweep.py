@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.layouts import layout_of, layout_option, no_layout_beside
+from perftest.cli.layouts import SERIES, layout_of, layout_option, no_layout_beside
 from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
     from perftest.cli.rounds import Rounds
+    from perftest.cli.session_options import Options
     from perftest.spec.actions import TimedAction
     from perftest.spec.plan import Plan
     from perftest.spec.problem import Problem
@@ -32,6 +33,8 @@ step: {duration: 30s, warmup: 5s}
 """The workload that is swept if none is named."""
 
 
+LAYOUT: Final = "layout"
+"""What ``--vary`` takes besides settings."""
 _GRID: Final = "sweep={grid: {"
 """The beginning of the override that ``--vary`` becomes."""
 
@@ -42,7 +45,7 @@ _sweep_options = options(
            help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10]. Repeatable."),
     option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
            help="Sweep these values instead of the workload's, such as in_flight=10,100. With several --vary, every "
-                "combination is a step. Repeatable."),
+                "combination is a step. layout=A,B runs all steps on a cluster of each layout. Repeatable."),
     option("--broker-metrics", section="Target", type=HTTP_URL, multiple=True,
            help="URL where the broker tells its own figures: http://host:15692/metrics (Prometheus) or "
                 "http://user:password@host:15672 (RabbitMQ's management API). Repeatable, once for each node."),
@@ -110,9 +113,18 @@ def sweep(
     WORKLOAD is a file, or the name of a bundled workload (see `perftest workload list`). Without WORKLOAD, the sweep
     measures one quorum queue with the settings of --vary.
     """
+    from perftest.cli.session_options import Options
+
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
+    named = _take_layouts(asked, layout, (*targets, *([str(cluster)] if cluster else [])))
+    if named and (resume is not None or assert_findings):
+        rule = "a sweep over layouts neither continues another sweep nor judges findings"
+        raise CliError(rule, "--vary layout", "leave out --resume and --assert", Exit.USAGE)
+    if resume is not None and (resume / SERIES).exists():
+        _refuse_changes(name, asked, changed=bool(layout or targets or cluster))
+        ctx.exit(int(_resume_series(resume, Options(out=out, ui=ui, as_json=as_json, report=report))))
     plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *_actions(asked["actions"])))
     if assert_findings and not plan.findings:
@@ -122,23 +134,51 @@ def sweep(
 
         refuse_actions(plan, cluster, asked["actions"])
     placed = layout_of(layout) if layout is not None else None
+    several = {each: layout_of(Path(each)) for each in named}
     if dry_run:
-        _show(plan, rounds, as_json)
+        _show(plan, rounds, as_json, named)
         return
 
     from perftest.cli.measure import measure
     from perftest.cli.rounds import STATE, repeat
-    from perftest.cli.session_options import Options
 
     typed = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
     again = "".join(f" {shlex.quote(word)}" for word in typed)
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, layout=placed, target=again)
     options = replace(options, actions=asked["actions"])
     options = replace(options, broker_metrics=broker_metrics if targets else (), assert_findings=assert_findings)
+    if several:
+        from perftest.cli.layout_series import measure_series
+
+        ctx.exit(int(measure_series(plan, options, rounds.repeats, several)))
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))
     ctx.exit(measure(plan, replace(options, resumed=resume)))
+
+
+def _take_layouts(asked: dict[str, Any], layout: Path | None, running: Sequence[str]) -> list[str]:
+    """Take the layouts of ``--vary layout=A,B`` out of what was asked for. Raises CliError for what does not go with
+    them."""
+    typed = [text for text in asked["varied"] if _axis(text)[0] == LAYOUT]
+    asked["varied"] = tuple(text for text in asked["varied"] if text not in typed)
+    asked["layouts"] = named = [each.strip() for text in typed for each in _axis(text)[1].split(",")]
+    beside = {"--layout": layout, "a broker that runs already": running, "--until": asked["until"]}
+    for what, given in beside.items():
+        if named and given:
+            rule = f"layouts are varied on clusters that are started for them, which does not go with {what}"
+            raise CliError(rule, "--vary layout", f"leave out {what}, or the layouts", Exit.USAGE)
+    if len(set(named)) < len(named):
+        raise CliError("a layout is named twice", "--vary layout", "name each layout once", Exit.USAGE)
+    return named
+
+
+def _resume_series(place: Path, options: Options) -> Exit:
+    """Measure what is left of a sweep over layouts. Raises CliError, SpecError."""
+    from perftest.cli.layout_series import measure_series, series_of
+
+    plan, repeats, names = series_of(place)
+    return measure_series(plan, options, repeats, {each: layout_of(Path(each)) for each in names}, place)
 
 
 def _actions(typed: Sequence[str]) -> list[TimedAction]:
@@ -174,7 +214,7 @@ def swept_plan(name: str | None, asked: dict[str, Any]) -> Plan:
     from perftest.spec.expand import expand
     from perftest.spec.load import load_workload, parse_workload
 
-    if name is None and not asked["varied"]:
+    if name is None and not asked["varied"] and not asked.get("layouts"):
         fix = "name a workload (perftest workload list), or settings: --vary in_flight=10,100,1000"
         raise CliError("there is nothing to sweep", "WORKLOAD", fix, Exit.USAGE)
     overrides = [*asked["overrides"], *_sweep_override(asked)]
@@ -245,23 +285,23 @@ def _until(text: str) -> tuple[Any, float]:
     return objective, PART.convert(part, None, None)
 
 
+def _refuse_changes(name: str | None, asked: dict[str, Any], *, changed: bool = False) -> None:
+    flags = ("overrides", "varied", "quick", "isolated", "in_random_order", "until", "actions")
+    if name is not None or changed or any(asked[flag] for flag in flags):
+        fix = "with --resume, give only options about the broker and the output"
+        raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)
+
+
 def _resumed(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan, Rounds]:
     from perftest.cli.rounds import STATE, Rounds, remaining, rounds_of
 
-    changed = [
-        flag
-        for flag in ("overrides", "varied", "quick", "isolated", "in_random_order", "until", "actions")
-        if asked[flag]
-    ]
-    if name is not None or changed:
-        fix = "with --resume, give only options about the broker and the output"
-        raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)
+    _refuse_changes(name, asked)
     if (place / STATE).exists():
         return rounds_of(place)
     return remaining(place), Rounds(repeats=1, until=None, part=0.0, random=False)
 
 
-def _show(plan: Plan, rounds: Rounds, as_json: bool) -> None:
+def _show(plan: Plan, rounds: Rounds, as_json: bool, layouts: Sequence[str] = ()) -> None:
     from perftest.cli.ui.table import print_table
     from perftest.spec.codec import plan_digest, plan_to_json
     from perftest.spec.expand import describe, total_s
@@ -269,6 +309,7 @@ def _show(plan: Plan, rounds: Rounds, as_json: bool) -> None:
 
     if as_json:
         plain = {"total_s": total_s(plan), "repeats": rounds.repeats, "digest": plan_digest(plan)}
+        plain |= {"layouts": list(layouts)} if layouts else {}
         click.echo(json.dumps({**plain, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=False))
         return
     print_table(describe(plan), as_json=False)
@@ -279,6 +320,8 @@ def _show(plan: Plan, rounds: Rounds, as_json: bool) -> None:
     )
     if plan.background:
         click.echo(f"beside them: {', '.join(each.name for each in plan.background)}")
+    if layouts:
+        click.echo(f"all of this on each of {len(layouts)} layouts: {', '.join(layouts)}")
     if rounds.repeats > 1:
         whole = format_duration(total_s(plan) * rounds.repeats)
         click.echo(f"at most {rounds.repeats} rounds of this: {whole}, without draining")

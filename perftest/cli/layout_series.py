@@ -1,0 +1,96 @@
+"""A sweep over layouts of drives: the same steps on a cluster of each layout, round by round.
+
+Every layout gets a cluster of its own in each round, and a run of its own. The layouts alternate, so a machine that
+gets slower is no friend of one of them. All runs lie below one directory, with a directory for each layout, which
+``perftest compare`` takes as a side.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perftest.cli.exits import CliError, Exit, explained
+from perftest.cli.layouts import SERIES
+from perftest.cli.measure import measure, report_or_doubt
+from perftest.cli.measured_broker import make_directory
+from perftest.cli.rounds import GRAVITY, put_unfinished_aside, runs_in
+from perftest.cli.session_options import Options
+from perftest.cli.ui.summary import where_and_next
+from perftest.results.writer import run_id
+from perftest.spec.codec import plan_from_json, plan_to_json
+from perftest.spec.plan import Plan
+
+if TYPE_CHECKING:
+    from infra.layout import Layout
+
+
+def measure_series(
+    plan: Plan, options: Options, repeats: int, layouts: Mapping[str, Layout], place: Path | None = None
+) -> Exit:
+    """Measure the plan on each layout, ``repeats`` times, and return the gravest exit code. ``layouts`` are by the
+    words with which they were named. With ``place``, continue the series in that directory."""
+    place = place or _new_directory(plan, options, repeats, list(layouts))
+    codes: list[Exit] = []
+    for number in range(1, repeats + 1):
+        for at, (name, layout) in enumerate(layouts.items(), start=1):
+            side = place / side_of(at, name)
+            put_unfinished_aside(side)
+            if len(runs_in(side)) >= number:
+                continue
+            click.echo(f"layout {name}, round {number} of {repeats}", err=True)
+            here = replace(options, out=side, layout=layout, report=False, is_round=True)
+            codes.append(Exit(measure(plan, here)))
+            if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
+                _tell(place, options, cut_short=True)
+                return codes[-1]
+    _tell(place, options, cut_short=False)
+    return next((code for code in GRAVITY if code in codes), Exit.OK)
+
+
+def series_of(place: Path) -> tuple[Plan, int, list[str]]:
+    """The plan, the rounds and the names of the layouts that a series was started with. Raises CliError."""
+    try:
+        plain = json.loads((place / SERIES).read_text(encoding="utf-8"))
+        return plan_from_json(plain["plan"]), int(plain["repeats"]), [str(each) for each in plain["layouts"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"the series of layouts cannot be continued: {error}"
+        raise CliError(what, str(place / SERIES), "start a new sweep, without --resume") from error
+
+
+def side_of(number: int, name: str) -> str:
+    """The directory of a layout: ``2-three_hdd`` for ``disks/three_hdd`` and for ``/tmp/three_hdd.yaml``."""
+    return f"{number}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', Path(name).stem)}"
+
+
+def _new_directory(plan: Plan, options: Options, repeats: int, layouts: Sequence[str]) -> Path:
+    place = options.out / run_id(f"{plan.name}-layouts", time.time_ns())
+    plain = {"schema": 1, "repeats": repeats, "layouts": layouts, "plan": plan_to_json(replace(plan, uris=()))}
+    make_directory(place)
+    with explained("the state of the series cannot be written", place / SERIES, "choose another directory with --out"):
+        (place / SERIES).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+def _tell(place: Path, options: Options, *, cut_short: bool) -> None:
+    """Print where the runs are, make one report of all of them, and name the next commands."""
+    sides = sorted(each for each in place.iterdir() if each.is_dir())
+    runs = [run for side in sides for run in runs_in(side)]
+    report, doubt = report_or_doubt(runs, place) if options.report and runs and not cut_short else (None, None)
+    if options.as_json:
+        record = {"record": "layouts", "path": str(place), "report": str(report) if report else None}
+        click.echo(json.dumps({**record, "sides": [str(side) for side in sides]}, ensure_ascii=False))
+    else:
+        commands = [f"perftest sweep --resume {place}"] if cut_short else []
+        commands += [] if report or cut_short else [f"perftest report {' '.join(map(str, runs))}"]
+        commands += [f"perftest compare {sides[0]} {sides[-1]}"] if len(sides) > 1 and not cut_short else []
+        click.echo("\n" + where_and_next("layouts", place, report, commands))
+    if doubt is not None:
+        click.echo(doubt.lines(), err=True)
