@@ -30,6 +30,7 @@ _OF_THE_COMMAND: Final = {
     "uris": "a workload names no broker; use `perftest sweep FILE -H URIS`",
     "cluster": "a workload names no broker; use `perftest sweep FILE --cluster DIRECTORY`",
     "layout": "a workload places no files; use `perftest sweep FILE --layout LAYOUT`",
+    "at": "actions of a workload stand in its file: write them below timeline",
     "id": "a run is named after its workload; change the key name",
     "output_file": "results are in intervals.csv of the run directory",
     "metrics_format": "only `perftest run` prints PerfTest's lines",
