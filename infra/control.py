@@ -78,10 +78,23 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
 
 
 def act_on_drive(cluster: Cluster, node: str, drive: str, do: str, **details: object) -> dict[str, Any]:
-    """What a modelled drive tells after it was made ``slow`` (``factor``) or of another ``profile``, has been told to
-    ``fill`` or ``free`` its room, or to ``fail`` or ``heal``. Raises :class:`ClusterError`."""
+    """What a modelled drive tells after a change. Raises :class:`ClusterError`.
+
+    ``do`` is ``slow`` (``factor``), ``profile`` (``profile``), ``fill`` or ``free`` its room, ``fail`` or ``heal``, or
+    ``restore``, which makes the drive what its configuration says.
+    """
     told: dict[str, Any] = of_node(cluster, node, {"op": "drive", "drive": drive, "do": do, **details})["drive"]
     return told
+
+
+def modelled_drives(cluster: Cluster) -> list[str]:
+    """The names of the modelled drives that every running node has."""
+    found = [
+        [str(drive["name"]) for drive in said.get("drives", ())]
+        for said in summary(cluster)
+        if said["state"] == "running"
+    ]
+    return [name for name in (found[0] if found else []) if all(name in names for names in found)]
 
 
 def of_node(cluster: Cluster, name: str, request: Mapping[str, object]) -> dict[str, Any]:

@@ -225,6 +225,14 @@ def kill(cluster: Cluster, name: str) -> Node:
     return node
 
 
+def await_end(cluster: Cluster, name: str) -> None:
+    """Wait until a node has stopped by itself. Raises :class:`ClusterError` if the node goes on."""
+    node = cluster.node(name)
+    if not wait(lambda: not is_alive(node), STOP_GRACE_S):
+        raise ClusterError(f"{node.name} goes on", f"pid {node.pid}", "let the load write to the drive meanwhile")
+    _forget_ended()
+
+
 def pause(cluster: Cluster, name: str) -> Node:
     """Pause the process of a node with SIGSTOP, and return the node. Its connections stay open and it is silent."""
     node = _running(cluster, name)

@@ -1,4 +1,4 @@
-"""Carries out the timeline of a plan on a local cluster, and undoes at the end what it did to the nodes.
+"""Carries out the timeline of a plan on a local cluster, and undoes at the end what it did to nodes and drives.
 
 Each action is a task of its own, so the intervals of the run go on while a node starts. Actions begin one after the
 other. The next action begins while a node still starts; only an action on that same node waits. An action that fails is
@@ -11,7 +11,6 @@ as this is known: at the end of the step, or after five minutes.
 from __future__ import annotations
 
 import asyncio
-import functools
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,21 +18,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra import local_cluster
+from infra import control, local_cluster
 from infra.local_cluster import ClusterError
+from perftest.cli.drive_actions import DriveActions, in_words
 from perftest.cli.measured_broker import LOCAL_NODES
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Recoveries, Recovery
-from perftest.spec.actions import KILLED, LEADER, PAUSED, Do, Fault, TimedAction, faults
+from perftest.spec.actions import KILLED, LEADER, ON_DRIVES, PAUSED, Do, Fault, Places, TimedAction, faults
 from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
 
 if TYPE_CHECKING:
+    from infra.layout import Layout
     from infra.local_cluster import Cluster
 
 MEMBERS: Final = frozenset({Do.TRANSFER_LEADER, Do.ADD_MEMBER, Do.REMOVE_MEMBER})
-LONG: Final = frozenset({Do.RESTART})
+LONG: Final = frozenset({Do.RESTART, Do.HEAL, Do.FAIL})
 """Actions that take seconds: the actions after them do not wait."""
 
 
@@ -44,9 +45,10 @@ class OnCluster(Action):
     timed: TimedAction
 
 
-def refuse_actions(plan: Plan, kept: Path | None, typed: Sequence[str] = ()) -> None:
-    """Raises SpecError with all problems of a timeline, before anything is started. The last actions of the timeline
-    are the ``typed`` ones of ``--at``."""
+def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: Sequence[str] = ()) -> None:
+    """Raises SpecError with all problems of a timeline, before anything is started. ``kept`` is the directory of the
+    cluster to be measured; left out: a cluster with this layout is started. The last actions of the timeline are the
+    ``typed`` ones of ``--at``."""
     if not plan.timeline:
         return
     file = plan.name
@@ -54,17 +56,27 @@ def refuse_actions(plan: Plan, kept: Path | None, typed: Sequence[str] = ()) -> 
         rule = "actions are for a local cluster, and this run measures a broker at a URI"
         fix = "leave out -h and -H, name a local cluster with --cluster, or leave out the timeline"
         raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=file)])
-    names = [f"node{number}" for number in range(1, LOCAL_NODES + 1)]
-    if kept is not None:
-        names = [node.name for node in local_cluster.load(kept).nodes]
     by_number = {step.number: step.duration_s for step in plan.steps}
     durations = [by_number.get(number, 0.0) for number in range(1, max(by_number) + 1)]  # some may be done already
     problems = [
         _placed(fault, file, ("",) * (len(plan.timeline) - len(typed)) + tuple(typed))
-        for fault in faults(plan.timeline, durations, names)
+        for fault in faults(plan.timeline, durations, _places(kept, layout))
     ]
     if problems:
         raise SpecError(problems)
+
+
+def _places(kept: Path | None, layout: Layout | None) -> Places:
+    """What there is to act on."""
+    from reference_broker.storage.drives.profiles import PROFILES
+
+    if kept is not None:
+        cluster = local_cluster.load(kept)
+        nodes, drives = [node.name for node in cluster.nodes], control.modelled_drives(cluster)
+    else:
+        nodes = [f"node{number}" for number in range(1, LOCAL_NODES + 1)]
+        drives = [drive.name for drive in layout.drives if not drive.path] if layout is not None else []
+    return Places(nodes, drives, tuple(PROFILES))
 
 
 def _placed(fault: Fault, file: str, typed: Sequence[str]) -> Problem:
@@ -80,13 +92,17 @@ class ClusterActions:
 
     def __init__(self, plan: Plan, cluster: Cluster | None, tell: Callable[[dict[str, object]], None]) -> None:
         self.handlers: Mapping[type[Action], Any] = {OnCluster: self._begin}
-        self._does: Mapping[Do, Callable[[str], None]] = {
+        self._does: Mapping[Do, Callable[[TimedAction, str], None]] = {
             Do.KILL: self._kill,
             Do.RESTART: self._restart,
             Do.PAUSE: self._pause,
             Do.RESUME: self._resume,
-            **{do: functools.partial(self._change_members, do) for do in MEMBERS},
+            **dict.fromkeys(MEMBERS, self._change_members),
+            **dict.fromkeys(ON_DRIVES, self._change_drive),
+            Do.FAIL: self._fail_drive,
+            Do.HEAL: self._restart,
         }
+        self._drives = DriveActions()
         self._plan = plan
         self._cluster = cluster
         self._tell = tell
@@ -121,12 +137,24 @@ class ClusterActions:
         task.add_done_callback(self._tasks.discard)
 
     async def restore(self) -> None:
-        """Wait for actions that still run, then resume what is paused and restart what is killed."""
+        """Wait for actions that still run. Then resume what is paused, restart what is killed, and make drives again
+        what they were."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tell_recoveries(self._recoveries.end())
         for do, nodes in ((Do.RESUME, self._paused), (Do.RESTART, self._killed)):
             for node in tuple(reversed(nodes)):
                 await self._act(TimedAction(at_s=0.0, do=do, node=node))
+        if self._cluster is not None:
+            await self._restore_drives(self._cluster)
+
+    async def _restore_drives(self, cluster: Cluster) -> None:
+        try:
+            texts = await asyncio.to_thread(self._drives.restore, cluster)
+        except ClusterError as error:
+            self._tell({"t_ns": time.time_ns(), "kind": "action_failed", "text": f"restore a drive: {error.what}"})
+            return
+        for text in texts:
+            self._tell({"t_ns": time.time_ns(), "kind": "action", "text": text, "action": "restore"})
 
     async def _act(self, timed: TimedAction) -> None:
         """Carry out an action, in its turn."""
@@ -157,9 +185,15 @@ class ClusterActions:
                 del self._starting[node]
 
     async def _carry_out(self, timed: TimedAction, node: str, words: str) -> None:
-        began_ns = self._event("action", f"{timed.do} {node}{words}", timed, node)
-        await asyncio.to_thread(self._does[timed.do], node)
-        facts = {"text": f"after {timed.do} {node}", "action": str(timed.do), "node": node, "acted_ns": began_ns}
+        what = f"{timed.do} {node}{in_words(timed)}"
+        began_ns = self._event("action", f"{what}{words}", timed, node)
+        await asyncio.to_thread(self._does[timed.do], timed, node)
+        facts = {
+            "text": f"after {what}",
+            "action": str(timed.do),
+            "node": node,
+            "acted_ns": began_ns,
+        }
         self._recoveries.acted(began_ns, facts)
 
     def _event(self, kind: str, text: str, timed: TimedAction, node: str) -> int:
@@ -197,26 +231,38 @@ class ClusterActions:
 
     # What each kind of action does to a node, in a thread. All may raise ClusterError.
 
-    def _change_members(self, do: Do, node: str) -> None:
+    def _change_members(self, timed: TimedAction, node: str) -> None:
         assert self._cluster is not None
-        local_cluster.change(self._cluster, {"op": str(do), "queue": self._plan.queues[0].name, "node": node})
+        local_cluster.change(self._cluster, {"op": str(timed.do), "queue": self._plan.queues[0].name, "node": node})
 
-    def _kill(self, node: str) -> None:
+    def _change_drive(self, timed: TimedAction, node: str) -> None:
         assert self._cluster is not None
-        local_cluster.kill(self._cluster, node)
+        self._drives.act(self._cluster, timed, node)
+
+    def _fail_drive(self, timed: TimedAction, node: str) -> None:
+        self._change_drive(timed, node)
+        assert self._cluster is not None
+        local_cluster.await_end(self._cluster, node)
+        self._drives.forget(node)
         self._killed.append(node)
 
-    def _pause(self, node: str) -> None:
+    def _kill(self, _timed: TimedAction, node: str) -> None:
+        assert self._cluster is not None
+        local_cluster.kill(self._cluster, node)
+        self._drives.forget(node)
+        self._killed.append(node)
+
+    def _pause(self, _timed: TimedAction, node: str) -> None:
         assert self._cluster is not None
         local_cluster.pause(self._cluster, node)
         self._paused.append(node)
 
-    def _resume(self, node: str) -> None:
+    def _resume(self, _timed: TimedAction, node: str) -> None:
         assert self._cluster is not None
         local_cluster.resume(self._cluster, node)
         self._paused.remove(node)
 
-    def _restart(self, node: str) -> None:
+    def _restart(self, _timed: TimedAction, node: str) -> None:
         assert self._cluster is not None
         self._cluster = local_cluster.start_node(self._cluster, node)
         self._killed.remove(node)

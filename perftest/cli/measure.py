@@ -53,7 +53,7 @@ def measure(plan: Plan, options: Options) -> int:
 
 def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
     """Execute the plan. When this function returns, signals are ignored."""
-    refuse_actions(plan, options.cluster, options.actions)
+    refuse_actions(plan, options.cluster, options.layout, options.actions)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with target(plan, options.cluster, options.out, options.layout) as cluster:
         if cluster is not None:

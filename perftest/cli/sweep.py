@@ -129,12 +129,13 @@ def sweep(
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *_actions(asked["actions"])))
     if assert_findings and not plan.findings:
         raise _nothing_to_assert(resume)
+    placed = layout_of(layout) if layout is not None else None
+    several = {each: layout_of(Path(each)) for each in named}
     if plan.timeline:
         from perftest.cli.cluster_actions import refuse_actions
 
-        refuse_actions(plan, cluster, asked["actions"])
-    placed = layout_of(layout) if layout is not None else None
-    several = {each: layout_of(Path(each)) for each in named}
+        for each in tuple(several.values()) or (placed,):
+            refuse_actions(plan, cluster, each, asked["actions"])
     if dry_run:
         _show(plan, rounds, as_json, named)
         return

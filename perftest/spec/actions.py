@@ -2,7 +2,8 @@
 
 ``at`` counts from the first step of the measured load, or from the step that ``step`` names. A node is a name, or a
 word for a node that is known only at that moment: ``leader`` (of the first queue of the measured load), ``killed`` and
-``paused`` (the node that was killed or paused last).
+``paused`` (the node that was killed or paused last). A node whose drive fails stops, and
+counts as killed; ``heal`` starts the node again with a drive that works.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from perftest.spec.fields import Count, Longest, Seconds
 from perftest.spec.units import UnitError, parse_count, parse_duration_s
@@ -37,7 +38,10 @@ class Do(StrEnum):
 ON_DRIVES: Final = frozenset({Do.SLOW, Do.PROFILE, Do.FILL, Do.FREE, Do.FAIL, Do.HEAL})
 """Actions on a drive, which takes a drive that is modelled."""
 
+FACTORS: Final = (0.01, 1e6)
+"""The least and the most by which a drive can be slowed."""
 LEADER, KILLED, PAUSED = "leader", "killed", "paused"
+_TYPED: Final = "write TIME ACTION [NODE] [step N], such as '30s kill leader' or '35s restart killed'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,25 +52,55 @@ class TimedAction:
     do: Do
     node: Annotated[str, Longest(100), "a node by name, or: leader, killed, paused"] = LEADER
     step: Annotated[Count, "number of the step that the time counts from; 0: of the run"] = 0
+    drive: Annotated[str, Longest(100), "for slow, profile, fill, free, fail, heal: a modelled drive of the node"] = ""
+    factor: Annotated[float, "for slow: how many times as long everything takes; 1 ends it"] = 1.0
+    profile: Annotated[str, Longest(100), "for profile: the name of the drive's new profile"] = ""
+
+
+class Places(NamedTuple):
+    """What there is to act on: names of nodes, of the modelled drives that each node has, and of profiles of drives."""
+
+    nodes: Collection[str]
+    drives: Collection[str] = ()
+    profiles: Collection[str] = ()
 
 
 def parse_action(text: str) -> TimedAction:
-    """``30s kill leader``, ``30s kill`` or ``30s kill node2 step 3``, as an action. Raises :class:`UnitError`."""
-    fix = "write TIME ACTION [NODE] [step N], such as '30s kill leader' or '35s restart killed'"
+    """``30s kill leader``, ``30s kill``, ``30s kill node2 step 3`` or ``30s slow leader d1 4``, as an action. Raises
+    :class:`UnitError`."""
     words = text.split()
     step = 0
     if len(words) > 2 and words[-2] == "step":
         step = parse_count(words[-1])
         if step < 1:
-            raise UnitError(f"steps are counted from 1, and {text!r} names step {step}", fix)
+            raise UnitError(f"steps are counted from 1, and {text!r} names step {step}", _TYPED)
         words = words[:-2]
-    if not 2 <= len(words) <= 3:
+    if len(words) < 2:
+        raise UnitError(f"{text!r} is not a time and an action", _TYPED)
+    time, do, *rest = words
+    if do not in {*Do}:
+        raise UnitError(f"{do!r} is no action", f"use one of {', '.join(Do)}")
+    return TimedAction(at_s=parse_duration_s(time), do=Do(do), step=step, **_details(text, Do(do), rest))
+
+
+def _details(text: str, do: Do, words: Sequence[str]) -> dict[str, Any]:
+    """What an action acts on, and its value. Raises :class:`UnitError`."""
+    value = {Do.SLOW: "factor", Do.PROFILE: "profile"}.get(do)
+    keys = [key for key in ("node", "drive" if do in ON_DRIVES else None, value) if key]
+    if len(words) > len(keys) or (do in ON_DRIVES and len(words) < len(keys)):
+        fix = f"write TIME {do} {' '.join(key.upper() for key in keys)}" if do in ON_DRIVES else _TYPED
         raise UnitError(f"{text!r} is not a time and an action", fix)
-    if words[1] not in {*Do}:
-        known = ", ".join(do for do in Do if do not in ON_DRIVES)
-        raise UnitError(f"{words[1]!r} is no action", f"use one of {known}")
-    node = words[2] if len(words) == 3 else LEADER
-    return TimedAction(at_s=parse_duration_s(words[0]), do=Do(words[1]), node=node, step=step)
+    details: dict[str, Any] = dict(zip(keys, words, strict=False))
+    if "factor" in details:
+        details["factor"] = _number(details["factor"])
+    return details
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise UnitError(f"{word!r} is no factor", "write a number: 4 makes a drive four times as slow") from None
 
 
 class Fault(NamedTuple):
@@ -78,25 +112,49 @@ class Fault(NamedTuple):
     fix: str
 
 
-def faults(
-    actions: Sequence[TimedAction], durations_s: Sequence[float], nodes: Collection[str] | None
-) -> Iterator[Fault]:
+def faults(actions: Sequence[TimedAction], durations_s: Sequence[float], places: Places | None) -> Iterator[Fault]:
     """The rules that a timeline breaks.
 
     :param durations_s: of the steps, by their numbers
-    :param nodes: the names of the nodes of the local cluster; None: there is none, or it is not known yet
+    :param places: what the local cluster has; None: there is none, or it is not known yet
     """
     for index, action in enumerate(actions):
         yield from _of_time(index, action, durations_s)
-        if action.do in ON_DRIVES:
-            fix = "leave it out, or act on a node: kill, pause, transfer-leader"
-            yield Fault(index, "do", f"{action.do} is for a modelled drive, and no drive of this cluster is one", fix)
-        elif action.do in (Do.TRANSFER_LEADER, Do.ADD_MEMBER) and action.node == LEADER:
+        yield from _of_drive(index, action, places)
+        if action.do in (Do.TRANSFER_LEADER, Do.ADD_MEMBER) and action.node == LEADER:
             yield Fault(index, "node", f"{action.do} needs a node that does not lead", "name the node")
-        elif nodes is not None and action.node not in (LEADER, KILLED, PAUSED, *nodes):
-            known = ", ".join(sorted(nodes))
+        elif places is not None and action.node not in (LEADER, KILLED, PAUSED, *places.nodes):
+            known = ", ".join(sorted(places.nodes))
             yield Fault(index, "node", f"there is no node {action.node!r}", f"use leader, or one of {known}")
     yield from _of_order(actions, durations_s)
+
+
+def _of_drive(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
+    """The drive of an action and what shall become of the drive."""
+    do = action.do
+    for key, belongs in (("drive", do in ON_DRIVES), ("factor", do is Do.SLOW), ("profile", do is Do.PROFILE)):
+        default = TimedAction.__dataclass_fields__[key].default
+        if not belongs and getattr(action, key) != default:
+            yield Fault(index, key, f"{do} takes no {key}", f"leave out {key}")
+    if do not in ON_DRIVES:
+        return
+    if action.node in (KILLED, PAUSED) and do not in (Do.FAIL, Do.HEAL):
+        yield Fault(index, "node", f"{do} is for a node that runs", "name a node, or leader")
+    if places is not None and not places.drives:
+        fix = "give the cluster modelled drives (--layout), or act on a node: kill, pause, transfer-leader"
+        yield Fault(index, "do", f"{do} is for a modelled drive, and this cluster has none", fix)
+    elif not action.drive:
+        yield Fault(index, "drive", f"{do} needs a drive", "name a modelled drive of the cluster's layout")
+    elif places is not None and action.drive not in places.drives:
+        known = ", ".join(places.drives)
+        yield Fault(index, "drive", f"there is no modelled drive {action.drive!r}", f"use one of {known}")
+    least, most = FACTORS
+    if do is Do.SLOW and not least <= action.factor <= most:  # not a number is refused, too
+        fix = f"use a number from {least:g} to {most:,.0f}"
+        yield Fault(index, "factor", f"a drive cannot be {action.factor:g} times as slow", fix)
+    if do is Do.PROFILE and (not action.profile or (places is not None and action.profile not in places.profiles)):
+        known = ", ".join(places.profiles) if places is not None else "hdd7200, nvme, ..."
+        yield Fault(index, "profile", f"there is no profile {action.profile!r}", f"use one of {known}")
 
 
 def run_time_s(action: TimedAction, durations_s: Sequence[float]) -> float:
@@ -123,14 +181,14 @@ def _of_order(actions: Sequence[TimedAction], durations_s: Sequence[float]) -> I
     played = sorted(range(len(actions)), key=lambda index: run_time_s(actions[index], durations_s))
     for index in played:
         action = actions[index]
-        if action.do is Do.KILL:
+        if action.do in (Do.KILL, Do.FAIL):
             yield from _unless_runs(index, action, killed, paused)
             killed.append(action.node)
         elif action.do is Do.PAUSE:
             yield from _unless_runs(index, action, killed, paused)
             paused.append(action.node)
-        elif action.do is Do.RESTART:
-            yield from _undo(index, action, killed, KILLED, "restart")
+        elif action.do in (Do.RESTART, Do.HEAL):
+            yield from _undo(index, action, killed, KILLED, str(action.do))
         elif action.do is Do.RESUME:
             yield from _undo(index, action, paused, PAUSED, "resume")
 

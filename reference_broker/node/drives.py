@@ -19,7 +19,7 @@ from reference_broker.storage.modelled_files import ModelledFiles, PlacedFiles
 if TYPE_CHECKING:
     from reference_broker.node.config import NodeConfig
 
-DOINGS: Final = ("slow", "profile", "fill", "free", "fail", "heal")
+DOINGS: Final = ("slow", "profile", "fill", "free", "fail", "heal", "restore")
 _FACTORS: Final = (0.01, 1e6)
 
 
@@ -72,7 +72,7 @@ class NodeDrives:
                 if problems := profile_value_problems("profile", request.get("profile")):
                     return failure("; ".join(problems), "see docs/internals/modelled-drives.md")
                 drive.use(profile_of(request["profile"]))
-            case "fill" | "free" | "fail" | "heal":
+            case "fill" | "free" | "fail" | "heal" | "restore":
                 getattr(drive, do)()
             case _:
                 return failure(f"a drive cannot {do!r}", f"use one of {', '.join(DOINGS)}")

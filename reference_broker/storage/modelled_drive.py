@@ -75,7 +75,7 @@ class ModelledDrive:
     ) -> None:
         self.name = name
         self.purposes: dict[str, Purpose] = {}
-        self._bought = profile
+        self._configured = self._bought = profile
         self._model = DriveModel(profile, cap)
         self._journal = JournalModel(self._model)
         self._now_ns = now_ns
@@ -175,6 +175,12 @@ class ModelledDrive:
         """The drive works again. What failed stays failed."""
         with self._lock:
             self._failing = False
+
+    def restore(self) -> None:
+        """The drive is again what the configuration says: its profile, its speed, with room, and it works."""
+        self.free()
+        self.heal()
+        self.use(self._configured)
 
     def status(self) -> dict[str, Any]:
         """The drive as JSON: what it is, its faults, how late it was, and what it was used for."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from infra import local_cluster
+from infra import control, local_cluster
+from infra.cluster import Directories
 from infra.local_cluster import Cluster
 from infra.node_process import is_alive, is_paused
 from perftest.results.reader import Run, read_run
@@ -23,9 +24,10 @@ QUEUE = "acted"
 
 
 @contextmanager
-def kept(directory: Path, base_port: int) -> Iterator[Cluster]:
-    """A cluster that outlives the command, as an operator has it."""
-    cluster = local_cluster.start(directory, base_port=base_port)
+def kept(directory: Path, base_port: int, *drives: dict[str, Any]) -> Iterator[Cluster]:
+    """A cluster that outlives the command, as an operator has it; its nodes may have modelled drives."""
+    modelled = Directories(drives=[*drives])
+    cluster = local_cluster.start(directory, base_port=base_port, directories=modelled if drives else None)
     try:
         yield cluster
     finally:
@@ -109,3 +111,31 @@ def test_what_was_hurt_is_healed_after_ctrl_c(tmp_path: Path, base_port: int) ->
     events = told(measured(tmp_path / "runs"), "action")
     done = [(event["action"], event["node"]) for event in events]
     assert done == [("pause", "node2"), ("kill", "node3"), ("resume", "node2"), ("restart", "node3")]
+
+
+def test_drives_change_under_load_and_are_what_they_were_afterwards(tmp_path: Path, base_port: int) -> None:
+    """A full drive stops the publishers for a while, a failed drive stops its node, and nothing confirmed is lost."""
+    actions = [
+        "2s slow leader d1 20",
+        "4s slow leader d1 1",
+        "5s profile node2 d1 hdd7200",
+        "7s fill node2 d1",
+        "9s free node2 d1",
+        "11s fail node3 d1",
+        "14s heal killed d1",
+    ]
+    typed = [word for action in actions for word in ("--at", action)]
+    drive = {"name": "d1", "profile": "nvme-plp", "roles": ["wal", "segment", "data"]}
+    with kept(tmp_path / "cluster", base_port, drive) as cluster:
+        done = subprocess.run(
+            command(cluster, tmp_path / "runs", "-z", "20", *typed), capture_output=True, text=True, timeout=240
+        )
+        assert_whole(cluster)
+        drives = [each for node in control.summary(local_cluster.load(tmp_path / "cluster")) for each in node["drives"]]
+    assert [(each["profile"], each["full"], each["failing"]) for each in drives] == [("nvme-plp", False, False)] * 3
+    run = measured(tmp_path / "runs")
+    assert run.ledger is not None and run.ledger["verdict"] == "ok" and run.ledger["lost"] == 0, done.stderr
+    assert not told(run, "action_failed")
+    texts = [event["text"].split(",")[0] for event in told(run, "action")]
+    assert [text.split()[0] for text in texts] == [action.split()[1] for action in actions] + ["restore", "restore"]
+    assert any("was blocked for" in event.get("text", "") for event in run.events), done.stdout

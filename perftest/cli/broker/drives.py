@@ -16,6 +16,7 @@ _DONE: Final = {
     "free": "has room again",
     "fail": "fails every operation",
     "heal": "works again",
+    "restore": "is again what its configuration says",
 }
 
 
@@ -24,10 +25,10 @@ _DONE: Final = {
 @click.argument("drive", metavar="DRIVE")
 @click.argument("action", metavar="ACTION")
 def drive(node: str, drive: str, action: str, directory: Path, as_json: bool) -> None:
-    """Change a modelled drive of a running node: slow=FACTOR, profile=NAME, fill, free, fail or heal.
+    """Change a modelled drive of a running node: slow=FACTOR, profile=NAME, fill, free, fail, heal, restore.
 
-    slow=1 ends a slowness. A full drive stops publishers until it is free again. A node whose drive fails stops. All
-    this ends with the process of the node.
+    slow=1 ends a slowness, and restore ends everything. A full drive stops publishers until it is free again. A node
+    whose drive fails stops. All this ends with the process of the node.
     """
     from infra import control
 
@@ -42,7 +43,7 @@ def _parsed(action: str) -> tuple[str, dict[str, Any]]:
     """What to do, and the rest of the request. Raises BadParameter."""
     do, equals, value = action.partition("=")
     if do not in _DONE or bool(equals) != (do in ("slow", "profile")):
-        text = f"{action!r} is none of slow=FACTOR, profile=NAME, fill, free, fail, heal"
+        text = f"{action!r} is none of slow=FACTOR, profile=NAME, fill, free, fail, heal, restore"
         raise click.BadParameter(text, param_hint="ACTION")
     if do == "profile":
         return do, {"profile": value}

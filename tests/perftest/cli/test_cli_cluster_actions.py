@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from infra.cluster import ClusterError
+from infra.layout import Drive, Layout
 from perftest.cli import cluster_actions
 from perftest.cli.cluster_actions import ClusterActions, refuse_actions
 from perftest.engine.coordination.timeline import Moment
@@ -24,8 +25,8 @@ from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.problem import SpecError
 
 
-def timed(at_s: float, do: str, node: str = "leader", step: int = 0) -> TimedAction:
-    return TimedAction(at_s=at_s, do=Do(do), node=node, step=step)
+def timed(at_s: float, do: str, node: str = "leader", step: int = 0, **details: Any) -> TimedAction:
+    return TimedAction(at_s=at_s, do=Do(do), node=node, step=step, **details)
 
 
 def plan(*timeline: TimedAction, uris: tuple[str, ...] = ()) -> Plan:
@@ -77,7 +78,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
         fake.act("start", name)
         return same
 
+    def act_on_drive(_: Any, node: str, drive: str, do: str, **details: Any) -> dict[str, Any]:
+        if node in fake.down:
+            raise ClusterError(f"{node} is down", fake.directory, "")
+        fake.done.append(" ".join([do, node, drive, *(f"{value}" for value in details.values())]))
+        return {}
+
+    def await_end(_: Any, name: str) -> None:
+        fake.down.append(name)
+
     monkeypatch.setattr(cluster_actions.local_cluster, "start_node", start_node)
+    monkeypatch.setattr(cluster_actions.local_cluster, "await_end", await_end)
+    monkeypatch.setattr(cluster_actions.control, "act_on_drive", act_on_drive)
     return fake
 
 
@@ -103,6 +115,37 @@ def test_the_leader_is_that_of_the_moment_and_every_node_runs_again_at_the_end(c
         ("action", "kill", "node1"), ("action", "pause", "node2")
     ]  # fmt: skip
     assert events[0]["text"] == "kill node1, the leader of q"
+
+
+def test_drives_change_and_are_at_the_end_what_they_were(cluster: FakeCluster) -> None:
+    events = played(
+        cluster,
+        timed(1, "slow", drive="d1", factor=4.0),
+        timed(2, "profile", "node2", drive="d1", profile="hdd7200"),
+        timed(3, "fill", "node2", drive="d2"),
+        timed(4, "free", "node2", drive="d2"),
+        timed(5, "slow", "node2", drive="d1", factor=2.0),
+    )
+    assert cluster.done == [
+        "slow node1 d1 4.0",
+        "profile node2 d1 hdd7200",
+        "fill node2 d2",
+        "free node2 d2",
+        "slow node2 d1 2.0",
+        "restore node2 d2",
+        "restore node2 d1",
+        "restore node1 d1",
+    ]
+    assert [event["text"] for event in events[:2]] == ["slow node1 d1 4, the leader of q", "profile node2 d1 hdd7200"]
+
+
+def test_a_node_whose_drive_failed_is_started_again(cluster: FakeCluster) -> None:
+    """By the timeline, or at the end. Its process took the changes of its drives along."""
+    played(cluster, timed(1, "slow", "node2", drive="d1", factor=4.0), timed(2, "fail", "node2", drive="d1"))
+    assert cluster.done == ["slow node2 d1 4.0", "fail node2 d1", "start node2"]
+    cluster.done.clear()
+    played(cluster, timed(1, "fail", "node3", drive="d1"), timed(2, "heal", "node3", drive="d1"))
+    assert cluster.done == ["fail node3 d1", "start node3"] and not cluster.down
 
 
 def test_what_the_timeline_undoes_is_not_undone_again(cluster: FakeCluster) -> None:
@@ -199,15 +242,22 @@ def test_a_time_of_a_step_is_that_of_the_step_wherever_it_runs(cluster: FakeClus
 
 
 def test_a_timeline_without_its_cluster_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    refuse_actions(plan(timed(1, "kill", "node3")), None)
-    refuse_actions(plan(uris=("amqp://h",)), None)
+    refuse_actions(plan(timed(1, "kill", "node3")), None, None)
+    refuse_actions(plan(uris=("amqp://h",)), None, None)
     with pytest.raises(SpecError, match="actions are for a local cluster"):
-        refuse_actions(plan(timed(1, "kill"), uris=("amqp://h",)), None)
+        refuse_actions(plan(timed(1, "kill"), uris=("amqp://h",)), None, None)
     with pytest.raises(SpecError) as caught:
-        refuse_actions(plan(timed(1, "kill", "node4"), timed(99, "pause"), timed(1, "fail", "node1")), None)
+        refuse_actions(plan(timed(1, "kill", "node4"), timed(99, "pause"), timed(1, "fail", "node1")), None, None)
     assert [problem.path for problem in caught.value.problems] == [
         "timeline[0].node", "timeline[1].at", "timeline[2].do"
     ]  # fmt: skip
+
+
+def test_the_drives_of_the_layout_are_those_to_act_on() -> None:
+    layout = Layout(name="l", drives=(Drive(name="d1", profile="nvme"), Drive(name="d2", path="/mnt")), roles={})
+    refuse_actions(plan(timed(1, "slow", drive="d1", factor=4.0)), None, layout)
+    with pytest.raises(SpecError, match="no modelled drive 'd2'"):
+        refuse_actions(plan(timed(1, "slow", drive="d2", factor=4.0)), None, layout)
 
 
 @pytest.mark.parametrize(

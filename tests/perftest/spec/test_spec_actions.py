@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perftest.spec.actions import Do, TimedAction, faults, parse_action, run_time_s
+from perftest.spec.actions import Do, Places, TimedAction, faults, parse_action, run_time_s
 from perftest.spec.check import check
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.condense import workload_of
@@ -14,7 +16,7 @@ from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
 from perftest.spec.units import UnitError
 
-NODES = ("node1", "node2", "node3")
+PLACES = Places(("node1", "node2", "node3"), ("d1", "d2"), ("hdd7200", "nvme"))
 WORKLOAD = """\
 schema: 1
 name: base
@@ -26,11 +28,13 @@ timeline:
 - {at: 5s, do: kill, node: leader}
 - {at: 10s, step: 2, do: restart, node: killed}
 - {at: 250ms, do: transfer-leader, node: node2}
+- {at: 1s, do: slow, drive: d1, factor: 4}
+- {at: 2s, do: profile, drive: d1, profile: hdd7200}
 """
 
 
-def timed(at_s: float, do: str, node: str = "leader", step: int = 0) -> TimedAction:
-    return TimedAction(at_s=at_s, do=Do(do), node=node, step=step)
+def timed(at_s: float, do: str, node: str = "leader", step: int = 0, **details: Any) -> TimedAction:
+    return TimedAction(at_s=at_s, do=Do(do), node=node, step=step, **details)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +56,36 @@ def timed(at_s: float, do: str, node: str = "leader", step: int = 0) -> TimedAct
         ([timed(1, "pause", "node1"), timed(2, "kill", "node1")], [(1, "node", "node1 is paused already")]),
         ([timed(1, "kill", "killed")], [(0, "node", "kill is for a node that runs")]),
         ([timed(1, "transfer-leader")], [(0, "node", "needs a node that does not lead")]),
-        ([timed(1, "slow", "node1"), timed(70, "kill")], [(0, "do", "no drive of this cluster"), (1, "at", "is over")]),
+        ([timed(1, "slow", "node1", drive="d1", factor=4.0), timed(9, "slow", drive="d1")], []),
+        ([timed(1, "profile", drive="d2", profile="hdd7200"), timed(2, "fill", drive="d1")], []),
+        ([timed(1, "fail", drive="d1"), timed(9, "heal", "killed", drive="d1")], []),
+        ([timed(1, "fail", "node2", drive="d1"), timed(9, "restart", "node2")], []),
+        ([timed(1, "slow", "node1"), timed(70, "kill")], [(0, "drive", "slow needs a drive"), (1, "at", "is over")]),
+        ([timed(1, "fill", drive="d3")], [(0, "drive", "there is no modelled drive 'd3'")]),
+        ([timed(1, "free", "killed", drive="d1")], [(0, "node", "free is for a node that runs")]),
+        ([timed(1, "heal", drive="d1")], [(0, "node", "nothing to heal")]),
+        ([timed(1, "slow", drive="d1", factor=0.0)], [(0, "factor", "cannot be 0 times as slow")]),
+        ([timed(1, "slow", drive="d1", factor=math.nan)], [(0, "factor", "cannot be nan times as slow")]),
+        ([timed(1, "profile", drive="d1")], [(0, "profile", "there is no profile ''")]),
+        ([timed(1, "profile", drive="d1", profile="tape")], [(0, "profile", "there is no profile 'tape'")]),
+        (
+            [timed(1, "kill", drive="d1", factor=2.0, profile="nvme")],
+            [(0, "drive", "takes no drive"), (0, "factor", "takes no factor"), (0, "profile", "takes no profile")],
+        ),
     ],
 )
 def test_a_timeline_that_does_not_fit_is_told_whole(
     actions: list[TimedAction], told: list[tuple[int, str, str]]
 ) -> None:
-    found = list(faults(actions, [30.0, 30.0], NODES))
+    found = list(faults(actions, [30.0, 30.0], PLACES))
     assert [(each.place, each.key) for each in found] == [(place, key) for place, key, _ in told]
     for each, (_, _, words) in zip(found, told, strict=True):
         assert words in each.rule and each.fix
+
+
+def test_a_cluster_without_modelled_drives_has_none_to_act_on() -> None:
+    (fault,) = faults([timed(1, "slow", drive="d1", factor=4.0)], [30.0], Places(PLACES.nodes))
+    assert fault.key == "do" and "this cluster has none" in fault.rule and "--layout" in fault.fix
 
 
 def test_a_time_counts_from_the_run_or_from_its_step() -> None:
@@ -74,7 +98,8 @@ def test_a_timeline_survives_its_file_and_json(tmp_path: Path) -> None:
     assert check(workload, document) == []
     plan = expand(workload, ("amqp://h",))
     assert plan.timeline == (
-        timed(5, "kill"), timed(10, "restart", "killed", step=2), timed(0.25, "transfer-leader", "node2")
+        timed(5, "kill"), timed(10, "restart", "killed", step=2), timed(0.25, "transfer-leader", "node2"),
+        timed(1, "slow", drive="d1", factor=4.0), timed(2, "profile", drive="d1", profile="hdd7200"),
     )  # fmt: skip
     assert plan_from_json(plan_to_json(plan)) == plan
     import yaml
@@ -97,6 +122,12 @@ def test_a_workload_with_a_timeline_that_cannot_be_names_the_line() -> None:
         (" 250ms  transfer-leader node3 ", TimedAction(at_s=0.25, do=Do.TRANSFER_LEADER, node="node3")),
         ("5s restart killed step 2", TimedAction(at_s=5.0, do=Do.RESTART, node="killed", step=2)),
         ("5s kill step 2", TimedAction(at_s=5.0, do=Do.KILL, step=2)),
+        ("5s slow leader d1 4", TimedAction(at_s=5.0, do=Do.SLOW, drive="d1", factor=4.0)),
+        (
+            "5s profile node2 d1 nvme step 2",
+            TimedAction(at_s=5.0, do=Do.PROFILE, node="node2", drive="d1", profile="nvme", step=2),
+        ),
+        ("5s fill leader d1", TimedAction(at_s=5.0, do=Do.FILL, drive="d1")),
         ("5s kill step", TimedAction(at_s=5.0, do=Do.KILL, node="step")),
     ],
 )
@@ -110,6 +141,9 @@ def test_an_action_is_typed_as_it_is_said(text: str, action: TimedAction) -> Non
         ("", "is not a time and an action"),
         ("30s", "is not a time and an action"),
         ("30s kill leader now please", "is not a time and an action"),
+        ("30s fill leader", "is not a time and an action"),
+        ("30s slow leader d1", "is not a time and an action"),
+        ("30s slow leader d1 much", "'much' is no factor"),
         ("30s explode node1", "'explode' is no action"),
         ("soon kill node1", "'soon' is not a duration"),
         ("-1s kill node1", "is not a duration"),
