@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import perftest
 from perftest.cli.calibration import DRIVE, SHIPPED, Calibration, read
 from perftest.cli.exits import CliError
+from perftest.cli.simulated_drives import of_options
 from perftest.cli.simulated_run import Limits, simulate
 from perftest.cli.simulation import Setup
 from perftest.cli.sweep import swept_plan
@@ -29,6 +30,7 @@ from reference_broker.storage.drives.profiles import MIB, DriveProfile
 from reference_broker.virtual.network import Link
 
 if TYPE_CHECKING:
+    from infra.layout import Layout
     from perftest.spec.plan import Plan
 
 MEASURED: Final = 3
@@ -82,13 +84,13 @@ def calibrate(directory: Path, seconds: float, tell: Callable[[str], None]) -> C
     return _fitted(start, real, tell)
 
 
-def real_rows(plan: Plan, out: Path) -> list[dict[str, Any]]:
-    """The rows of a plan that is measured on a local cluster, in real time."""
+def real_rows(plan: Plan, out: Path, layout: Layout | None = None) -> list[dict[str, Any]]:
+    """The rows of a plan that is measured in real time, on a local cluster with this layout of drives."""
     from perftest.cli.interrupts import Interrupts
     from perftest.cli.measure import run_plan
     from perftest.cli.session_options import Options
 
-    options = Options(out=out, ui="none", as_json=False, report=False)
+    options = Options(out=out, ui="none", as_json=False, report=False, layout=layout)
     interrupts = Interrupts()
     with interrupts.installed():
         writer, session, outcome = run_plan(plan, options, interrupts)
@@ -103,9 +105,8 @@ def setup_of(known: Calibration, seed: int = 1, nodes: int = 3) -> Setup:
     """The local cluster of the calibrated machine."""
     link = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
     return Setup(
-        nodes=nodes, seed=seed, node_costs=known.node, generator_costs=known.generator, drives={"main": known.drive},
-        roles=dict.fromkeys(("data", "segment", "wal"), "main"), within=link, between=link, cores=known.cores,
-        shared=True,
+        nodes=nodes, seed=seed, node_costs=known.node, generator_costs=known.generator,
+        placement=of_options((), 0, known.drive), within=link, between=link, cores=known.cores, shared=True,
     )  # fmt: skip
 
 

@@ -41,22 +41,13 @@ def layout_of(path: Path, nodes: int | None = None) -> Layout:
     ``nodes`` is the number of nodes; left out: those of a run's cluster. Raises SpecError with all problems of the
     file and of the drives that it names, before anything is started.
     """
-    import workloads
     from infra import layout as drives
     from infra.local_cluster import NODES
-    from perftest.spec.layout import load_layout
     from perftest.spec.problem import SpecError
 
-    bundled = workloads.layout_path_of(str(path))
-    file, document = load_layout(bundled if bundled.exists() and not path.exists() else path)
-    problems = list(_not_here(file, document))
-    placed = drives.Layout(
-        name=file.title or path.stem,
-        drives=tuple(_drives(file)),
-        roles={role: file.drive_of(role) for role in _roles(file)},
-        io=file.io,
-        octets_per_second=file.octets_per_second,
-    )
+    file, document = _read(path)
+    problems = [*_impossible(file, document), *_not_here(file, document)]
+    placed = _placed(file, path)
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
     for drive, value, rule, fix in drives.faults(placed, names):
         kind = "mount" if file.drives[drive].mount is not None else "directory"
@@ -66,10 +57,41 @@ def layout_of(path: Path, nodes: int | None = None) -> Layout:
     return placed
 
 
+def modelled_layout_of(path: Path) -> Layout:
+    """The placement that a layout file or a bundled layout describes, for nodes at virtual time, which have modelled
+    drives only. Raises SpecError with all problems of the file."""
+    from perftest.spec.problem import SpecError
+
+    file, document = _read(path)
+    if problems := [*_impossible(file, document), *_real(file, document)]:
+        raise SpecError(problems)
+    return _placed(file, path)
+
+
 def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | None) -> None:
     """Refuse ``--layout`` for a broker that this command does not start. Raises CliError."""
     if layout is not None and (uris or cluster is not None):
         raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
+
+
+def _read(path: Path) -> tuple[LayoutFile, Document]:
+    import workloads
+    from perftest.spec.layout import load_layout
+
+    bundled = workloads.layout_path_of(str(path))
+    return load_layout(bundled if bundled.exists() and not path.exists() else path)
+
+
+def _placed(file: LayoutFile, path: Path) -> Layout:
+    from infra.layout import Layout
+
+    return Layout(
+        name=file.title or path.stem,
+        drives=tuple(_drives(file)),
+        roles={role: file.drive_of(role) for role in _roles(file)},
+        io=file.io,
+        octets_per_second=file.octets_per_second,
+    )
 
 
 def _drives(file: LayoutFile) -> Iterator[Any]:
@@ -100,20 +122,36 @@ def _roles(file: LayoutFile) -> tuple[str, ...]:
     return (*ROLES, *(["classic"] if file.drives[file.drive_of("classic")].is_modelled else []))
 
 
-def _not_here(file: LayoutFile, document: Document) -> Iterator[Problem]:
-    """What the nodes of a local cluster cannot do."""
+def _impossible(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """Modelled drives of which there is no model."""
     from reference_broker.storage.drives.profiles import PROFILES, profile_problems
 
     for name, drive in file.drives.items():
-        if drive.fuse is not None:
-            rule = f"drive {name} is a FUSE drive, and no cluster is started on one"
-            fix = "make the drive, and write mount: with its mount point; or write profile: for a modelled drive"
-            yield document.problem(("drives", name, "fuse"), rule, fix)
         if drive.profile is not None and drive.profile not in PROFILES:
             rule, fix = f"there is no profile {drive.profile!r}", f"use one of: {', '.join(PROFILES)}"
             yield document.problem(("drives", name, "profile"), rule, fix, drive.profile)
         for problem in profile_problems(_figures(drive.figures)) if drive.figures is not None else ():
             yield document.problem(("drives", name, "figures"), f"impossible figures: {problem}", "correct the figure")
+
+
+def _real(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """Drives that exist only in real time."""
+    kinds = {"mount": "a mount point", "directory": "a directory", "fuse": "a FUSE drive"}
+    for name, drive in file.drives.items():
+        for kind, words in kinds.items():
+            if getattr(drive, kind) is not None:
+                rule = f"drive {name} is {words} of this machine, whose drives keep to real time: a simulation has none"
+                fix = "write profile: or figures: for a modelled drive, or measure this layout with `perftest sweep`"
+                yield document.problem(("drives", name, kind), rule, fix)
+
+
+def _not_here(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """What the nodes of a local cluster cannot do."""
+    for name, drive in file.drives.items():
+        if drive.fuse is not None:
+            rule = f"drive {name} is a FUSE drive, and no cluster is started on one"
+            fix = "make the drive, and write mount: with its mount point; or write profile: for a modelled drive"
+            yield document.problem(("drives", name, "fuse"), rule, fix)
     classic, data = file.drive_of("classic"), file.drive_of("data")
     if classic != data and not (file.drives[classic].is_modelled and file.drives[data].is_modelled):
         rule = "a node keeps classic queues where its data is"

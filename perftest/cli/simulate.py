@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.layouts import LAYOUT_PATH
 from perftest.cli.sections import COUNT, DURATION, SectionedCommand, json_option, option, options
 
 if TYPE_CHECKING:
+    from perftest.cli.calibration import Calibration
     from perftest.cli.simulated_cells import Cell
+    from perftest.cli.simulation import Setup
     from perftest.spec.plan import Plan
 
 NODES_MAX: Final = 9
@@ -40,9 +43,12 @@ _simulate_options = options(
            help="One-way latency between two machines."),
     option("--bandwidth", "bandwidth_mbit", section="Target", type=COUNT, default="10000",
            help="Bandwidth between two machines in Mbit/s, each way."),
+    option("--layout", "layouts", section="Target", metavar="FILE", multiple=True, type=LAYOUT_PATH,
+           help="Layout file or bundled layout, such as disks/three_hdd: the modelled drives of each node, and what "
+                "lies on them. Repeatable: every workload is simulated on every layout."),
     option("--drive", "drives", section="Target", metavar="[ROLE=]PROFILE", multiple=True,
            help="Profile of a machine's drive: measured (that of the calibration), or a modelled drive. With ROLE "
-                "(data, segment, wal) the role gets a drive of its own. Repeatable.  [default: measured]"),
+                "(data, segment, wal, classic) the role gets a drive of its own. Repeatable.  [default: measured]"),
     option("--io-threads", "pool", section="Target", type=COUNT, default="0",
            help="Threads of a node that share all file work; 0: a thread for each store."),
     option("--seed", section="Measurement", type=COUNT, default="1",
@@ -58,7 +64,7 @@ _simulate_options = options(
     option("-o", "--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
            help="Directory in which the run directories are created."),
     option("--jobs", section="Measurement", type=COUNT, default=None,
-           help="Workloads that are simulated at the same time.  [default: one for each core]"),
+           help="Simulations that run at the same time.  [default: one for each core]"),
 )
 # fmt: on
 
@@ -68,8 +74,8 @@ _simulate_options = options(
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest simulate flow_control/in_flight --quick",
-        "perftest simulate disks/pure_four_queues --hosts each --drive wal=nvme --drive st1-1t",
-        "perftest simulate disks/pure_one_queue disks/pure_four_queues --nodes 9 --hosts each",
+        "perftest simulate disks/light_four_queues --hosts each --layout disks/one_hdd --layout disks/three_hdd",
+        "perftest simulate disks/pure_one_queue disks/pure_four_queues --nodes 9 --drive wal=nvme --drive st1-1t",
     ),
 )
 @click.argument("names", metavar="[WORKLOAD]...", nargs=-1)
@@ -118,28 +124,42 @@ def _calibrate(target: Path, directory: Path) -> None:
 
 
 def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
-    """What is to be simulated: a cell for each workload. Raises CliError for all that is wrong with the setup."""
+    """What is to be simulated: a cell for each workload on each layout. Raises CliError and SpecError."""
     from perftest.cli import calibration
     from perftest.cli.simulated_cells import Cell
     from perftest.cli.simulated_run import Limits
-    from perftest.cli.simulation import Setup
-    from reference_broker.virtual.network import Link
 
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
-    drives, roles = _drives(asked["drives"], known)
+    setups = list(zip(asked["layouts"] or (None,), _setups(asked, known), strict=True))
+    limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
+    plans = [_plan(name, asked) for name in names or (None,)]
+    return [
+        Cell(plan=plan, setup=setup, calibration=known, out=asked["out"], limits=limits, layout=layout)
+        for plan in plans
+        for layout, setup in setups
+    ]
+
+
+def _setups(asked: dict[str, Any], known: Calibration) -> list[Setup]:
+    """A setup for each layout; without layouts, one with the drives of ``--drive``. Raises CliError and SpecError."""
+    from perftest.cli.simulated_drives import of_layouts, of_options
+    from perftest.cli.simulation import Setup
+    from reference_broker.virtual.network import Link
+
     within = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
     between = Link(
         latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8
     )
-    setup = Setup(
-        nodes=asked["nodes"], seed=asked["seed"], node_costs=known.node, generator_costs=known.generator,
-        drives=drives, roles=roles, within=within, between=between, cores=asked["cores"] or known.cores,
-        shared=asked["hosts"] == "one", pool=asked["pool"],
-    )  # fmt: skip
-    limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
-    return [Cell(plan=_plan(name, asked), setup=setup, calibration=known, out=asked["out"], limits=limits)
-            for name in names or (None,)]  # fmt: skip
+    placed = of_layouts(asked["layouts"]) or [of_options(asked["drives"], asked["pool"], known.drive)]
+    return [
+        Setup(
+            nodes=asked["nodes"], seed=asked["seed"], node_costs=known.node, generator_costs=known.generator,
+            within=within, between=between, cores=asked["cores"] or known.cores, shared=asked["hosts"] == "one",
+            placement=placement,
+        )
+        for placement in placed
+    ]  # fmt: skip
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
@@ -162,24 +182,11 @@ def _check(asked: dict[str, Any]) -> None:
         problems.append("--bandwidth 0: use 1 or more Mbit/s")
     if not asked["steady_s"] > 0:
         problems.append("--steady 0: a step without steady time has no figures")
+    if asked["layouts"]:
+        given = {"--drive": asked["drives"], "--io-threads": asked["pool"]}
+        problems += [f"{option} beside --layout: the layout file says that" for option, value in given.items() if value]
+    if len(set(asked["layouts"])) < len(asked["layouts"]):
+        problems.append("--layout: a layout is named twice")
     if problems:
         what = "this cannot be simulated: " + "; ".join(problems)
         raise CliError(what, "perftest simulate", "change the options that are named", Exit.USAGE)
-
-
-def _drives(texts: tuple[str, ...], known: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """The profiles of a node's drives by name, and the drive of each role."""
-    from reference_broker.storage.drives.profiles import PROFILES
-    from reference_broker.virtual.cluster import ROLES
-
-    profiles = {"measured": known.drive, **PROFILES}
-    asked = {role: profile for role, _, profile in (text.rpartition("=") for text in texts)}
-    unknown = [f"{name}: no such profile" for name in asked.values() if name not in profiles]
-    unknown += [f"{role}: no such role" for role in asked if role not in (*ROLES, "")]
-    if unknown:
-        fix = f"profiles are {', '.join(profiles)}; roles are {', '.join(ROLES)}"
-        raise CliError(f"--drive cannot be used: {'; '.join(unknown)}", "--drive", fix, Exit.USAGE)
-    drives = {role or "main": profiles[profile] for role, profile in asked.items()}
-    if set(ROLES) - set(asked):
-        drives.setdefault("main", known.drive)
-    return drives, {role: role if role in asked else "main" for role in ROLES}

@@ -24,13 +24,14 @@ from perftest.spec.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One simulation."""
+    """One simulation. ``layout`` is the layout file or bundled layout from which the drives come."""
 
     plan: Plan
     setup: Setup
     calibration: Calibration
     out: Path
     limits: Limits
+    layout: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,9 @@ def _print(cell: Cell, result: CellResult) -> None:
     origin = ", ".join(str(measured[key]) for key in ("cpu", "date") if key in measured)
     click.echo(f"SIMULATED: {cell.plan.title or cell.plan.name}")
     click.echo(f"calibration {known.id} ({origin or 'not said'}), seed {cell.setup.seed}; "
-               f"{result.virtual_s:.1f} s of virtual time took {result.took_s:.1f} s\n")  # fmt: skip
+               f"{result.virtual_s:.1f} s of virtual time took {result.took_s:.1f} s")  # fmt: skip
+    placed = cell.setup.placement.layout
+    click.echo(f"layout {placed}\n" if placed else "")
     if result.rows:
         click.echo(steps_table(result.rows) + "\n")
     for text in doubts(result.rows, result.trust):

@@ -82,7 +82,8 @@ def simulate(
     writer = RunWriter(root, ready, ["perftest", "simulate", plan.name], identity=identity, clock=lambda: EPOCH_NS)
     try:
         writer.manifest["simulated"] = _facts(plan, shorter, setup, calibration)
-        writer.describe_broker(cluster="simulated", durability=DURABILITY)
+        placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
+        writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
         outcome = simulation.run(ready, Recorder(writer, simulation.samples), stop, on_step)
         return writer, _conclude(writer, outcome, simulation)
     except BaseException as error:
@@ -110,6 +111,7 @@ def _identity(plan: Plan, setup: Setup, calibration: Calibration) -> str:
 
 def _facts(plan: Plan, shorter: Plan, setup: Setup, calibration: Calibration) -> dict[str, Any]:
     """What the manifest says of the simulation."""
+    placement = setup.placement
     times = [(step.duration_s, step.warmup_s) for step in (*plan.steps, *shorter.steps)]
     return {
         "calibration": calibration.facts(),
@@ -117,9 +119,11 @@ def _facts(plan: Plan, shorter: Plan, setup: Setup, calibration: Calibration) ->
         "nodes": setup.nodes,
         "machines": "one for all" if setup.shared else "one for each node, one for the generator",
         "cores": setup.cores,
-        "io_threads": setup.pool or "one for each store",
-        "roles": setup.roles,
-        "drives": {name: asdict(profile) for name, profile in setup.drives.items()},
+        "io_threads": placement.pool or "one for each store",
+        "roles": placement.roles,
+        "drives": {name: asdict(profile) for name, profile in placement.drives.items()},
+        "drives_of": "each node" if placement.own_drives else "each machine",
+        "octets_per_second": placement.octets_per_second or "no limit",
         "links": {"within": asdict(setup.within), "between": asdict(setup.between)},
         "shortened": _shortening(plan, shorter) if len(set(times)) > 1 and plan != shorter else "",
     }

@@ -11,6 +11,7 @@ import click
 
 from perftest.cli.calibrate import real_rows
 from perftest.cli.exits import Exit
+from perftest.cli.layouts import layout_of
 from perftest.cli.simulated_cells import Cell, run_cell
 from perftest.cli.simulated_run import shortened
 
@@ -31,7 +32,8 @@ def compare_with_real(cells: Sequence[Cell], *, as_json: bool) -> Exit:
 
 def _lines(cell: Cell) -> list[dict[str, Any]]:
     plan = shortened(cell.plan, cell.limits)
-    real = real_rows(plan, cell.out / "real")
+    layout = layout_of(cell.layout) if cell.layout is not None else None
+    real = real_rows(plan, cell.out / "real", layout)
     simulated = run_cell(replace(cell, plan=plan)).rows
     return [line_of(plan.name, *pair) for pair in zip(real, simulated, strict=True)]
 

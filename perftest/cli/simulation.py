@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perftest.cli.virtual_generator import EPOCH_NS, VirtualGenerator, free_of_charge
-from perftest.spec.plan import Plan, QueueType
+from perftest.spec.plan import Plan
+from reference_broker.storage.drives.model import InstanceCap
 from reference_broker.virtual.cluster import NodeSpec, VirtualCluster, start
 from reference_broker.virtual.files import VirtualDrive
 from reference_broker.virtual.loop import VirtualLoop
@@ -21,25 +22,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What is simulated.
+class Placement:
+    """Where nodes keep their files.
 
-    ``drives`` gives the profile of each drive of a machine by name, and ``roles`` the drive of each role. ``pool`` is
-    the number of I/O threads of a node; 0: a thread for each store. With ``shared`` all processes are on one machine of
-    ``cores`` cores and use its drives, else each node and the generator has a machine of its own.
+    ``drives`` gives the profile of each drive by name, and ``roles`` the drive of each role. ``pool`` is the number of
+    I/O threads of a node; 0: a thread for each store. The nodes of one machine share its drives, unless each has
+    ``own_drives``. ``octets_per_second`` is what these drives reach together; 0: no limit. ``layout`` is the layout
+    file in a line of text, if the drives come from one.
     """
+
+    drives: dict[str, DriveProfile]
+    roles: dict[str, str]
+    pool: int = 0
+    own_drives: bool = False
+    octets_per_second: int = 0
+    layout: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What is simulated. With ``shared`` all processes are on one machine of ``cores`` cores, else each node and the
+    generator has a machine of its own."""
 
     nodes: int
     seed: int
     node_costs: Costs
     generator_costs: Costs
-    drives: dict[str, DriveProfile]
-    roles: dict[str, str]
+    placement: Placement
     within: Link
     between: Link
     cores: int
     shared: bool
-    pool: int = 0
 
 
 class Simulation:
@@ -89,9 +102,8 @@ class Simulation:
 
 
 def on_simulated(plan: Plan, cluster: VirtualCluster) -> Plan:
-    """The plan with the URIs of the simulated cluster and with quorum queues only."""
-    queues = tuple(replace(queue, type=QueueType.QUORUM, durable=True) for queue in plan.queues)
-    return plan.changed(uris=cluster.uris, queues=queues)
+    """The plan with the URIs of the simulated cluster."""
+    return plan.changed(uris=cluster.uris)
 
 
 def _machines(setup: Setup) -> list[Machine]:
@@ -103,17 +115,18 @@ def _machines(setup: Setup) -> list[Machine]:
 
 
 def _nodes(setup: Setup, machines: list[Machine]) -> list[NodeSpec]:
-    """The nodes, each with the drives of its machine."""
-    drives: dict[str, dict[str, VirtualDrive]] = {}
+    """The nodes, each with drives of its own or with those of its machine."""
+    placement = setup.placement
+    of_machines = {machine.name: _drives(placement) for machine in machines}
+    specs = []
     for machine in machines:
-        if machine.name not in drives:
-            drives[machine.name] = {name: VirtualDrive(profile) for name, profile in setup.drives.items()}
-    return [
-        NodeSpec(
-            machine=machine,
-            costs=setup.node_costs,
-            drives={role: drives[machine.name][name] for role, name in setup.roles.items()},
-            pool=setup.pool,
-        )
-        for machine in machines
-    ]
+        drives = _drives(placement) if placement.own_drives else of_machines[machine.name]
+        by_role = {role: drives[name] for role, name in placement.roles.items()}
+        specs.append(NodeSpec(machine=machine, costs=setup.node_costs, drives=by_role, pool=placement.pool))
+    return specs
+
+
+def _drives(placement: Placement) -> dict[str, VirtualDrive]:
+    """The drives of one node or machine, which share its bandwidth."""
+    cap = InstanceCap(placement.octets_per_second) if placement.octets_per_second else None
+    return {name: VirtualDrive(profile, cap) for name, profile in placement.drives.items()}

@@ -22,19 +22,27 @@ from reference_broker.virtual.threads import VirtualPolicy
 from reference_broker.virtual.world import Machine, Process, World
 
 AMQP_PORT: Final = 5672
-ROLES: Final = ("data", "segment", "wal")
+ROLES: Final = ("data", "segment", "wal", "classic")
 """What a node keeps on drives; each role is a directory of its own."""
+_CLASSIC: Final = "/data/classic"
+"""Where a node has its classic queues: on the drive of ``data``, unless they have a drive of their own."""
 _PEER_PORT: Final = 5700
 _TICK_S: Final = 0.5
 _EPOCH_MS: Final = 1_735_689_600_000
 _USERS: Final = {"guest": "guest"}
-_REAL_TIMES: Final = frozenset({"recovery_ns", "meta_sync_ns_total", "snapshot_sync_ns_total", "segment_sync_ns_total"})
-"""Counters that the log takes from the clock of the real machine."""
+_REAL_TIMES: Final = frozenset(
+    {
+        "recovery_ns", "meta_sync_ns_total", "snapshot_sync_ns_total", "segment_sync_ns_total",
+        "classic_sync_ns_total",
+    }
+)  # fmt: skip
+"""Counters that the stores take from the clock of the real machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """A node: its machine, what its work costs, its drives by role, and its I/O policy (0: a thread for each store)."""
+    """A node: its machine, what its work costs, its drives by role, and its I/O policy (0: a thread for each store).
+    Of the roles, ``classic`` may be left out."""
 
     machine: Machine
     costs: Costs
@@ -57,7 +65,7 @@ class VirtualNode:
         self._config = config
         self._port = port
         self._network = network
-        mounts = {f"/{role}": drive for role, drive in spec.drives.items()}
+        mounts = {_CLASSIC if role == "classic" else f"/{role}": drive for role, drive in spec.drives.items()}
         self._files = VirtualFiles(world, spec.costs, mounts)
         self._policy = VirtualPolicy(world, self.process, spec.pool)
         self.loop.call_soon(self._begin)
@@ -106,7 +114,8 @@ class VirtualNode:
 
     def sample(self) -> dict[str, Any]:
         """What a node tells of itself, as on its control port. Times that the real clock took are left out."""
-        metrics = {} if self.shard is None else self.shard.log.counters()
+        shard = self.shard
+        metrics = {} if shard is None else {**shard.log.counters(), **shard.owned.counters()}
         known = {name: value for name, value in metrics.items() if name not in _REAL_TIMES}
         return {"node": self.name, "pid": 0, "cpu_ns": self.process.cpu_ns, "metrics": known}
 

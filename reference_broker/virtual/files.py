@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reference_broker.storage.drives.journal import JournalModel, ModelledFile
-from reference_broker.storage.drives.model import DriveModel
+from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
 from reference_broker.storage.files import Buffer, File
 from reference_broker.virtual.costs import Costs
@@ -21,11 +21,12 @@ _SYNC_STEP: Final = 8 << 20
 
 
 class VirtualDrive:
-    """A drive with a file system on it. ``syncs`` counts since the start."""
+    """A drive with a file system on it. ``cap`` is the bandwidth that it shares with other drives. ``syncs`` counts
+    since the start."""
 
-    def __init__(self, profile: DriveProfile) -> None:
+    def __init__(self, profile: DriveProfile, cap: InstanceCap | None = None) -> None:
         self.syncs = 0
-        self.journal = JournalModel(DriveModel(profile))
+        self.journal = JournalModel(DriveModel(profile, cap))
         self._now_ns = 0
 
     def now_ns(self, actor_ns: int) -> int:

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from perftest.cli import calibration
+from infra.layout import Layout
+from perftest.cli import calibration, simulated_verification
 from perftest.cli.simulated_run import Limits, shortened
 from perftest.cli.simulated_verification import line_of
 from perftest.cli.sweep import swept_plan
+from perftest.spec.plan import Plan
 
 Call = Callable[..., tuple[int, str, str]]
 ONE = ("--vary", "in_flight=1", "--set", "step={duration: 300ms, warmup: 100ms}", "--jobs", "1")
@@ -71,7 +73,7 @@ def test_the_run_directory_says_that_it_is_simulated(call: Call, tmp_path: Path)
     simulated = manifest["simulated"]
     assert path.name.startswith("simulated-") and manifest["state"] == "finished"
     assert simulated["calibration"]["id"] == calibration.read(calibration.SHIPPED).id
-    assert simulated["roles"] == {"data": "main", "segment": "main", "wal": "wal"}
+    assert simulated["roles"] == {"data": "main", "segment": "main", "wal": "wal", "classic": "main"}
     assert {name: drive["name"] for name, drive in simulated["drives"].items()} == {"main": "nvme", "wal": "nvme-plp"}
     assert "modelled" in manifest["broker"]["durability"]
 
@@ -119,6 +121,169 @@ def test_several_workloads_run_side_by_side(call: Call, tmp_path: Path) -> None:
         "simulated-pure_one_queue",
         "simulated-pure_four_queues",
     }
+
+
+LAZY = """\
+schema: 1
+name: lazy
+title: One lazy queue
+queues: [{name: lazy, type: classic, arguments: {x-queue-mode: lazy}}]
+load: {in_flight: 100, size: 28 B}
+step: {duration: 300ms, warmup: 100ms}
+"""
+OWN = """\
+title: own
+drives:
+  disk: {profile: nvme}
+  fast: {figures: {latency: 50us, octets_per_second: 500MB}}
+  text: {profile: hdd7200}
+roles: {data: disk, logs: text, segment: disk, wal: fast}
+io: {pool: 2}
+octets_per_second: 400MB
+"""
+
+
+def simulated_in(root: Path) -> tuple[Path, dict[str, Any]]:
+    """The only run directory, and its manifest."""
+    (path,) = root.iterdir()
+    return path, json.loads((path / "manifest.json").read_text())
+
+
+def last_sample(path: Path) -> dict[str, int]:
+    """The counters of all nodes, at the end of the run."""
+    samples = [json.loads(line) for line in (path / "broker.jsonl").read_text().splitlines()]
+    last = {sample["node"]: sample["metrics"] for sample in samples}
+    return {name: sum(metrics[name] for metrics in last.values()) for name in next(iter(last.values()))}
+
+
+def test_a_lazy_queue_stays_one_and_writes_its_own_files(call: Call, tmp_path: Path) -> None:
+    """A comparison of kinds of queues must not turn one kind into another, and the files must be the same again."""
+    file, found = tmp_path / "lazy.yaml", []
+    file.write_text(LAZY)
+    for name in ("a", "b"):
+        code, said, err = call("simulate", str(file), "--drive", "nvme", "--jobs", "1", "--out", str(tmp_path / name))
+        assert code == 0, (said, err)
+        path, manifest = simulated_in(tmp_path / name)
+        assert manifest["plan"]["queues"][0]["type"] == "classic"
+        counters, result = last_sample(path), json.loads((path / "result.json").read_text())
+        assert counters["classic_messages_written"] >= result["steps"][0]["confirmed"] > 0
+        assert counters["classic_queue_syncs"] > 0 and "classic_sync_ns_total" not in counters
+        found.append(files_of(tmp_path / name))
+    assert found[0] == found[1]
+
+
+def test_classic_queues_wait_for_the_drive_of_their_role(call: Call, tmp_path: Path) -> None:
+    """Whoever gives classic queues a slow drive wants to see that they are slower, and that nothing else is."""
+    file = tmp_path / "lazy.yaml"
+    file.write_text(LAZY)
+    found = {}
+    for name in ("nvme-plp", "hdd7200"):
+        drives = ("--drive", "nvme-plp", "--drive", f"classic={name}")
+        for kind, load in {"classic": (str(file), "--jobs", "1"), "quorum": ONE}.items():
+            found[kind, name] = confirm_ns(rows_of(call, tmp_path / kind / name, *load, *drives))
+    assert found["classic", "hdd7200"] > found["classic", "nvme-plp"] + 4_000_000
+    assert found["quorum", "hdd7200"] == found["quorum", "nvme-plp"]
+
+
+def test_a_layout_gives_each_node_its_drives(call: Call, tmp_path: Path) -> None:
+    """What a layout file says must be in the run directory, or the figures are those of unknown drives."""
+    file = tmp_path / "own.yaml"
+    file.write_text(OWN)
+    code, said, err = call("simulate", *ONE, "--layout", str(file), "--out", str(tmp_path / "runs"))
+    assert code == 0, err
+    assert "layout own: disk (modelled nvme) data, segment, classic; fast (modelled with figures" in said
+    _, manifest = simulated_in(tmp_path / "runs")
+    simulated = manifest["simulated"]
+    assert simulated["roles"] == {"data": "disk", "segment": "disk", "wal": "fast", "classic": "disk"}
+    assert sorted(simulated["drives"]) == ["disk", "fast"], "no drive is modelled for the log file of a node"
+    assert simulated["drives"]["fast"]["octets_per_second"] == 500_000_000
+    assert (simulated["io_threads"], simulated["drives_of"]) == (2, "each node")
+    assert simulated["octets_per_second"] == 400_000_000
+    assert manifest["broker"]["layout"].startswith("own: disk (modelled nvme) ")
+
+
+def test_nodes_of_one_machine_do_not_share_the_drives_of_a_layout(call: Call, tmp_path: Path) -> None:
+    """On a local cluster every node models its own drives, so three logs never wait for each other."""
+    file = tmp_path / "own.yaml"
+    file.write_text("drives: {disk: {profile: hdd7200}}\nroles: {data: disk, logs: disk, segment: disk, wal: disk}\n")
+    shared = confirm_ns(rows_of(call, tmp_path / "shared", *ONE, "--drive", "hdd7200"))
+    own = confirm_ns(rows_of(call, tmp_path / "own", *ONE, "--layout", str(file)))
+    assert own < shared
+
+
+def test_drives_of_a_layout_share_the_bandwidth_of_their_node(call: Call, tmp_path: Path) -> None:
+    """A machine cannot carry more than its link, however many drives it has."""
+    found = []
+    for limit in ("400MB", "1MB"):
+        file = tmp_path / f"{limit}.yaml"
+        file.write_text(OWN.replace("400MB", limit))
+        found.append(rows_of(call, tmp_path / limit, *MANY, "--layout", str(file))["confirmed_per_s"])
+    assert found[1] < found[0] / 2, "200 messages of 12 octets and a page for each entry need more than 1 MB/s"
+
+
+def test_every_workload_is_simulated_on_every_layout(call: Call, tmp_path: Path) -> None:
+    """One command for a published comparison; bundled layouts by their names."""
+    names, layouts = ("disks/pure_one_queue", "disks/light_one_queue"), ("disks/one_ssd", "disks/three_hdd")
+    named = [word for layout in layouts for word in ("--layout", layout)]
+    times = ("--steady", "100ms", "--warmup", "100ms", "--jobs", "2")
+    code, said, err = call("simulate", *names, *named, *times, "--out", str(tmp_path))
+    assert code in (0, 5), err
+    manifests = [json.loads((path / "manifest.json").read_text()) for path in tmp_path.iterdir()]
+    cells = {(each["plan"]["name"], each["broker"]["layout"].partition(":")[0]) for each in manifests}
+    assert cells == {(name, layout.partition("/")[2]) for name in names for layout in layouts}
+    assert said.count("SIMULATED: ") == 4 and said.index("three_hdd:") < said.index("simulated-light_one_queue")
+
+
+def test_drives_of_this_machine_are_refused_with_the_reason(call: Call, tmp_path: Path) -> None:
+    """Real drives keep to real time. Whoever names some is told why that cannot be, for all of them, in all files."""
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    odd = "{figures: {latency: 1ms, octets_per_second: 1MB, seek_full: 9ms}}"
+    first.write_text(
+        f"drives:\n  disk: {{directory: {tmp_path}/never}}\n  fast: {{mount: /mnt/none}}\n  odd: {odd}\n"
+        "roles: {data: disk, logs: disk, segment: odd, wal: fast}\n"
+    )
+    second.write_text(
+        "drives:\n  disk: {fuse: {profile: nvme, size: 1GB}}\n  odd: {profile: floppy}\n"
+        "roles: {data: disk, logs: disk, segment: odd, wal: disk}\n"
+    )
+    out = tmp_path / "runs"
+    code, _, err = call("simulate", *ONE, "--layout", str(first), "--layout", str(second), "--out", str(out))
+    assert code == 2 and err.count("error: ") == 5 and not out.exists() and not (tmp_path / "never").exists()
+    for words, where in (
+        ("drive disk is a directory of this machine", "first.yaml:2: drives.disk.directory"),
+        ("drive fast is a mount point of this machine", "first.yaml:3: drives.fast.mount"),
+        ("impossible figures: seek_full_ns", "first.yaml:4: drives.odd.figures"),
+        ("drive disk is a FUSE drive of this machine", "second.yaml:2: drives.disk.fuse"),
+        ("there is no profile 'floppy'", "second.yaml:3: drives.odd.profile"),
+    ):
+        assert words in err and where in err
+    assert "keep to real time" in err and "write profile: or figures:" in err
+
+
+def test_a_layout_says_all_about_drives(call: Call, tmp_path: Path) -> None:
+    """Two answers to one question would make figures of neither."""
+    layout = ("--layout", "disks/one_ssd")
+    beside = ("--drive", "nvme", "--io-threads", "2")
+    code, _, err = call("simulate", *ONE, *layout, *layout, *beside, "--out", str(tmp_path))
+    assert code == 2 and not list(tmp_path.iterdir())
+    assert all(words in err for words in ("--drive beside --layout", "--io-threads beside", "named twice"))
+
+
+def test_a_verification_measures_on_the_layout_that_it_simulates(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures of other drives would say nothing of the model."""
+    asked: list[Layout | None] = []
+
+    def measured(plan: Plan, out: Path, layout: Layout | None) -> list[dict[str, Any]]:
+        asked.append(layout)
+        figures = {"label": "in_flight=1", "confirmed_per_s": 1.0, "latency": {"confirm": {"p99_ns": 1}}}
+        return [figures for _ in plan.steps]
+
+    monkeypatch.setattr(simulated_verification, "real_rows", measured)
+    code, _, err = call("simulate", *ONE, "--layout", "disks/two_ssd", "--verify", "--out", str(tmp_path))
+    assert code == 4, err
+    assert asked[0] is not None and asked[0].name == "two_ssd"
 
 
 def test_all_that_is_wrong_is_told_at_once(call: Call, tmp_path: Path) -> None:
