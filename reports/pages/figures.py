@@ -324,3 +324,8 @@ def manifest_of(run: pd.Series[Any]) -> dict[str, Any]:
     """The run's manifest; empty when the store has none."""
     loaded = json.loads(run["manifest"] or "{}")
     return loaded if isinstance(loaded, dict) else {}
+
+
+def is_simulated(run: pd.Series[Any]) -> bool:
+    """Whether the figures of the run come from a simulation."""
+    return bool(manifest_of(run).get("simulated"))

@@ -16,8 +16,9 @@ import pandas as pd
 from reports.charts import bars, lanes, spectrum
 from reports.pages import settings, words
 from reports.pages.anatomy import SYNCS
-from reports.pages.figures import manifest_of
+from reports.pages.figures import is_simulated, manifest_of
 from reports.pages.model import Chart, Column, DrawnDrive, DrawnLayout, Kind, Layouts, Sentence, Verdicts
+from reports.pages.simulated import marked_layouts
 from reports.pages.tables import latency_column, supports, table_of
 from reports.pipeline.schema import PERCENTILES
 from reports.pipeline.tables import Tables
@@ -48,7 +49,7 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
         return None
     drawn = {layout.name: layout for load in placed if (layout := layout_of(load.runs.iloc[0])) is not None}
     cells = pd.concat([_cells(load) for load in placed], ignore_index=True)
-    return Layouts(
+    part = Layouts(
         title="Layouts of drives",
         subtitle=f"{words.plural(len(drawn), 'layout')}, {words.plural(len(cells), 'cell')}",
         sentences=tuple(_sentences(cells)),
@@ -60,6 +61,7 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
         interference=tuple(_interference(cells)),
         verdicts=tuple(each.sentence for each in judged),
     )
+    return marked_layouts(part, [is_simulated(load.runs.iloc[0]) for load in placed])
 
 
 def layout_of(run: pd.Series[Any]) -> DrawnLayout | None:

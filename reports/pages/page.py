@@ -12,11 +12,12 @@ from perftest.results.trust import Status
 from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.background import background_section
-from reports.pages.figures import knee_paths
+from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.layouts import layouts_section
 from reports.pages.model import Background, Banner, Chart, Column, Kind, Overview, Page, Run, Sentence, Table
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
+from reports.pages.simulated import marked_overview
 from reports.pages.tables import latency_column, table_of
 from reports.pipeline.tables import Tables
 from reports.stats.lead import lead_series, with_lead
@@ -64,6 +65,7 @@ def page(
         charts=tuple(_shared(loads)),
         verdicts=judged,
     )
+    overview = marked_overview(overview, [is_simulated(load.runs.iloc[0]) for load in loads])
     return Page(
         title=title,
         generated=generated,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from perftest.results.trust import Status
-from reports.pages.model import Anatomy, Banner, Chart, Run, Table
+from reports.pages.model import Anatomy, Banner, Chart, Layouts, Overview, Run, Table
 
 MARK = "simulated"
 
@@ -21,10 +21,39 @@ def marked(run: Run, simulated: Mapping[str, Any]) -> Run:
         run,
         title=f"{run.title} ({MARK})",
         banners=(_banner(simulated), *run.banners),
-        charts=tuple(_chart(chart) for chart in run.charts),
-        steps=_table(run.steps),
+        charts=_charts(run.charts, MARK),
+        steps=_table(run.steps, MARK),
         anatomy=None if run.anatomy is None else _anatomy(run.anatomy),
     )
+
+
+def marked_overview(overview: Overview, simulated: Collection[bool]) -> Overview:
+    """The part with the word on each of its titles; ``simulated`` says so of each run of the part."""
+    mark = _mark_of(simulated)
+    if not mark:
+        return overview
+    return replace(overview, charts=_charts(overview.charts, mark), table=_table(overview.table, mark))
+
+
+def marked_layouts(layouts: Layouts, simulated: Collection[bool]) -> Layouts:
+    """:func:`marked_overview` for the part about layouts. A chart of one run is marked if all runs were simulated; its
+    title has the id of the run in any case."""
+    mark = _mark_of(simulated)
+    if not mark:
+        return layouts
+    return replace(
+        layouts,
+        cells=_charts(layouts.cells, mark),
+        spectra=_charts(layouts.spectra, mark),
+        over_time=_charts(layouts.over_time, mark) if all(simulated) else layouts.over_time,
+        per_message=_charts(layouts.per_message, mark),
+        interference=_charts(layouts.interference, mark),
+    )
+
+
+def _mark_of(simulated: Collection[bool]) -> str:
+    """The word for charts over several runs; empty if all were measured."""
+    return MARK if simulated and all(simulated) else f"some runs {MARK}" if any(simulated) else ""
 
 
 def _banner(simulated: Mapping[str, Any]) -> Banner:
@@ -44,13 +73,13 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _chart(chart: Chart) -> Chart:
-    return replace(chart, title=f"{chart.title} ({MARK})", table=_table(chart.table))
+def _charts(charts: Sequence[Chart], mark: str) -> tuple[Chart, ...]:
+    return tuple(replace(chart, title=f"{chart.title} ({mark})", table=_table(chart.table, mark)) for chart in charts)
 
 
-def _table(table: Table) -> Table:
-    return replace(table, caption=f"{table.caption} ({MARK})")
+def _table(table: Table, mark: str) -> Table:
+    return replace(table, caption=f"{table.caption} ({mark})")
 
 
 def _anatomy(anatomy: Anatomy) -> Anatomy:
-    return replace(anatomy, charts=tuple(_chart(chart) for chart in anatomy.charts), table=_table(anatomy.table))
+    return replace(anatomy, charts=_charts(anatomy.charts, MARK), table=_table(anatomy.table, MARK))

@@ -6,7 +6,10 @@ import json
 from dataclasses import replace
 from types import ModuleType
 
+import pytest
+
 from reports.html.render import render
+from reports.pages.model import Layouts, Overview
 from reports.pages.page import page
 
 SIMULATED = {
@@ -33,6 +36,50 @@ def test_every_figure_of_a_simulated_run_says_so(sample_tables: ModuleType) -> N
         for word in ("0123abcd", "Some CPU", "hdd7200", "9 nodes", "seed 5", "The steps of the plan")
     )
     assert "No figure on this page was measured" in render(made)
+
+
+LAYOUT = {
+    "name": "one drive",
+    "drives": [{"name": "d1", "kind": "modelled", "profile": "st1-1t"}],
+    "roles": dict.fromkeys(("data", "segment", "wal", "classic"), "d1"),
+    "io": "dedicated",
+}
+
+
+@pytest.mark.parametrize(
+    ("simulated", "mark"),
+    [
+        (("run-alone", "run-lazy"), "(simulated)"),
+        (("run-lazy",), "(some runs simulated)"),
+        ((), ""),
+    ],
+    ids=["all", "some", "none"],
+)
+def test_figures_over_several_runs_say_whether_all_were_simulated(
+    sample_tables: ModuleType, simulated: tuple[str, ...], mark: str
+) -> None:
+    """A comparison of layouts is where simulated figures are looked at most, and where they stand beside others."""
+    steps = sample_tables.IN_FLIGHT[2:4]
+    samples = [
+        sample_tables.Sample(
+            run_id=f"run-{beside or 'alone'}", layout=LAYOUT, beside=beside, steps=steps, with_stages=True
+        )
+        for beside in ("", "lazy")
+    ]
+    tables = sample_tables.tables(*samples)
+    manifests = [
+        json.dumps(json.loads(run["manifest"]) | ({"simulated": SIMULATED} if run["run_id"] in simulated else {}))
+        for _, run in tables.runs.iterrows()
+    ]
+    parts = dict(page(replace(tables, runs=tables.runs.assign(manifest=manifests)), generated="").parts[:2])
+    overview, layouts = parts["comparison"], parts["layouts"]
+    assert isinstance(overview, Overview) and isinstance(layouts, Layouts)
+    over_several = [*layouts.cells, *layouts.spectra, *layouts.per_message, *layouts.interference, *overview.charts]
+    titles = [text for chart in over_several for text in (chart.title, chart.table.caption)]
+    titles += [overview.table.caption]
+    assert layouts.cells and layouts.spectra and layouts.per_message and layouts.interference
+    assert all(text.endswith(mark) if mark else "simulated" not in text for text in titles)
+    assert all(("simulated" in chart.title) == (len(simulated) == 2) for chart in layouts.over_time)
 
 
 def test_a_measured_run_says_nothing_of_it(sample_tables: ModuleType) -> None:
