@@ -16,9 +16,14 @@ from perftest.spec.units import WORDS, format_duration
 
 
 def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) -> Plan:
-    """The plan of a workload without problems (:func:`perftest.spec.check.check`)."""
+    """The plan of a workload without problems (:func:`perftest.spec.check.check`).
+
+    ``quick`` takes the short steps, and shortens the times of background loads in the same ratio: each load begins,
+    changes and ends at the same place of the run.
+    """
     sweep = workload.sweep
     timing = workload.quick if quick else workload.step
+    scale = timing.duration / workload.step.duration if quick else 1.0
     load = Group(
         queues=tuple(workload.queues),
         steps=steps_of(workload, quick=quick),
@@ -30,7 +35,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         name=workload.name,
         title=workload.title,
         uris=uris,
-        groups=(load, *_beside(workload, load.steps)),
+        groups=(load, *_beside(workload, load.steps, scale)),
         isolation=sweep.mode if sweep else Isolation.LIVE,
         swept=tuple(field_of(name) for name in settings_swept(sweep)),
         interval_s=workload.interval,
@@ -102,14 +107,20 @@ def total_s(plan: Plan) -> float:
     return sum(step.duration_s for step in plan.steps)
 
 
-def _beside(workload: Workload, measured: tuple[Step, ...]) -> Iterator[Group]:
-    """The groups beside the load of the file, measured groups first."""
+def _beside(workload: Workload, measured: tuple[Step, ...], scale: float) -> Iterator[Group]:
+    """The groups beside the load of the file, measured groups first. The times of background loads are multiplied by
+    ``scale``."""
     for group in workload.groups:
         if group.measured:
             yield _group(group, tuple(replace(step, settings=group.load) for step in measured), measured=True)
     backgrounds = [*workload.background, *(group for group in workload.groups if not group.measured)]
     for background in backgrounds:
-        yield _group(background, own_steps(background), measured=False)
+        yield _scaled(_group(background, own_steps(background), measured=False), scale)
+
+
+def _scaled(group: Group, scale: float) -> Group:
+    steps = tuple(replace(step, duration_s=step.duration_s * scale) for step in group.steps)
+    return replace(group, steps=steps, start_s=group.start_s * scale, stop_s=group.stop_s * scale)
 
 
 def own_steps(load: BackgroundLoad) -> tuple[Step, ...]:

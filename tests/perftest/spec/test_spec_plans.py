@@ -116,6 +116,26 @@ def test_quick_changes_time_only(workload: Path) -> None:
     assert total_s(quick) == 4 and quick.steps[0].warmup_s == 0.5
 
 
+BESIDE = """
+background:
+- {name: late, queues: [{name: a}], load: {rate: 1}, start: 150s, stop: 3m}
+- {name: early, queues: [{name: b}], load: {rate: 1}, ahead: 30s, steps: [{set: {rate: 2}, duration: 1m},
+   {set: {rate: 3}, duration: 1m}]}
+"""
+
+
+def test_quick_keeps_the_place_of_each_background_load_in_the_run(tmp_path: Path) -> None:
+    """A load that begins beyond the shorter run would not begin, and its file would still name it."""
+    path = tmp_path / "beside.yaml"
+    path.write_text(WORKLOAD + BESIDE, encoding="utf-8")
+    full, quick = plan_for(path, ()), plan_for(path, (), quick=True)
+    late, early = full.background
+    assert [late.start_s, late.stop_s, early.start_s, early.steps[0].duration_s] == [150, 180, -30, 60]
+    late, early = quick.background
+    assert [late.start_s, late.stop_s, early.start_s, early.steps[0].duration_s] == [2.5, 3, -0.5, 1]
+    assert early.stop_s == early.steps[1].duration_s == math.inf
+
+
 def test_overrides_reach_the_plan(workload: Path) -> None:
     """--set is how an experiment is varied without editing it."""
     plan = plan_for(
