@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,10 @@ from perftest.cli.ui.summary import (
     percentiles_table,
     schedule_note,
     steps_table,
+    terminal_width,
     where_and_next,
     wrapped,
+    wrapped_lines,
 )
 from perftest.engine.api import RunOutcome
 from perftest.errors import three_lines
@@ -48,7 +49,7 @@ class Conclusion:
         if self._json or not (writer.rows or unsafe or writer.verdicts):
             self._print_nothing()
             return
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        width = terminal_width()
         if width is not None:
             click.echo()  # a terminal has echoed ^C
         for part in filter(None, self._parts(width)):
@@ -78,7 +79,7 @@ class Conclusion:
         words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]
         yield wrapped(words[:1], width)
         yield wrapped(words[1:], width)
-        yield "\n".join(writer.findings.lines()) if writer.findings is not None else ""
+        yield wrapped_lines(writer.findings.lines(), width) if writer.findings is not None else ""
 
     def print_end(self, code: Exit, report: Path | None) -> None:
         """Print where the results are, or the JSON object of the result."""

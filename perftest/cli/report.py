@@ -58,6 +58,7 @@ def report(
     If the workload states findings, the report judges them over all runs of the same plan. RUN is the directory of a
     run, or a directory that holds the rounds of a sweep.
     """
+    from perftest.cli.ui.summary import terminal_width, wrapped_lines
     from perftest.results.reader import read_manifest, run_directories
     from perftest.results.schema import MANIFEST
 
@@ -72,7 +73,7 @@ def report(
     if as_json:
         click.echo(json.dumps({"report": str(page), "findings": judged}, ensure_ascii=False))
     else:
-        click.echo("\n".join([*(line for each in judged for line in each["lines"]), str(page)]))
+        click.echo("\n".join([*(wrapped_lines(each["lines"], terminal_width()) for each in judged), str(page)]))
     missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
     ctx.exit(int(Exit.MISSED if assert_findings and missed else Exit.OK))
 

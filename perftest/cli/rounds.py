@@ -15,7 +15,7 @@ from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
-from perftest.cli.ui.summary import where_and_next
+from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.results.reader import Run, read_manifest, read_run
 from perftest.results.writer import run_id, write_atomically
 from perftest.spec.codec import plan_from_json, plan_to_json
@@ -196,7 +196,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | N
         click.echo(json.dumps({**record, "metric": metric.metric, "steps": steps, **findings}, ensure_ascii=False))
     else:
         if found is not None:
-            click.echo("\n" + "\n".join(found.lines()))
+            click.echo("\n" + wrapped_lines(found.lines(), terminal_width()))
         commands = [f"perftest sweep --resume {place}{options.target}"] if cut_short else []
         commands += [] if report else [f"perftest report {place}"]
         commands += [] if cut_short else [f"perftest compare BASE {place}"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +23,9 @@ LEFT_OUT_FIRST: Final = (
     "confirm ms|p99",
 )  # fmt: skip
 """What a narrow terminal does without, in this order; a line that wraps is no table."""
+
+_VERDICT: Final = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
+"""The indent of a line, and the words before a column."""
 
 
 def steps_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
@@ -131,6 +137,28 @@ def wrapped(sentences: Sequence[str], width: int | None) -> str:
         return "\n".join(sentences)
     wrapper = textwrap.TextWrapper(width, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(wrapper.fill(sentence) for sentence in sentences)
+
+
+def wrapped_lines(blocks: Sequence[str], width: int | None) -> str:
+    """Blocks of lines below a heading, such as findings with their figures; for a terminal of ``width``, broken between
+    words, with the rest of a line below its text and not below its verdict."""
+    heading, *lines = "\n".join(blocks).splitlines()
+    if width is None:
+        return "\n".join([heading, *lines])
+    return "\n".join([wrapped([heading], width), *(_below(line, width) for line in lines)])
+
+
+def _below(line: str, width: int) -> str:
+    """A line broken between words, with its rest below the text that follows indent and verdict."""
+    text = _VERDICT.match(line)
+    column = text.end() if text else 0
+    indent = " " * (column if column < width // 2 else 2)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is; None where stdout is a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _at(labels: Sequence[str]) -> str:

@@ -22,7 +22,15 @@ from perftest.cli.ui.history import HISTORY_S, History
 from perftest.cli.ui.interval_merger import IntervalMerger, merge
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
-from perftest.cli.ui.summary import doubtful_note, doubts, knee_sentence, schedule_note, steps_table, wrapped
+from perftest.cli.ui.summary import (
+    doubtful_note,
+    doubts,
+    knee_sentence,
+    schedule_note,
+    steps_table,
+    wrapped,
+    wrapped_lines,
+)
 from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose, interval_line
 from perftest.metrics.interval import Phase
@@ -420,6 +428,29 @@ def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:
     assert all(len(line) <= 60 for line in lines) and lines[-1] == "fail  short" and path in lines[-2].split()
     assert all(line.startswith("      ") for line in lines[1:-1])
     assert wrapped(sentences, None).splitlines() == sentences
+
+
+def test_verdicts_break_between_words_below_their_text() -> None:
+    """A terminal breaks a long line anywhere, and its rest looks like the next verdict."""
+    heading = "The source's findings: partly reproduced, 1 of 2 findings over 3 rounds."
+    first = (
+        "  reproduced       The rate grows with the window.\n"
+        + " " * 19
+        + "rate: 2.1 (1.9 ... 2.3) from 1 to 100 messages"
+    )
+    second = "  not reproduced   It is flat."
+    assert wrapped_lines([heading, first, second], 40).splitlines() == [
+        "The source's findings: partly",
+        "      reproduced, 1 of 2 findings over 3",
+        "      rounds.",
+        "  reproduced       The rate grows with",
+        "                   the window.",
+        "                   rate: 2.1 (1.9 ...",
+        "                   2.3) from 1 to 100",
+        "                   messages",
+        "  not reproduced   It is flat.",
+    ]
+    assert wrapped_lines([heading, first, second], None) == "\n".join([heading, first, second])
 
 
 def test_the_summary_names_the_knee(records: ModuleType) -> None:
