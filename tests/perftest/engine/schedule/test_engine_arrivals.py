@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perftest.engine.schedule.arrivals import Arrivals, FixedArrivals, PoissonArrivals, TraceArrivals
@@ -46,12 +46,19 @@ def test_a_time_does_not_depend_on_the_portions_taken(kind: str, portions: list[
         max_size=8,
     ),
 )
+@example(kind="even", first=0.0, steps=[(0, 0, 0.5, 0)])
+@example(kind="all at once", first=0.0, steps=[(7, 0, 100.0, 0), (0, 1, 0.0, 0), (5, 0, 3.0, 0)])
 def test_due_agrees_with_the_intended_times(
     kind: str, first: float, steps: list[tuple[int, int, float | None, int]]
 ) -> None:
-    """Through any series of waits, sends and changes of rate, at once or announced."""
+    """Through any series of waits, sends and changes of rate, at once or announced.
+
+    A change makes no message due that was not, with one exception: messages that stand exactly where a flat line
+    begins to rise are due at that moment, as at the start of a line, and not earlier.
+    """
     schedule = Line(rate=first, start_ns=0, arrivals=KINDS[kind]())
     now = last = 0
+    slope = first
     for wait, wanted, rate, ahead in steps:
         now += wait
         count = min(wanted, schedule.due(now))
@@ -63,7 +70,9 @@ def test_due_agrees_with_the_intended_times(
         if rate is not None:
             before = schedule.due(now)
             schedule.change(rate=rate, now_ns=now + ahead)
-            assert schedule.due(now) <= before if ahead == 0 else schedule.due(now) == before
+            assert schedule.due(now if slope else now - 1) <= before
+            assert ahead == 0 or schedule.due(now) == before
+            slope = rate
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
