@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
@@ -12,6 +13,7 @@ from perftest.importers.rabbittesttool.template import read_json
 from perftest.importers.rabbittesttool.topology import backgrounds_of, convert
 from perftest.importers.section import Section
 from perftest.importers.write import name_of
+from perftest.spec.condense import duration
 
 Find = Callable[[str, str], tuple[str, str] | None]
 """Finds the path and the text of a file by its kind (``topologies``, ``policies``) and name; None if it is missing."""
@@ -161,10 +163,26 @@ def _background(entry: Entry, workload: dict[str, Any], find: Find, notes: Notes
         for load in loads:
             load["queues"] = [{**queue, "name": f"bg-{queue['name']}"} if queue["name"] in taken else queue
                               for queue in load["queues"]]  # fmt: skip
-    what = "a background load begins and ends with the run"
-    for key in ("bgDelaySeconds", "bgStepSeconds", "bgStepRepeat"):
+        _delay(entry, loads)
+    else:
+        entry.ignore("bgDelaySeconds")
+    for key in ("bgStepSeconds", "bgStepRepeat"):
         if str(entry.raw(key, default=0)) != "0":
-            entry.different(key, what)
+            entry.different(key, "a background load ends with the run")
+
+
+def _delay(entry: Entry, loads: list[dict[str, Any]]) -> None:
+    """The moment at which background loads begin: a negative delay is a time ahead of the measured load."""
+    written = entry.text("bgDelaySeconds", default="0")
+    try:
+        seconds = float(written)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        entry.wrong("bgDelaySeconds", f"{written!r} is not a number of seconds", "write one, such as -30")
+    elif seconds:
+        for load in loads:
+            load["ahead" if seconds < 0 else "start"] = duration(abs(seconds))
 
 
 def _cluster(entry: Entry) -> None:

@@ -277,6 +277,35 @@ def test_a_value_that_cannot_be_read_is_an_error_with_its_place(case: str) -> No
     }
 
 
+def delayed(delay: object) -> Imported:
+    """A playlist of one benchmark whose background load has this delay."""
+    benchmark = {"topology": "t.json", "bgTopology": "t.json", "bgDelaySeconds": delay}
+    return import_playlist(json.dumps({"benchmarks": [benchmark]}), "p.json", lambda _, name: (name, SOURCE))
+
+
+SOURCE = json.dumps(TOPOLOGY)
+
+
+@pytest.mark.parametrize(
+    ("delay", "times"),
+    [("-30", {"ahead": "30s"}), (-0.5, {"ahead": "500ms"}), (0, {}), ("0.0", {}), (5, {"start": "5s"})],
+)
+def test_a_background_load_begins_when_its_playlist_says(delay: object, times: dict[str, str]) -> None:
+    """A negative delay of the source is a load that begins earlier."""
+    imported = delayed(delay)
+    accepted(imported)
+    (load,) = imported.workloads[0].content["background"]
+    assert {key: load[key] for key in ("ahead", "start") if key in load} == times
+    assert not [note for note in imported.notes if "bgDelaySeconds" in note.path]
+
+
+@pytest.mark.parametrize("delay", ["soon", "nan", "-inf", True])
+def test_a_delay_that_is_no_number_is_an_error_with_its_place(delay: object) -> None:
+    with pytest.raises(SpecError) as caught:
+        delayed(delay)
+    assert [problem.path for problem in caught.value.problems] == ["benchmarks[0].bgDelaySeconds"]
+
+
 def test_problems_of_several_places_are_told_together() -> None:
     data = json.loads(json.dumps(TOPOLOGY))
     data["topologyGroups"][0]["publishers"][0]["scale"] = "x"
