@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from perftest.spec.behaviour import Connecting
@@ -33,8 +33,10 @@ def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
     if not plan.queues or not plan.steps:
         yield "steps", "a workload has at least one queue and one step"
         return
-    if len(plan.measured) != 1 or plan.load.name:
-        yield "groups", "a workload has one measured load, without a name"
+    if plan.load.name or not all(group.name for group in plan.groups[1:]):
+        yield "groups", "the first load of a workload has no name, and all others have one"
+    if any(not _is_beside(group, plan.steps) for group in plan.measured[1:]):
+        yield "groups", "a measured group has the steps of the first, and the same settings in all of them"
     if not math.isfinite(plan.steps[0].duration_s):
         yield "steps.duration_s", "a step of a workload ends"
     if not math.isfinite(plan.confirm_timeout_s):
@@ -53,6 +55,13 @@ def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "swept", "these cannot be swept by a workload"
     if not plan.swept and (len(plan.steps) > 1 or plan.isolation is not Isolation.LIVE):
         yield "steps", "a workload without a sweep has one step"
+
+
+def _is_beside(group: Group, steps: tuple[Step, ...]) -> bool:
+    """Whether a measured group is what a file makes of it: the steps of the first group with settings of its own."""
+    own = group.steps[0].settings if group.steps else Settings()
+    as_written = (tuple(replace(step, settings=own) for step in steps), 0.0, math.inf)
+    return (group.steps, group.start_s, group.stop_s) == as_written
 
 
 def workload_of(plan: Plan) -> dict[str, Any]:
@@ -76,6 +85,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "consuming": _deviations(plan.consuming),
         "connecting": _connecting(plan.connecting),
         "background": [_background(each) for each in plan.background],
+        "groups": [{**_background(each), "measured": True} for each in plan.measured[1:]],
         "timeline": [_deviations(each) | {"do": each.do.value} for each in plan.timeline],
         "sweep": _sweep(plan),
         "findings": [{"trend": each.trend.value} | _deviations(each) for each in plan.findings],

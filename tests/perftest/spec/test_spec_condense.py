@@ -140,6 +140,16 @@ backgrounds = st.lists(
     ),
     max_size=1,
 ).map(tuple)
+groups = st.builds(
+    Group,
+    name=st.sampled_from(["orders", "audits"]),
+    queues=queues,
+    steps=loads.map(lambda load: (Step(number=1, label="", settings=load, duration_s=1.0, warmup_s=0.0),)),
+    exchange=exchanges,
+    publishing=publishings,
+    consuming=consumings,
+    workers=counts,
+)
 VALUES = {
     "rate": rates,
     "in_flight": counts | st.just(IN_FLIGHT_UNLIMITED),
@@ -163,7 +173,7 @@ def plans(draw: st.DrawFn) -> Plan:
         words_of = " ".join(label(NAMES.get(name, name), value) for name, value in point.items())
         steps.append(Step(number=index + 1, label=words_of, settings=replace(load, **point), duration_s=seconds,
                           warmup_s=warmup))  # fmt: skip
-    return Plan.of(
+    plan = Plan.of(
         name="a/name_1",
         title=draw(words.filter(bool)),
         uris=("amqp://h",),
@@ -183,6 +193,10 @@ def plans(draw: st.DrawFn) -> Plan:
         background=draw(backgrounds),
         workers=draw(counts),
     )
+    own = draw(st.lists(groups, max_size=2))
+    beside = [replace(each, steps=tuple(replace(step, settings=each.steps[0].settings) for step in plan.steps))
+              for each in own]  # fmt: skip
+    return replace(plan, groups=(plan.load, *beside, *plan.background))
 
 
 @settings(derandomize=True, max_examples=120, deadline=None)
@@ -232,6 +246,7 @@ def test_a_plain_plan_is_a_short_file_in_the_order_of_the_documentation() -> Non
 
 
 ONE = plan_of_one_step().steps[0]
+FIRST = plan_of_one_step().load
 
 
 @pytest.mark.parametrize(
@@ -248,6 +263,10 @@ ONE = plan_of_one_step().steps[0]
         ({"swept": ("persistent",)}, "swept"),
         ({"steps": (ONE, ONE)}, "steps"),
         ({"isolation": Isolation.ISOLATED}, "steps"),
+        ({"groups": (replace(FIRST, name="orders"),)}, "groups"),
+        ({"groups": (FIRST, replace(FIRST, name=""))}, "groups"),
+        ({"groups": (FIRST, replace(FIRST, name="late", start_s=1.0))}, "groups"),
+        ({"groups": (FIRST, replace(FIRST, name="long", steps=(replace(ONE, duration_s=61.0),)))}, "groups"),
     ],
 )
 def test_what_a_file_cannot_say_is_named(changes: dict[str, object], place: str) -> None:
