@@ -39,6 +39,7 @@ from perftest.spec.slo import Objective, Verdict, judge
 if TYPE_CHECKING:
     from perftest.results.legacy import LegacyLatency
 
+_DRAWS: Final = 100
 _STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 
 
@@ -46,6 +47,23 @@ def run_id(name: str, now_ns: int) -> str:
     """``YYYYMMDD-HHMMSS-<name>-<4 hex digits>`` in UTC; the digits keep runs of the same second apart."""
     moment = datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y%m%d-%H%M%S")
     return f"{moment}-{name.rsplit('/', 1)[-1]}-{secrets.token_hex(2)}"
+
+
+def _new_directory(root: Path, name: str, now_ns: int, identity: str) -> Path:
+    """Make ``root/<id>``. Raises RunNotWritableError. An id with chance in it that a run of the same second has already
+    is drawn again."""
+    draws = 1 if identity else _DRAWS
+    with writable(root):
+        for draw in range(1, draws + 1):
+            path = root / (identity or run_id(name, now_ns))
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                if draw == draws:
+                    raise
+            else:
+                break
+    return path
 
 
 class JudgedFindings(Protocol):
@@ -88,8 +106,8 @@ class RunWriter:
         """
         self._clock = clock
         self.started_ns = clock() if now_ns is None else now_ns
-        self.id = identity or run_id(plan.name, self.started_ns)
-        self.path = root / self.id
+        self.path = _new_directory(root, plan.name, self.started_ns, identity)
+        self.id = self.path.name
         self.plan = plan
         self.tally = Tally()
         self.rows: list[dict[str, Any]] = []
@@ -110,7 +128,6 @@ class RunWriter:
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
         with writable(self.path):
-            self.path.mkdir(parents=True)
             self.manifest = _manifest(self.id, plan, command, self.started_ns, self.path)
             self._write_manifest()
             for name in _STREAMS:

@@ -274,3 +274,17 @@ def test_the_run_before_is_the_last_by_its_clock_and_not_by_its_name(tmp_path: P
     before = [earlier_run(writer.path, digest) for writer in writers]
     assert before == [None, *(writers[n].path for n in (0, 1, 2, 2, 4, 5, 6))]
     assert earlier_run(writers[7].path, "another plan") is None
+
+
+def test_runs_of_the_same_second_have_directories_of_their_own(
+    tmp_path: Path, records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if chance draws the same digits again."""
+    drawn = iter(("dc2b", "dc2b", "dc2b", "07aa"))
+    monkeypatch.setattr("perftest.results.writer.secrets.token_hex", lambda _octets: next(drawn))
+    runs = [RunWriter(tmp_path, records.plan(), ["perftest"], now_ns=10**18) for _ in range(2)]
+    assert [run.id[-5:] for run in runs] == ["-dc2b", "-07aa"] and all(run.path.is_dir() for run in runs)
+    for run in runs:
+        run.close()
+    with pytest.raises(RunNotWritableError, match="File exists"):
+        RunWriter(tmp_path, records.plan(), ["perftest"], identity=runs[0].id)
