@@ -18,8 +18,8 @@ from perftest.spec.units import WORDS, format_duration
 def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) -> Plan:
     """The plan of a workload without problems (:func:`perftest.spec.check.check`).
 
-    ``quick`` takes the short steps, and shortens the times of background loads in the same ratio: each load begins,
-    changes and ends at the same place of the run.
+    ``quick`` takes the short steps, and shortens the times of background loads and actions in the same ratio: each load
+    begins, changes and ends at the same place of the run, and each action happens there.
     """
     sweep = workload.sweep
     timing = workload.quick if quick else workload.step
@@ -46,7 +46,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         connecting=workload.connecting,
         workers=workload.workers,
         findings=_findings(workload),
-        timeline=tuple(workload.timeline),
+        timeline=tuple(replace(action, at_s=action.at_s * scale) for action in workload.timeline),
     )
 
 

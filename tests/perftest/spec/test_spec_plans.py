@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import workloads
 from perftest.engine.accounting import stamp
 from perftest.spec import Isolation, Plan, QueueSpec, QueueType, Settings, SpecError, Step, plan_for
+from perftest.spec.actions import faults
 from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, Exchange, ExitWhen, Publishing, Tls
 from perftest.spec.check import SIZE_BYTES_MIN, broken_settings
 from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
@@ -134,6 +135,28 @@ def test_quick_keeps_the_place_of_each_background_load_in_the_run(tmp_path: Path
     late, early = quick.background
     assert [late.start_s, late.stop_s, early.start_s, early.steps[0].duration_s] == [2.5, 3, -0.5, 1]
     assert early.stop_s == early.steps[1].duration_s == math.inf
+
+
+ACTIONS = """
+timeline:
+- {at: 150s, do: kill}
+- {at: 210s, do: restart, node: killed}
+- {at: 30s, step: 2, do: transfer-leader, node: node2}
+"""
+
+
+def test_quick_keeps_the_place_of_each_action_in_the_run(tmp_path: Path) -> None:
+    """An action of the full run would lie beyond the end of the short one, and be refused or never happen."""
+    path = tmp_path / "actions.yaml"
+    path.write_text(WORKLOAD + ACTIONS, encoding="utf-8")
+    full, quick = plan_for(path, ()), plan_for(path, (), quick=True)
+    assert [action.at_s for action in full.timeline] == [150, 210, 30]
+    assert [action.at_s for action in quick.timeline] == [2.5, 3.5, 0.5]
+    for plan in (full, quick):
+        assert not list(faults(plan.timeline, [step.duration_s for step in plan.steps], None))
+    assert [replace(action, at_s=0.0) for action in quick.timeline] == [
+        replace(action, at_s=0.0) for action in full.timeline
+    ]
 
 
 def test_overrides_reach_the_plan(workload: Path) -> None:
