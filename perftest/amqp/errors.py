@@ -12,12 +12,15 @@ from typing import Final
 
 REPLY_CONTENT_TOO_LARGE: Final = 311
 REPLY_CONNECTION_FORCED: Final = 320
+REPLY_NOT_FOUND: Final = 404
 REPLY_FRAME_ERROR: Final = 501
 REPLY_RESOURCE_ERROR: Final = 506
 REPLY_INTERNAL_ERROR: Final = 541
 
 TEMPORARY_CONNECTION_CODES: Final = frozenset({REPLY_CONNECTION_FORCED, REPLY_RESOURCE_ERROR, REPLY_INTERNAL_ERROR})
 TEMPORARY_CHANNEL_CODES: Final = frozenset({REPLY_CONTENT_TOO_LARGE, REPLY_RESOURCE_ERROR, REPLY_INTERNAL_ERROR})
+NODE_DOWN: Final = "is down or inaccessible"
+"""RabbitMQ's words for a classic queue that is there, on a node that is not."""
 
 
 class AmqpError(Exception):
@@ -69,8 +72,9 @@ class ChannelClosedError(ReplyError):
 
     @property
     def temporary(self) -> bool:  # type: ignore[override]
-        """311, 506 and 541 pass by themselves. 403, 404, 405 and 406 say that the request itself is wrong."""
-        return self.code in TEMPORARY_CHANNEL_CODES
+        """311, 506 and 541 pass by themselves, and so does the 404 of a queue whose node is down. 403, 405, 406 and any
+        other 404 say that the request itself is wrong."""
+        return self.code in TEMPORARY_CHANNEL_CODES or (self.code == REPLY_NOT_FOUND and NODE_DOWN in self.text)
 
 
 class ConnectionClosedError(ReplyError):

@@ -1,4 +1,6 @@
-"""Carries out the timeline of a plan on a local cluster, and undoes at the end what it did to nodes and drives.
+"""Carries out the timeline of a plan on a cluster, and undoes at the end what it did to nodes and drives.
+
+The cluster is behind a port (:mod:`perftest.cli.action_target`): a local cluster, or one at virtual time.
 
 Each action is a task of its own, so the intervals of the run go on while a node starts. Actions begin one after the
 other. The next action begins while a node still starts; only an action on that same node waits. An action that fails is
@@ -12,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from infra import control, local_cluster
 from infra.local_cluster import ClusterError
+from perftest.cli.action_target import ActionTarget
 from perftest.cli.drive_actions import DriveActions, in_words
 from perftest.cli.measured_broker import LOCAL_NODES
 from perftest.engine.coordination.timeline import Action, Moment
@@ -31,7 +33,6 @@ from perftest.spec.problem import Problem, SpecError
 
 if TYPE_CHECKING:
     from infra.layout import Layout
-    from infra.local_cluster import Cluster
 
 MEMBERS: Final = frozenset({Do.TRANSFER_LEADER, Do.ADD_MEMBER, Do.REMOVE_MEMBER})
 LONG: Final = frozenset({Do.RESTART, Do.HEAL, Do.FAIL})
@@ -51,16 +52,23 @@ def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: 
     ``typed`` ones of ``--at``."""
     if not plan.timeline:
         return
-    file = plan.name
     if plan.uris:
         rule = "actions are for a local cluster, and this run measures a broker at a URI"
         fix = "leave out -h and -H, name a local cluster with --cluster, or leave out the timeline"
-        raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=file)])
+        raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
+    refuse_actions_at(plan, _places(kept, layout), typed)
+
+
+def refuse_actions_at(plan: Plan, places: Places, typed: Sequence[str] = ()) -> None:
+    """Raises SpecError with all problems of a timeline on these nodes and drives; ``typed`` as for
+    :func:`refuse_actions`."""
+    if not plan.timeline:
+        return
     by_number = {step.number: step.duration_s for step in plan.steps}
     durations = [by_number.get(number, 0.0) for number in range(1, max(by_number) + 1)]  # some may be done already
     problems = [
-        _placed(fault, file, ("",) * (len(plan.timeline) - len(typed)) + tuple(typed))
-        for fault in faults(plan.timeline, durations, _places(kept, layout))
+        _placed(fault, plan.name, ("",) * (len(plan.timeline) - len(typed)) + tuple(typed))
+        for fault in faults(plan.timeline, durations, places)
     ]
     if problems:
         raise SpecError(problems)
@@ -90,9 +98,10 @@ def _placed(fault: Fault, file: str, typed: Sequence[str]) -> Problem:
 class ClusterActions:
     """The actions of a plan. ``tell`` takes their events."""
 
-    def __init__(self, plan: Plan, cluster: Cluster | None, tell: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, plan: Plan, target: ActionTarget | None, tell: Callable[[dict[str, object]], None]) -> None:
+        """``target`` may be left out for a plan without a timeline."""
         self.handlers: Mapping[type[Action], Any] = {OnCluster: self._begin}
-        self._does: Mapping[Do, Callable[[TimedAction, str], None]] = {
+        self._does: Mapping[Do, Callable[[TimedAction, str], Awaitable[None]]] = {
             Do.KILL: self._kill,
             Do.RESTART: self._restart,
             Do.PAUSE: self._pause,
@@ -104,7 +113,7 @@ class ClusterActions:
         }
         self._drives = DriveActions()
         self._plan = plan
-        self._cluster = cluster
+        self._on = target
         self._tell = tell
         self._turn = asyncio.Lock()
         self._starting: dict[str, asyncio.Task[None]] = {}
@@ -144,23 +153,23 @@ class ClusterActions:
         for do, nodes in ((Do.RESUME, self._paused), (Do.RESTART, self._killed)):
             for node in tuple(reversed(nodes)):
                 await self._act(TimedAction(at_s=0.0, do=do, node=node))
-        if self._cluster is not None:
-            await self._restore_drives(self._cluster)
+        if self._on is not None:
+            await self._restore_drives(self._on)
 
-    async def _restore_drives(self, cluster: Cluster) -> None:
+    async def _restore_drives(self, on: ActionTarget) -> None:
         try:
-            texts = await asyncio.to_thread(self._drives.restore, cluster)
+            texts = await self._drives.restore(on)
         except ClusterError as error:
-            self._tell({"t_ns": time.time_ns(), "kind": "action_failed", "text": f"restore a drive: {error.what}"})
+            self._tell({"t_ns": on.now_ns(), "kind": "action_failed", "text": f"restore a drive: {error.what}"})
             return
         for text in texts:
-            self._tell({"t_ns": time.time_ns(), "kind": "action", "text": text, "action": "restore"})
+            self._tell({"t_ns": on.now_ns(), "kind": "action", "text": text, "action": "restore"})
 
     async def _act(self, timed: TimedAction) -> None:
         """Carry out an action, in its turn."""
         try:
             async with self._turn:
-                node, words = await asyncio.to_thread(self._resolve, timed)
+                node, words = await self._resolve(timed)
                 before = self._starting.get(node)
                 if before is None and timed.do not in LONG:
                     await self._carry_out(timed, node, words)
@@ -187,7 +196,7 @@ class ClusterActions:
     async def _carry_out(self, timed: TimedAction, node: str, words: str) -> None:
         what = f"{timed.do} {node}{in_words(timed)}"
         began_ns = self._event("action", f"{what}{words}", timed, node)
-        await asyncio.to_thread(self._does[timed.do], timed, node)
+        await self._does[timed.do](timed, node)
         facts = {
             "text": f"after {what}",
             "action": str(timed.do),
@@ -197,72 +206,59 @@ class ClusterActions:
         self._recoveries.acted(began_ns, facts)
 
     def _event(self, kind: str, text: str, timed: TimedAction, node: str) -> int:
-        now_ns = time.time_ns()
+        now_ns = self._target.now_ns()
         self._tell({"t_ns": now_ns, "kind": kind, "text": text, "action": str(timed.do), "node": node})
         return now_ns
 
     def _tell_recoveries(self, found: Iterable[tuple[dict[str, Any], Recovery]]) -> None:
         for facts, recovery in found:
             text = f"{facts['text']}: {recovery.in_words()}"
-            self._tell({"t_ns": time.time_ns(), "kind": "recovery", **facts, **asdict(recovery), "text": text})
+            self._tell({"t_ns": self._target.now_ns(), "kind": "recovery", **facts, **asdict(recovery), "text": text})
 
-    def _resolve(self, timed: TimedAction) -> tuple[str, str]:
+    @property
+    def _target(self) -> ActionTarget:
+        assert self._on is not None
+        return self._on
+
+    async def _resolve(self, timed: TimedAction) -> tuple[str, str]:
         """The name of the node that an action means at this moment, and what it is."""
-        assert self._cluster is not None
         queue = self._plan.queues[0].name
         if timed.node == LEADER:
-            return self._leader(queue), f", the leader of {queue}"
+            return await self._target.leader(queue), f", the leader of {queue}"
         for word, nodes in ((KILLED, self._killed), (PAUSED, self._paused)):
             if timed.node == word:
                 if not nodes:
-                    fix = f"see why the node was not {word}"
-                    raise ClusterError(f"no node is {word}", self._cluster.directory, fix)
-                return nodes[-1], ""
-        return self._cluster.node(timed.node).name, ""
+                    raise ClusterError(f"no node is {word}", self._target.place, f"see why the node was not {word}")
+                return next((each for each in reversed(nodes) if each not in self._starting), nodes[-1]), ""
+        return self._target.node(timed.node), ""
 
-    def _leader(self, queue: str) -> str:
-        assert self._cluster is not None
-        answer = local_cluster.change(self._cluster, {"op": "quorum-status", "queue": queue})
-        found = [str(each["node_name"]) for each in answer["members"] if each.get("raft_state") == "leader"]
-        if not found:
-            fix = "leave more time between two actions"
-            raise ClusterError(f"{queue} has no leader at this moment", self._cluster.directory, fix)
-        return found[0]
+    # What each kind of action does to a node. All may raise ClusterError.
 
-    # What each kind of action does to a node, in a thread. All may raise ClusterError.
+    async def _change_members(self, timed: TimedAction, node: str) -> None:
+        await self._target.change_members(str(timed.do), self._plan.queues[0].name, node)
 
-    def _change_members(self, timed: TimedAction, node: str) -> None:
-        assert self._cluster is not None
-        local_cluster.change(self._cluster, {"op": str(timed.do), "queue": self._plan.queues[0].name, "node": node})
+    async def _change_drive(self, timed: TimedAction, node: str) -> None:
+        await self._drives.act(self._target, timed, node)
 
-    def _change_drive(self, timed: TimedAction, node: str) -> None:
-        assert self._cluster is not None
-        self._drives.act(self._cluster, timed, node)
-
-    def _fail_drive(self, timed: TimedAction, node: str) -> None:
-        self._change_drive(timed, node)
-        assert self._cluster is not None
-        local_cluster.await_end(self._cluster, node)
+    async def _fail_drive(self, timed: TimedAction, node: str) -> None:
+        await self._change_drive(timed, node)
+        await self._target.await_end(node)
         self._drives.forget(node)
         self._killed.append(node)
 
-    def _kill(self, _timed: TimedAction, node: str) -> None:
-        assert self._cluster is not None
-        local_cluster.kill(self._cluster, node)
+    async def _kill(self, _timed: TimedAction, node: str) -> None:
+        await self._target.kill(node)
         self._drives.forget(node)
         self._killed.append(node)
 
-    def _pause(self, _timed: TimedAction, node: str) -> None:
-        assert self._cluster is not None
-        local_cluster.pause(self._cluster, node)
+    async def _pause(self, _timed: TimedAction, node: str) -> None:
+        await self._target.pause(node)
         self._paused.append(node)
 
-    def _resume(self, _timed: TimedAction, node: str) -> None:
-        assert self._cluster is not None
-        local_cluster.resume(self._cluster, node)
+    async def _resume(self, _timed: TimedAction, node: str) -> None:
+        await self._target.resume(node)
         self._paused.remove(node)
 
-    def _restart(self, _timed: TimedAction, node: str) -> None:
-        assert self._cluster is not None
-        self._cluster = local_cluster.start_node(self._cluster, node)
+    async def _restart(self, _timed: TimedAction, node: str) -> None:
+        await self._target.start(node)
         self._killed.remove(node)

@@ -1,14 +1,13 @@
-"""Actions of a timeline on the modelled drives of a local cluster, and what undoes them at the end of the run."""
+"""Actions of a timeline on the modelled drives of a cluster, and what undoes them at the end of the run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infra import control
 from perftest.spec.actions import ON_DRIVES, Do, TimedAction
 
 if TYPE_CHECKING:
-    from infra.local_cluster import Cluster
+    from perftest.cli.action_target import ActionTarget
 
 
 class DriveActions:
@@ -18,22 +17,22 @@ class DriveActions:
         self._changed: dict[tuple[str, str], None] = {}
         """Node and drive, in the order of the changes."""
 
-    def act(self, cluster: Cluster, timed: TimedAction, node: str) -> None:
+    async def act(self, on: ActionTarget, timed: TimedAction, node: str) -> None:
         """Change a drive. Raises ClusterError."""
-        control.act_on_drive(cluster, node, timed.drive, str(timed.do), **_details(timed))
+        await on.drive(node, timed.drive, str(timed.do), **_details(timed))
         self._changed[node, timed.drive] = None
 
     def forget(self, node: str) -> None:
         """The process of the node has ended, and with it every change of its drives."""
         self._changed = {place: None for place in self._changed if place[0] != node}
 
-    def restore(self, cluster: Cluster) -> list[str]:
+    async def restore(self, on: ActionTarget) -> list[str]:
         """Make all drives again what they were, the last change first. Returns what was done, in words. Raises
         ClusterError."""
         done = []
         while self._changed:
             (node, drive), _ = self._changed.popitem()
-            control.act_on_drive(cluster, node, drive, "restore")
+            await on.drive(node, drive, "restore")
             done.append(f"restore {node} {drive}")
         return done
 

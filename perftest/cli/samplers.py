@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,10 +46,11 @@ class Sampler:
         self._writer = writer
         self._cluster = cluster
         self._show = show
-        self._tell = tell or writer.event
         self._metrics = metrics
         self._cpu_kind = ""
-        self._answering = {node.name for node in cluster.nodes} if cluster is not None else set()
+        self._answering = Answering(
+            [node.name for node in cluster.nodes] if cluster is not None else [], tell or writer.event
+        )
 
     async def run(self) -> None:
         """Sample until cancelled. Raises RunNotWritableError."""
@@ -92,7 +93,7 @@ class Sampler:
             for record in records:
                 self._writer.broker(record)
                 self._show(record)
-            self._compare({str(record["node"]) for record in records}, t_ns)
+            self._answering.compare({str(record["node"]) for record in records}, t_ns)
             if len(records) < len(self._cluster.nodes):
                 self._look_for_new_processes(self._cluster)
 
@@ -101,7 +102,16 @@ class Sampler:
         with contextlib.suppress(local_cluster.ClusterError):  # a temporary cluster has no cluster.json
             self._cluster = local_cluster.load(Path(cluster.directory))
 
-    def _compare(self, answering: set[str], t_ns: int) -> None:
+
+class Answering:
+    """Which nodes answer. ``tell`` takes an event when a node stops answering and when it answers again."""
+
+    def __init__(self, nodes: Iterable[str], tell: Callable[[dict[str, object]], None]) -> None:
+        self._answering = set(nodes)
+        self._tell = tell
+
+    def compare(self, answering: set[str], t_ns: int) -> None:
+        """These nodes answer now."""
         for node in sorted(self._answering - answering):
             self._tell({"t_ns": t_ns, "kind": "node_lost", "node": node, "text": f"{node} does not answer"})
         for node in sorted(answering - self._answering):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from perftest.cli.action_target import LocalTarget
 from perftest.cli.cluster_actions import ClusterActions
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
@@ -61,7 +62,7 @@ class Session:
         if metrics is not None:
             writer.describe_broker(metrics=metrics.shown)
         self._sampler = Sampler(writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics)
-        self._actions = ClusterActions(plan, cluster, self.event)
+        self._actions = ClusterActions(plan, LocalTarget(cluster) if cluster is not None else None, self.event)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:

@@ -34,6 +34,9 @@ _simulate_options = options(
            help="Longest steady time of a step. Longer steps are shortened, and the run says so."),
     option("--warmup", "warmup_s", section="Timing", type=DURATION, default="2s",
            help="Longest warm-up of a step."),
+    option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [step N]'", multiple=True,
+           help="Act on a node at this virtual time, such as '2s kill leader', '3s restart killed'; also beside the "
+                "actions of the workload. Repeatable."),
     option("--nodes", section="Target", type=COUNT, default="3", help="Number of broker nodes: 1, 3, 5, 7 or 9."),
     option("--hosts", section="Target", type=click.Choice(("one", "each")), default="one",
            help="Machines: one, with its drives, for all processes; or one for each node and one for the generator."),
@@ -126,14 +129,19 @@ def _calibrate(target: Path, directory: Path) -> None:
 def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     """What is to be simulated: a cell for each workload on each layout. Raises CliError and SpecError."""
     from perftest.cli import calibration
+    from perftest.cli.cluster_actions import refuse_actions_at
     from perftest.cli.simulated_cells import Cell
-    from perftest.cli.simulated_run import Limits
+    from perftest.cli.simulated_run import Limits, shortened
+    from perftest.cli.simulation import places_of
 
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
     setups = list(zip(asked["layouts"] or (None,), _setups(asked, known), strict=True))
     limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
     plans = [_plan(name, asked) for name in names or (None,)]
+    for plan in plans:
+        for _, setup in setups:
+            refuse_actions_at(shortened(plan, limits), places_of(setup), asked["actions"])
     return [
         Cell(plan=plan, setup=setup, calibration=known, out=asked["out"], limits=limits, layout=layout)
         for plan in plans
@@ -163,13 +171,10 @@ def _setups(asked: dict[str, Any], known: Calibration) -> list[Setup]:
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
-    from perftest.cli.sweep import swept_plan
+    from perftest.cli.sweep import swept_plan, typed_actions
 
     plan = swept_plan(name, asked | {"in_random_order": False})
-    if plan.timeline:
-        fix = "measure this workload with `perftest sweep`"
-        raise CliError("actions on nodes cannot be simulated", f"{plan.name}: timeline", fix, Exit.USAGE)
-    return replace(plan, seed=asked["seed"])
+    return replace(plan, seed=asked["seed"], timeline=(*plan.timeline, *typed_actions(asked["actions"])))
 
 
 def _check(asked: dict[str, Any]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -44,12 +46,15 @@ class CellResult:
     trust: list[dict[str, str]]
     took_s: float
     virtual_s: float
+    recoveries: list[Mapping[str, Any]]
+    """How the load recovered from each action of the timeline."""
 
 
 def run_cell(cell: Cell) -> CellResult:
     """Simulate one cell."""
     began = time.monotonic()
-    writer, code = simulate(cell.plan, cell.setup, cell.calibration, cell.out, cell.limits)
+    with _silent_nodes():
+        writer, code = simulate(cell.plan, cell.setup, cell.calibration, cell.out, cell.limits)
     return CellResult(
         path=writer.path,
         code=code,
@@ -57,7 +62,20 @@ def run_cell(cell: Cell) -> CellResult:
         trust=writer.trust,
         took_s=time.monotonic() - began,
         virtual_s=writer.manifest["simulated"]["virtual_s"],
+        recoveries=list(writer.recoveries),
     )
+
+
+@contextmanager
+def _silent_nodes() -> Iterator[None]:
+    """What nodes write to their logs is no output of the command: they are all one process here."""
+    nodes = logging.getLogger("reference_broker")
+    level = nodes.level
+    nodes.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        nodes.setLevel(level)
 
 
 def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool) -> Exit:
@@ -101,6 +119,8 @@ def _print(cell: Cell, result: CellResult) -> None:
     click.echo(f"layout {placed}\n" if placed else "")
     if result.rows:
         click.echo(steps_table(result.rows) + "\n")
+    if result.recoveries:
+        click.echo("\n".join(str(recovery["text"]) for recovery in result.recoveries) + "\n")
     for text in doubts(result.rows, result.trust):
         click.echo(text)
     click.echo(where_and_next("data", result.path, None, [f"perftest report {result.path}"]) + "\n")
@@ -108,4 +128,5 @@ def _print(cell: Cell, result: CellResult) -> None:
 
 def _print_json(result: CellResult) -> None:
     record = {"record": "result", "simulated": True, "path": str(result.path), "exit_code": int(result.code)}
+    record |= {"recoveries": result.recoveries} if result.recoveries else {}
     click.echo(json.dumps(record | {"steps": result.rows, "trust": result.trust}, ensure_ascii=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ import perftest
 from perftest.cli.calibration import Calibration
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
+from perftest.cli.samplers import Answering
 from perftest.cli.simulation import Setup, Simulation, on_simulated
 from perftest.cli.virtual_generator import EPOCH_NS
 from perftest.engine.api import RunOutcome, StopRequest
@@ -39,10 +40,10 @@ class Limits:
 class Recorder:
     """The sink of a simulated run: everything goes to the run directory, with a sample of the nodes at each cut."""
 
-    def __init__(self, writer: RunWriter, sample: Callable[[], Iterable[dict[str, Any]]]) -> None:
-        """``sample`` tells what ``broker.jsonl`` says of the nodes now, with the time as ``t_ns``."""
+    def __init__(self, writer: RunWriter, simulation: Simulation) -> None:
         self._writer = writer
-        self._sample = sample
+        self._simulation = simulation
+        self._answering = Answering([node.name for node in simulation.cluster.nodes], writer.event)
         self._sampled_ns = 0
 
     def interval(self, record: Interval) -> None:
@@ -51,10 +52,12 @@ class Recorder:
         self._sample_nodes()
 
     def _sample_nodes(self) -> None:
-        samples = [sample for sample in self._sample() if sample["t_ns"] > self._sampled_ns]
-        for sample in samples:
-            self._writer.broker(sample)
-            self._sampled_ns = sample["t_ns"]
+        t_ns, samples = self._simulation.samples()
+        if t_ns > self._sampled_ns:
+            self._sampled_ns = t_ns
+            for sample in samples:
+                self._writer.broker(sample)
+            self._answering.compare({sample["node"] for sample in samples}, t_ns)
 
     def event(self, record: dict[str, object]) -> None:
         """Write an event."""
@@ -84,7 +87,7 @@ def simulate(
         writer.manifest["simulated"] = _facts(plan, shorter, setup, calibration)
         placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
         writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
-        outcome = simulation.run(ready, Recorder(writer, simulation.samples), stop, on_step)
+        outcome = simulation.run(ready, Recorder(writer, simulation), stop, on_step)
         return writer, _conclude(writer, outcome, simulation)
     except BaseException as error:
         writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
@@ -136,8 +139,10 @@ def _shortening(plan: Plan, shorter: Plan) -> str:
 
 def shortened(plan: Plan, limits: Limits) -> Plan:
     """The plan with shorter steps, because a steady state need not be simulated for minutes. A plan whose background
-    load comes and goes keeps its times."""
+    load comes and goes keeps its times, and so does a plan with a timeline."""
     beside = plan.background
+    if plan.timeline:
+        return plan
     if any(group.has_own_steps or group.start_s > 0 or group.stop_s < float("inf") for group in beside):
         return plan
     groups = tuple(_shortened(group, limits) for group in plan.groups)

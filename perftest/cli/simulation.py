@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perftest.cli.cluster_actions import ClusterActions
+from perftest.cli.simulated_target import SimulatedTarget
 from perftest.cli.virtual_generator import EPOCH_NS, VirtualGenerator, free_of_charge
+from perftest.spec.actions import Places
 from perftest.spec.plan import Plan
 from reference_broker.storage.drives.model import InstanceCap
-from reference_broker.virtual.cluster import NodeSpec, VirtualCluster, start
+from reference_broker.storage.drives.profiles import PROFILES
+from reference_broker.virtual.cluster import NodeSpec, State, VirtualCluster, start
 from reference_broker.virtual.files import VirtualDrive
 from reference_broker.virtual.loop import VirtualLoop
 from reference_broker.virtual.network import Link, VirtualNetwork
@@ -70,23 +74,26 @@ class Simulation:
         self._generator = VirtualGenerator(
             self.world, self._command, lambda: self._loop(self._costs, self._load_host)
         )  # fmt: skip
+        self._target = SimulatedTarget(self.cluster, setup.placement.roles, self._command)
 
     def run(self, plan: Plan, sink: Sink, stop: StopRequest, on_step: Callable[[], None]) -> RunOutcome:
-        """Start the cluster, and execute the plan on it."""
+        """Start the cluster, execute the plan on it with its timeline, and undo what the timeline did."""
         start(self.world, self.cluster, on_step)
         self._command.call_soon(lambda: None)
-        work = self._generator.execute(plan, sink, stop, Process(self._load_host, self._costs))
+        actions = ClusterActions(plan, self._target, sink.event)
+        work = self._generator.execute(plan, sink, stop, Process(self._load_host, self._costs), actions)
         outcome: RunOutcome = self._command.run_until_done(work, on_step)
         return outcome
 
-    def samples(self) -> list[dict[str, Any]]:
-        """What ``broker.jsonl`` says of each node now."""
+    def samples(self) -> tuple[int, list[dict[str, Any]]]:
+        """The Unix time, and what ``broker.jsonl`` says of each node that answers now."""
         t_ns = EPOCH_NS + self.world.clock()
-        return [{"t_ns": t_ns, **node.sample()} for node in self.cluster.nodes]
+        nodes = [node for node in self.cluster.nodes if node.state is State.RUNNING and node.shard is not None]
+        return t_ns, [{"t_ns": t_ns, **node.sample()} for node in nodes]
 
     def facts(self) -> dict[str, Any]:
         """What the processes have used so far: CPU seconds by process, syncs and octets by drive, virtual seconds."""
-        nodes = {node.name: round(node.process.cpu_ns / 1e9, 3) for node in self.cluster.nodes}
+        nodes = {node.name: round(node.cpu_ns / 1e9, 3) for node in self.cluster.nodes}
         workers = {f"worker{index}": round(loop.process.cpu_ns / 1e9, 3)
                    for index, loop in enumerate(self._generator.loops)}  # fmt: skip
         return {"virtual_s": self.world.now_ns / 1e9, "cpu_s": nodes | workers}
@@ -99,6 +106,15 @@ class Simulation:
 
     def _loop(self, costs: Costs, machine: Machine) -> VirtualLoop:
         return VirtualLoop(self.world, Process(machine, costs), self._network)  # type: ignore[abstract]
+
+
+def places_of(setup: Setup) -> Places:
+    """What there is to act on: the nodes, and the drives that a node shares with no other node."""
+    placement = setup.placement
+    names = [f"node{number}" for number in range(1, setup.nodes + 1)]
+    own = placement.own_drives or not setup.shared or setup.nodes == 1
+    none = "" if own else "the nodes of one machine share its drives"
+    return Places(names, list(placement.drives) if own else [], tuple(PROFILES), none)
 
 
 def on_simulated(plan: Plan, cluster: VirtualCluster) -> Plan:

@@ -126,7 +126,7 @@ def sweep(
         _refuse_changes(name, asked, changed=bool(layout or targets or cluster))
         ctx.exit(int(_resume_series(resume, Options(out=out, ui=ui, as_json=as_json, report=report))))
     plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
-    plan = replace(plan, uris=targets, timeline=(*plan.timeline, *_actions(asked["actions"])))
+    plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
     if assert_findings and not plan.findings:
         raise _nothing_to_assert(resume)
     placed = layout_of(layout) if layout is not None else None
@@ -182,7 +182,7 @@ def _resume_series(place: Path, options: Options) -> Exit:
     return measure_series(plan, options, repeats, {each: layout_of(Path(each)) for each in names}, place)
 
 
-def _actions(typed: Sequence[str]) -> list[TimedAction]:
+def typed_actions(typed: Sequence[str]) -> list[TimedAction]:
     """The actions of ``--at``. Raises SpecError with all that cannot be read."""
     from perftest.spec.actions import parse_action
     from perftest.spec.problem import Problem, SpecError

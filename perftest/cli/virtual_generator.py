@@ -14,6 +14,7 @@ from perftest.engine.workers.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from perftest.cli.cluster_actions import ClusterActions
     from perftest.engine.api import RunOutcome, Sink, StopRequest
     from perftest.engine.workers import wire
     from perftest.spec.plan import Plan
@@ -119,10 +120,19 @@ class VirtualGenerator:
         self._command = command
         self._new_loop = new_loop
 
-    async def execute(self, plan: Plan, sink: Sink, stop: StopRequest, cores: Process) -> RunOutcome:
-        """Run a plan. ``cores`` is a process of the machine of the workers."""
+    async def execute(
+        self, plan: Plan, sink: Sink, stop: StopRequest, cores: Process, actions: ClusterActions
+    ) -> RunOutcome:
+        """Run a plan with the actions of its timeline, and undo them. ``cores`` is a process of the machine of the
+        workers."""
         host = VirtualHost(self._world, cores)
-        return await execute(plan, sink, stop, start_worker=self._start_worker, host=host)
+        try:
+            return await execute(
+                plan, sink, stop, more=actions.moments(), handlers=actions.handlers, on_progress=actions.progress,
+                start_worker=self._start_worker, host=host,
+            )  # fmt: skip
+        finally:
+            await actions.restore()
 
     async def _start_worker(
         self, first: wire.Message, on_message: Callable[[wire.Message], None], who: str

@@ -58,11 +58,13 @@ class TimedAction:
 
 
 class Places(NamedTuple):
-    """What there is to act on: names of nodes, of the modelled drives that each node has, and of profiles of drives."""
+    """What there is to act on: names of nodes, of the modelled drives that each node has, and of profiles of drives;
+    and why there are no drives."""
 
     nodes: Collection[str]
     drives: Collection[str] = ()
     profiles: Collection[str] = ()
+    no_drives: str = "this cluster has none"
 
 
 def parse_action(text: str) -> TimedAction:
@@ -142,7 +144,7 @@ def _of_drive(index: int, action: TimedAction, places: Places | None) -> Iterato
         yield Fault(index, "node", f"{do} is for a node that runs", "name a node, or leader")
     if places is not None and not places.drives:
         fix = "give the cluster modelled drives (--layout), or act on a node: kill, pause, transfer-leader"
-        yield Fault(index, "do", f"{do} is for a modelled drive, and this cluster has none", fix)
+        yield Fault(index, "do", f"{do} is for a modelled drive, and {places.no_drives}", fix)
     elif not action.drive:
         yield Fault(index, "drive", f"{do} needs a drive", "name a modelled drive of the cluster's layout")
     elif places is not None and action.drive not in places.drives:

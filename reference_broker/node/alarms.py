@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psutil
 
@@ -52,21 +52,24 @@ def free_bytes(directory: Path) -> int:
     return shutil.disk_usage(directory).free
 
 
+class Room(NamedTuple):
+    """How much memory this process holds, and how much is free on the drive of a directory, in octets. ``disk`` may
+    raise OSError."""
+
+    memory: Callable[[], int] = resident_bytes
+    disk: Callable[[Path], int] = free_bytes
+
+
+REAL_ROOM: Final = Room()
+
+
 class Alarms:
     """The alarms of all nodes. Its owner calls ``check`` every ``alarm_check_ms``."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        directories: Sequence[Path],
-        *,
-        memory: Callable[[], int] = resident_bytes,
-        disk: Callable[[Path], int] = free_bytes,
-    ) -> None:
+    def __init__(self, limits: Limits, directories: Sequence[Path], room: Room = REAL_ROOM) -> None:
         self._limits = limits
         self._directories = tuple(directories)
-        self._memory = memory
-        self._disk = disk
+        self._room = room
         self.own = NO_ALARM
         """What this node runs short of."""
         self._others: dict[NodeId, Alarm] = {}
@@ -106,13 +109,13 @@ class Alarms:
         found = NO_ALARM
         if any(self._free(directory) < self._limits.disk_free_bytes_min for directory in self._directories):
             found |= Alarm.DISK
-        if self._memory() > self._limits.memory_bytes_max:
+        if self._room.memory() > self._limits.memory_bytes_max:
             found |= Alarm.MEMORY
         return found
 
     def _free(self, directory: Path) -> int:
         try:
-            return self._disk(directory)
+            return self._room.disk(directory)
         except OSError as error:
             log.warning("cannot ask for the free space of %s: %s", directory, error)
             return self._limits.disk_free_bytes_min

@@ -41,6 +41,7 @@ class Operations:
         self._ask = cluster.ask
         self._methods: dict[str, Method] = {
             "quorum-status": self._quorum_status,
+            "leader": self._leader,
             "add-member": self._add_member,
             "remove-member": self._remove_member,
             "transfer-leader": self._transfer_leader,
@@ -119,6 +120,24 @@ class Operations:
         Replacement(self._node(request), answered, self._cluster).begin()
 
     # Leaders
+
+    def _leader(self, request: Answer, answered: Answered) -> None:
+        """The node that leads a queue; of a queue that lives on one node, that node."""
+        record = self._any_queue(request)
+        if not self._cluster.is_replicated(record):
+            answered({"ok": True, "leader": self._nodes.name(record.leader)})
+            return
+
+        def gathered(answers: dict[NodeId, Answer]) -> None:
+            terms = {node: row["term"] for node, row in answers.items() if row.get("raft_state") == "leader"}
+            if not terms:
+                what = f"queue {record.name!r} has no leader at this moment"
+                answered(failure(what, "wait for the election, or start a majority of its members"))
+                return
+            newest = max(terms, key=terms.__getitem__)  # one that was deposed may not know yet
+            answered({"ok": True, "leader": self._nodes.name(newest)})
+
+        self._gather(record.members, {"op": "member", "group": record.group}, gathered)
 
     def _transfer_leader(self, request: Answer, answered: Answered) -> None:
         record, node = self._queue(request), self._node(request)
@@ -212,11 +231,15 @@ class Operations:
 
     # Helpers
 
-    def _queue(self, request: Answer) -> QueueRecord:
+    def _any_queue(self, request: Answer) -> QueueRecord:
         name = request.get("queue")
         record = self._metadata.machine.queues.get(name) if isinstance(name, str) else None
         if record is None:
             raise RequestError(f"no queue {name!r}", _choice(self._metadata.machine.queues, _NO_QUEUES))
+        return record
+
+    def _queue(self, request: Answer) -> QueueRecord:
+        record = self._any_queue(request)
         if not self._cluster.is_replicated(record):
             what = (
                 f"queue {record.name!r} is a {record.kind} queue: it lives on node {self._nodes.name(record.leader)!r}"

@@ -22,7 +22,7 @@ from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import Policy, QueueRecord
-from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms, free_bytes
+from reference_broker.node.alarms import NO_ALARM, REAL_ROOM, Alarm, Alarms, Room
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
@@ -93,13 +93,14 @@ class Shard:
         now_ms: Callable[[], int] = _now_ms,
         random_bits: Callable[[int], int] = secrets.randbits,
         kinds: Mapping[str, QueueKind] = KINDS,
+        room: Room = REAL_ROOM,
     ) -> None:
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
         threads or the owner calls ``log.run_pending``, or a ``policy`` that says where the log works instead, a wall
-        clock in milliseconds, chance, and the kinds of queues. Stamps are taken from the host's monotonic clock;
-        without threads, where a seed decides what happens, from the event loop's.
+        clock in milliseconds, chance, the kinds of queues, and the room of which alarms tell. Stamps are taken from the
+        host's monotonic clock; without threads, where a seed decides what happens, from the event loop's.
         """
         self.config = config
         self.now_ms = now_ms
@@ -115,8 +116,7 @@ class Shard:
         self.metadata = MetadataHost(hosting)
         self.dead_letters = DeadLetters(self)
         self.drives = drives = NodeDrives(config)
-        directories = (config.data_dir, config.wal_dir, config.segment_dir)
-        self.alarms = Alarms(config.limits, directories, disk=lambda place: drives.free_bytes(place, free_bytes))
+        self.alarms = self._new_alarms(room, drives)
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
@@ -151,6 +151,11 @@ class Shard:
         self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits)
         turns.links = self.peers
         self.hosting.recover(recovered)
+
+    def _new_alarms(self, room: Room, drives: NodeDrives) -> Alarms:
+        directories = (self.config.data_dir, self.config.wal_dir, self.config.segment_dir)
+        free = Room(room.memory, lambda place: drives.free_bytes(place, room.disk))
+        return Alarms(self.config.limits, directories, free)
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
         directory = str(self.config.data_dir / "classic")

@@ -14,6 +14,7 @@ from reference_broker.storage.drives.journal import JournalModel, ModelledFile
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
 from reference_broker.storage.files import Buffer, File
+from reference_broker.storage.modelled_drive import RESERVE
 from reference_broker.virtual.costs import Costs
 from reference_broker.virtual.world import Actor, World
 
@@ -22,11 +23,18 @@ _SYNC_STEP: Final = 8 << 20
 
 class VirtualDrive:
     """A drive with a file system on it. ``cap`` is the bandwidth that it shares with other drives. ``syncs`` counts
-    since the start."""
+    since the start.
+
+    A drive can be slowed, filled and made to fail, as :class:`~reference_broker.storage.modelled_drive.ModelledDrive`
+    on the wall clock can.
+    """
 
     def __init__(self, profile: DriveProfile, cap: InstanceCap | None = None) -> None:
         self.syncs = 0
         self.journal = JournalModel(DriveModel(profile, cap))
+        self._configured = self._bought = profile
+        self._room: int | None = None
+        self._is_failing = False
         self._now_ns = 0
 
     def now_ns(self, actor_ns: int) -> int:
@@ -35,15 +43,69 @@ class VirtualDrive:
         self._now_ns = max(self._now_ns, actor_ns)
         return self._now_ns
 
+    # What becomes of a drive
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the drive tells that it has no room."""
+        return self._room is not None
+
+    def use(self, profile: DriveProfile) -> None:
+        """The drive is of this kind from now on."""
+        self._bought = profile
+        self.journal.drive.change(profile)
+
+    def slow(self, factor: float) -> None:
+        """Everything takes ``factor`` times as long; 1 ends that."""
+        self.journal.drive.change(self._bought if factor == 1 else self._bought.slowed(factor))
+
+    def fill(self) -> None:
+        """No room is left, but for a reserve that the drive does not tell of."""
+        self._room = RESERVE
+
+    def free(self) -> None:
+        """There is room again."""
+        self._room = None
+
+    def fail(self) -> None:
+        """Every operation fails with EIO from now on."""
+        self._is_failing = True
+
+    def restore(self) -> None:
+        """The drive is again what it was at the start: its profile, its speed, with room, and it works."""
+        self.free()
+        self._is_failing = False
+        self.use(self._configured)
+
+    def check(self, path: str) -> None:
+        """Raises OSError if the drive fails."""
+        if self._is_failing:
+            raise _error(errno.EIO, path)
+
+    def takes(self, file: ModelledFile, offset: int, octets: int, path: str) -> None:
+        """A write is about to be done. Raises OSError: no space left, or the drive fails."""
+        self.check(path)
+        if self._room is not None:
+            grows = self.journal.grows_by(file, offset, octets)
+            if grows > self._room:
+                raise _error(errno.ENOSPC, path)
+            self._room -= grows
+
+    def remove(self, now_ns: int, file: ModelledFile) -> None:
+        """The room of a file is free again."""
+        if self._room is not None:
+            self._room += file.allocated
+        self.journal.remove(self.now_ns(now_ns), file)
+
 
 class _Content:
     """The octets of a file, and what its drive knows of it."""
 
     __slots__ = ("data", "drive", "modelled")
 
-    def __init__(self, drive: VirtualDrive, size: int, now_ns: int) -> None:
+    def __init__(self, drive: VirtualDrive, now_ns: int) -> None:
         self.drive = drive
-        self.data = bytearray(size)
+        self.data = bytearray()
         self.modelled = drive.journal.create(now_ns)
 
 
@@ -62,6 +124,7 @@ class VirtualFile:
         """Into the page cache."""
         self._check_open()
         content, octets = self._content, b"".join(buffers)
+        content.drive.takes(content.modelled, offset, len(octets), self._path)
         if offset > len(content.data):
             content.data.extend(bytes(offset - len(content.data)))
         content.data[offset : offset + len(octets)] = octets
@@ -70,13 +133,17 @@ class VirtualFile:
     def read(self, offset: int, size: int) -> bytes:
         """From the page cache, or the drive if the cache has forgotten."""
         self._check_open()
+        self._content.drive.check(self._path)
         self._files.reads(self._content.drive, self._content.modelled, offset, size)
         return bytes(memoryview(self._content.data)[offset : offset + size])
 
     def datasync(self) -> None:
         """Block the calling actor until the drive is done."""
         self._check_open()
-        self._files.syncs(self._content.drive, self._content.modelled)
+        drive = self._content.drive
+        drive.check(self._path)
+        self._files.syncs(drive, self._content.modelled)
+        drive.check(self._path)
 
     def size(self) -> int:
         """Octets as written."""
@@ -87,20 +154,39 @@ class VirtualFile:
         self._is_open = False
 
     def _check_open(self) -> None:
-        if not self._is_open:
+        if not self._is_open or self._files.has_ended:
             raise _error(errno.EBADF, self._path)
 
 
 class VirtualFiles:
-    """The file system of one node. ``drives`` are the drives by the directory in which they are mounted; a path lies on
-    the drive with the longest directory above it."""
+    """The file system of one node, as one process of the node sees it. ``drives`` are the drives by the directory in
+    which they are mounted; a path lies on the drive with the longest directory above it.
+
+    ``parse_kib_ns`` is CPU time for each KiB that is read, beside that of the read itself: for whoever reads more than
+    messages that are served.
+    """
 
     def __init__(self, world: World, costs: Costs, drives: dict[str, VirtualDrive]) -> None:
+        self.parse_kib_ns = 0
+        self.has_ended = False
+        """Whether the process has ended. Nothing that it leaves undone may change a file."""
         self._world = world
         self._costs = costs
         self._drives = sorted(drives.items(), key=lambda each: len(each[0]), reverse=True)
         self._files: dict[str, _Content] = {}
         self._directories: dict[str, set[str]] = {"/": set()}
+
+    def next_process(self) -> VirtualFiles:
+        """End the process, and give the next one the files as they are: what a process wrote survives its end, synced
+        or not, because the machine goes on."""
+        self.has_ended = True
+        other = VirtualFiles(self._world, self._costs, dict(self._drives))
+        other._files, other._directories = self._files, self._directories
+        return other
+
+    def drive(self, path: str) -> VirtualDrive:
+        """The drive on which a path lies."""
+        return next(drive for directory, drive in self._drives if f"{path}/".startswith(f"{directory}/"))
 
     # Time
 
@@ -114,6 +200,9 @@ class VirtualFiles:
         """Block the calling actor until octets are in the page cache."""
         if (actor := self._world.actor) is not None:
             actor.spend(self._costs.file(octets))
+            if self.parse_kib_ns:
+                actor.spend(octets * self.parse_kib_ns >> 10)
+                actor.wait_until(actor.at_ns)  # others may ask the drive for something meanwhile
             actor.wait_until(drive.journal.read(drive.now_ns(actor.at_ns), file, offset, octets))
 
     def syncs(self, drive: VirtualDrive, file: ModelledFile) -> None:
@@ -130,21 +219,28 @@ class VirtualFiles:
         drive.syncs += 1
         return actor
 
-    def _drive(self, path: str) -> VirtualDrive:
-        return next(drive for directory, drive in self._drives if f"{path}/".startswith(f"{directory}/"))
+    def _changing(self, path: str) -> VirtualDrive:
+        """The drive of a path whose name is about to change. Raises OSError."""
+        drive = self.drive(path)
+        if self.has_ended:
+            raise _error(errno.EIO, path)
+        drive.check(path)
+        return drive
 
     # storage.files.Files
 
     def create(self, path: str, size: int = 0) -> File:
         """A file of zeros, synced in steps as a real file is, so that no other sync waits behind all of them."""
-        drive = self._drive(path)
-        content = _Content(drive, size, drive.now_ns(self._world.clock()))
+        drive = self._changing(path)
+        content = _Content(drive, drive.now_ns(self._world.clock()))
         self._enter(path)
         if (former := self._files.get(path)) is not None:
             self._free(former)
         self._files[path] = content
         for offset in range(0, size, _SYNC_STEP):
             step = min(_SYNC_STEP, size - offset)
+            drive.takes(content.modelled, offset, step, path)
+            content.data.extend(bytes(step))
             self.wrote(drive, content.modelled, offset, step)
             if step == _SYNC_STEP:
                 self.syncs(drive, content.modelled)
@@ -161,6 +257,7 @@ class VirtualFiles:
     def rename(self, old: str, new: str) -> None:
         """Within one directory."""
         content = self._content(old)
+        self._changing(old)
         if (former := self._files.get(new)) is not None and old != new:
             self._free(former)
         self._leave(old)
@@ -171,6 +268,7 @@ class VirtualFiles:
     def remove(self, path: str) -> None:
         """The name goes; an open file stays readable."""
         content = self._content(path)
+        self._changing(path)
         self._leave(path)
         del self._files[path]
         self._free(content)
@@ -179,6 +277,7 @@ class VirtualFiles:
         """With its parents."""
         path = path.rstrip("/")
         if path and path not in self._directories:
+            self._changing(path)
             self.make_dir(os.path.dirname(path))  # noqa: PTH120 - the port speaks strings
             self._directories[path] = set()
             self._enter(path)
@@ -192,12 +291,13 @@ class VirtualFiles:
 
     def sync_dir(self, path: str) -> None:
         """Block the calling actor until the journal has the names."""
-        drive = self._drive(path)
+        drive = self.drive(path)
+        drive.check(path)
         actor = self._asks(drive)
         actor.wait_until(drive.journal.sync_dir(drive.now_ns(actor.at_ns)))
 
     def _free(self, content: _Content) -> None:
-        content.drive.journal.remove(content.drive.now_ns(self._world.clock()), content.modelled)
+        content.drive.remove(self._world.clock(), content.modelled)
 
     def _content(self, path: str) -> _Content:
         try:

@@ -2,12 +2,16 @@
 
 The octets of all connections from one machine to another pass one link, one after the other. A connection has a window:
 octets beyond it wait with the sender until the receiver has read, and a protocol is told to pause when too many wait.
-Nothing is lost and nothing breaks: trouble is what :mod:`reference_broker.sim` is for.
+
+Links lose nothing and do not break. Only the end of a process (:meth:`VirtualNetwork.end`) breaks its connections, as
+the kernel of its machine does: what was sent before arrives, and then the other side hears of the end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -71,8 +75,10 @@ class VirtualTransport(asyncio.Transport):
         self._unread_octets = 0
         self._inbox: list[memoryview] = []
         self._has_ended = False
+        self._is_reset = False
         self._is_reading = True
         self._read_asked = False
+        network.ends.setdefault(loop, {})[self] = None
 
     # What protocols call
 
@@ -169,9 +175,40 @@ class VirtualTransport(asyncio.Transport):
             return
         if self._inbox:
             self._hand_over()
+        elif self._is_reset:
+            self._break()
         elif self._has_ended and not self._closing and not self.protocol.eof_received():
             self.close()
         self._ask_to_read()
+
+    # The end of a process
+
+    def cut(self) -> None:
+        """The process of this end is gone, and what it had not handed to the kernel with it."""
+        if not self._lost:
+            self._forget()
+            arrival_ns = self._network.pass_link(self._loop, self._remote, 0)
+            self._world.at(arrival_ns, self.peer._reset)
+
+    def _reset(self) -> None:
+        """The process of the other end is gone. What came before is read first, by a protocol that reads."""
+        if not self._lost:
+            self._has_ended = self._is_reset = True
+            if self._is_reading or self.protocol is None:
+                self._ask_to_read()
+            else:
+                self._break()
+
+    def _break(self) -> None:
+        self._forget()
+        reason = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        self._loop.call_soon(self.protocol.connection_lost, reason)
+
+    def _forget(self) -> None:
+        self._lost = True
+        self._out.clear()
+        self._out_octets = 0
+        self._network.ends.get(self._loop, {}).pop(self, None)
 
     def _hand_over(self) -> None:
         protocol = self.protocol
@@ -218,7 +255,7 @@ class VirtualTransport(asyncio.Transport):
 
     def _end_if_empty(self) -> None:
         if self._closing and not self._out and not self._lost:
-            self._lost = True
+            self._forget()
             self._ship(None)
             self._loop.call_soon(self.protocol.connection_lost, None)
 
@@ -233,6 +270,8 @@ class VirtualNetwork:
         self._between = between
         self._free_ns: dict[tuple[str, str], int] = {}
         self._servers: dict[tuple[str, int], VirtualServer] = {}
+        self.ends: dict[VirtualLoop, dict[VirtualTransport, None]] = {}
+        """The open ends of connections, by process."""
 
     def link(self, source: VirtualLoop, target: VirtualLoop) -> Link:
         """The link that connects two processes."""
@@ -259,16 +298,23 @@ class VirtualNetwork:
         """Stop serving a port."""
         self._servers.pop((loop.process.machine.name, port), None)
 
+    def end(self, loop: VirtualLoop) -> None:
+        """The process of this loop is gone: nobody listens on its ports, and its connections break."""
+        for place in [place for place, server in self._servers.items() if server.loop is loop]:
+            del self._servers[place]
+        for transport in list(self.ends.pop(loop, {})):
+            transport.cut()
+
     async def dial(
         self, loop: VirtualLoop, host: str, port: int, factory: Factory
     ) -> tuple[VirtualTransport, asyncio.BaseProtocol]:
         """Connect. Raises ConnectionRefusedError if nobody listens."""
         server = self._servers.get((host, port))
-        if server is None:
-            await asyncio.sleep(self._between.latency_ns * 2 / _SECOND_NS)
-            raise ConnectionRefusedError(f"{host}:{port} does not listen")
-        way_s = self.link(loop, server.loop).latency_ns / _SECOND_NS
+        way_s = (self._between if server is None else self.link(loop, server.loop)).latency_ns / _SECOND_NS
         await asyncio.sleep(way_s)
+        if server is None or self._servers.get((host, port)) is not server:
+            await asyncio.sleep(way_s)
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         here, there = VirtualTransport(self, loop, server.loop), VirtualTransport(self, server.loop, loop)
         here.peer, there.peer = there, here
         self.world.at(self.world.clock(), server.loop.call_soon, _accept, there, server)

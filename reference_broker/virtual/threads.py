@@ -84,34 +84,60 @@ class VirtualThread:
 
 
 class Line:
-    """Executors that wait for one of ``count`` threads, in the order in which they asked."""
+    """Executors that wait for one of ``count`` threads, in the order in which they asked.
+
+    The event loop counts as one of the threads while it handles operations, and may do so only while one is free
+    (:meth:`may_work_here`), as in :class:`reference_broker.storage.executor.Pool`. It counts for as long as its local
+    time runs ahead of the world's.
+    """
 
     def __init__(self, world: World, process: Process, name: str, count: int) -> None:
         self._world = world
         self._process = process
+        self._count = count
         self._waiting: deque[VirtualExecutor] = deque()
+        self._working = 0
+        self._here_until_ns = 0
         self.threads = [VirtualThread(world, process, name, self._serve) for _ in range(count)]
         self._idle = list(reversed(self.threads))
 
     def add(self, executor: VirtualExecutor) -> None:
         """Have an executor served. It has asked only once."""
         self._waiting.append(executor)
-        if self._idle:
+        self._wake_up()
+
+    def may_work_here(self) -> bool:
+        """Whether the event loop may work as one of the threads now."""
+        return not self._waiting and self._working < self._count
+
+    def worked_here(self) -> None:
+        """The event loop has worked as one of the threads until its local time."""
+        self._here_until_ns = self._world.clock()
+
+    def _has_room(self) -> bool:
+        """Whether one more thread may work at the time of the calling actor."""
+        return self._working + (self._world.clock() < self._here_until_ns) < self._count
+
+    def _wake_up(self) -> None:
+        if not (self._waiting and self._idle):
+            return
+        if self._has_room():
             thread = self._idle.pop()
             delay_ns = self._process.delay_ns(self._world.chance, asleep=True)
             self._world.at(self._world.clock() + delay_ns, thread.resume)
+        elif self._working < self._count:
+            self._world.at(self._here_until_ns, self._wake_up)
 
     def _serve(self, thread: VirtualThread) -> None:
         while True:
-            while self._waiting:
+            while self._waiting and self._has_room():
+                self._working += 1
                 executor = self._waiting.popleft()
                 thread.spend(self._process.costs.batch_ns)
-                executor.work()
-                if executor.waits:
-                    self._waiting.append(executor)
-                else:
-                    executor.is_asked = False
+                executor.serve()
+                self._working -= 1
             self._idle.append(thread)
+            self._wake_up()
             thread.park()
 
 
@@ -119,16 +145,14 @@ class VirtualExecutor:
     """An executor (:mod:`reference_broker.storage.executor`) whose operations a thread of a line handles."""
 
     def __init__(
-        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None, line: Line, *,
-        may_run_here: bool,
-    ) -> None:  # fmt: skip
+        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None, line: Line
+    ) -> None:
         self.name = name
-        self.is_asked = False
+        self._is_asked = False
         """Whether a thread works on the operations, or will."""
         self._handle = handle
         self._gather = gather
         self._line = line
-        self._may_run_here = may_run_here
         self._pending: list[Any] = []
 
     def start(self) -> None:
@@ -143,20 +167,31 @@ class VirtualExecutor:
             self._gather()
 
     def go(self, *, here: bool) -> None:
-        """Have the waiting operations handled: by the caller, if ``here`` and no thread is at work."""
-        if not self._pending or self.is_asked:
+        """Have the waiting operations handled: by the caller, if ``here`` and a thread of the line is free."""
+        if not self._pending or self._is_asked:
             return
-        if here and self._may_run_here:
-            self.work()
-        else:
+        if not (here and self._line.may_work_here()):
+            self._ask()
+            return
+        self._is_asked = True
+        self._work()
+        self._line.worked_here()
+        self._is_asked = False
+        if self._gather is None:  # else the owner was told of what came meanwhile
             self._ask()
 
+    def serve(self) -> None:
+        """Handle what waits, in a thread of the line, and ask for what came meanwhile."""
+        self._work()
+        self._is_asked = False
+        self._ask()
+
     def _ask(self) -> None:
-        if not self.is_asked:
-            self.is_asked = True
+        if self._pending and not self._is_asked:
+            self._is_asked = True
             self._line.add(self)
 
-    def work(self) -> None:
+    def _work(self) -> None:
         """Handle what waits, at the time of the calling actor."""
         operations, self._pending = self._pending, []
         self._handle(operations)
@@ -167,10 +202,11 @@ class VirtualExecutor:
         return bool(self._pending)
 
     def run_pending(self) -> bool:
-        """Handle the waiting operations at the time of the calling actor. False if there were none."""
-        waits = self.waits
+        """Handle the waiting operations at the time of the calling actor. False if there were none, or some are under
+        way."""
+        waits = self.waits and not self._is_asked
         if waits:
-            self.work()
+            self._work()
         return waits
 
     def close(self) -> None:
@@ -192,13 +228,17 @@ class VirtualPolicy:
     ) -> VirtualExecutor:
         """An executor that runs ``handle``."""
         line = self._pool or self._line(name, 1)
-        return VirtualExecutor(name, handle, gather, line, may_run_here=self._pool is None)
+        return VirtualExecutor(name, handle, gather, line)
+
+    @property
+    def threads(self) -> list[VirtualThread]:
+        """All threads."""
+        return [thread for line in self._lines for thread in line.threads]
 
     def end(self) -> None:
         """End all threads."""
-        for line in self._lines:
-            for thread in line.threads:
-                thread.end()
+        for thread in self.threads:
+            thread.end()
 
     def _line(self, name: str, count: int) -> Line:
         line = Line(self._world, self._process, name, count)

@@ -45,6 +45,7 @@ class World:
         self.actor: Actor | None = None
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = 0
+        self._held: dict[object, list[tuple[Callable[..., object], tuple[Any, ...]]] | None] = {}
 
     def clock(self) -> int:
         """The local time of whoever is at work."""
@@ -58,7 +59,33 @@ class World:
     def step(self) -> None:
         """Let the next thing happen. Raises IndexError if nothing ever will."""
         self.now_ns, _, call, arguments = heappop(self._heap)
+        if self._held and self._keeps(call, arguments):
+            return
         call(*arguments)
+
+    # Actors that are paused, and actors that have ended
+
+    def hold(self, actor: object) -> None:
+        """Have an actor do nothing: its calls that come due wait until :meth:`release`."""
+        self._held.setdefault(actor, [])
+
+    def release(self, actor: object) -> None:
+        """Have an actor go on, with all calls that came due meanwhile, in their order."""
+        for call, arguments in self._held.pop(actor, None) or ():
+            self.at(self.clock(), call, *arguments)
+
+    def end(self, actor: object) -> None:
+        """Have an actor do nothing any more, whether it was paused or not."""
+        self._held[actor] = None
+
+    def _keeps(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+        """Whether a call is that of a paused actor, and waits, or that of an actor that has ended, and is dropped."""
+        actor = getattr(call, "__self__", None)
+        if actor not in self._held:
+            return False
+        if (waiting := self._held[actor]) is not None:
+            waiting.append((call, arguments))
+        return True
 
 
 class Machine:

@@ -16,7 +16,8 @@ import pytest
 
 from infra.cluster import ClusterError
 from infra.layout import Drive, Layout
-from perftest.cli import cluster_actions
+from perftest.cli import action_target
+from perftest.cli.action_target import LocalTarget
 from perftest.cli.cluster_actions import ClusterActions, refuse_actions
 from perftest.engine.coordination.timeline import Moment
 from perftest.metrics.interval import Phase
@@ -57,21 +58,18 @@ class FakeCluster:
         self.down = [each for each in self.down if each != name] + ([name] if verb in ("kill", "pause") else [])
 
     def change(self, request: Any) -> dict[str, Any]:
-        if request["op"] != "quorum-status":
+        if request["op"] != "leader":
             self.act(request["op"], request["node"])
             return {}
-        up = [name for name in ("node1", "node2", "node3") if name not in self.down]
-        return {
-            "members": [{"node_name": name, "raft_state": "leader" if name == up[0] else "follower"} for name in up]
-        }
+        return {"leader": next(name for name in ("node1", "node2", "node3") if name not in self.down)}
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     fake = FakeCluster()
     for verb in ("kill", "pause", "resume"):
-        monkeypatch.setattr(cluster_actions.local_cluster, verb, lambda _, name, verb=verb: fake.act(verb, name))
-    monkeypatch.setattr(cluster_actions.local_cluster, "change", lambda _, request: fake.change(request))
+        monkeypatch.setattr(action_target.local_cluster, verb, lambda _, name, verb=verb: fake.act(verb, name))
+    monkeypatch.setattr(action_target.local_cluster, "change", lambda _, request: fake.change(request))
 
     def start_node(same: Any, name: str) -> Any:
         fake.before_start()
@@ -87,9 +85,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     def await_end(_: Any, name: str) -> None:
         fake.down.append(name)
 
-    monkeypatch.setattr(cluster_actions.local_cluster, "start_node", start_node)
-    monkeypatch.setattr(cluster_actions.local_cluster, "await_end", await_end)
-    monkeypatch.setattr(cluster_actions.control, "act_on_drive", act_on_drive)
+    monkeypatch.setattr(action_target.local_cluster, "start_node", start_node)
+    monkeypatch.setattr(action_target.local_cluster, "await_end", await_end)
+    monkeypatch.setattr(action_target.control, "act_on_drive", act_on_drive)
     return fake
 
 
@@ -98,7 +96,7 @@ def played(cluster: FakeCluster, *timeline: TimedAction) -> list[dict[str, objec
     events: list[dict[str, object]] = []
 
     async def scenario() -> None:
-        actions = ClusterActions(plan(*timeline), cluster, events.append)  # type: ignore[arg-type]
+        actions = ClusterActions(plan(*timeline), LocalTarget(cluster), events.append)  # type: ignore[arg-type]
         for moment in actions.moments():
             await actions.handlers[type(moment.action)](moment.action)
         await actions.restore()
@@ -173,7 +171,7 @@ def test_a_node_that_starts_holds_up_only_actions_on_itself(cluster: FakeCluster
             timed(3, "pause", "node3"),
             timed(4, "pause", "node1"),
         )
-        actions = ClusterActions(made, cluster, lambda event: None)  # type: ignore[arg-type]
+        actions = ClusterActions(made, LocalTarget(cluster), lambda event: None)  # type: ignore[arg-type]
         for moment in actions.moments():
             await actions.handlers[type(moment.action)](moment.action)
         async with asyncio.timeout(20.0):
@@ -203,7 +201,7 @@ def test_recoveries_are_told_when_the_load_has_ended(cluster: FakeCluster) -> No
 
     async def scenario() -> None:
         made = plan(timed(1, "kill", "node3"), timed(1.5, "transfer-leader", "node2"), timed(2, "pause", "node1"))
-        actions = ClusterActions(made, cluster, events.append)  # type: ignore[arg-type]
+        actions = ClusterActions(made, LocalTarget(cluster), events.append)  # type: ignore[arg-type]
         began_ns = time.time_ns()
         for moment in actions.moments():
             await actions.handlers[type(moment.action)](moment.action)
@@ -226,7 +224,7 @@ def test_recoveries_are_told_when_the_load_has_ended(cluster: FakeCluster) -> No
 def test_actions_of_steps_that_a_continued_sweep_has_measured_are_left_out(cluster: FakeCluster) -> None:
     made = plan(timed(5, "kill", step=1), timed(7, "pause", step=2))
     made = made.changed(steps=made.steps[1:])
-    actions = ClusterActions(made, cluster, lambda event: None)  # type: ignore[arg-type]
+    actions = ClusterActions(made, LocalTarget(cluster), lambda event: None)  # type: ignore[arg-type]
     assert [(moment.step, moment.at_s) for moment in actions.moments()] == [(0, 5)]
 
 
@@ -234,7 +232,7 @@ def test_a_time_of_a_step_is_that_of_the_step_wherever_it_runs(cluster: FakeClus
     """The steps of the plan run in the order 2, 1."""
     actions = ClusterActions(
         plan(timed(5, "kill", step=1), timed(40, "pause"), timed(7, "pause", step=2)),
-        cluster,  # type: ignore[arg-type]
+        LocalTarget(cluster),  # type: ignore[arg-type]
         lambda event: None,
     )
     found = [(moment.step, moment.at_s) for moment in actions.moments()]

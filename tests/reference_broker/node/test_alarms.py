@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms, free_bytes, resident_bytes
+from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms, Room, free_bytes, resident_bytes
 from reference_broker.node.config import Limits
 from reference_broker.types import NodeId
 
@@ -25,7 +25,7 @@ DATA, WAL = Path("data"), Path("wal")
 )
 def test_each_limit_raises_its_alarm_and_clears_it(free: dict[Path, int], memory: int, reason: str) -> None:
     held = {"memory": memory}
-    alarms = Alarms(LIMITS, [DATA, WAL], memory=lambda: held["memory"], disk=free.__getitem__)
+    alarms = Alarms(LIMITS, [DATA, WAL], Room(lambda: held["memory"], free.__getitem__))
     assert (alarms.check(), alarms.reason) == (bool(reason), reason)
     assert not alarms.check(), "nothing has changed"
     free.update({DATA: 100, WAL: 100})
@@ -36,7 +36,7 @@ def test_each_limit_raises_its_alarm_and_clears_it(free: dict[Path, int], memory
 def test_the_alarms_of_all_nodes_count_together() -> None:
     """What is published here may end on the drive that is full there; who is gone needs nobody to wait for it."""
     free = {DATA: 100}
-    alarms = Alarms(LIMITS, [DATA], memory=lambda: 0, disk=free.__getitem__)
+    alarms = Alarms(LIMITS, [DATA], Room(lambda: 0, free.__getitem__))
     assert alarms.told(NodeId(2), Alarm.DISK) and not alarms.told(NodeId(2), Alarm.DISK)
     assert alarms.told(NodeId(3), Alarm.MEMORY)
     assert (alarms.reason, alarms.own) == ("low on disk & memory", NO_ALARM)
@@ -56,7 +56,7 @@ def test_a_drive_that_cannot_be_asked_raises_none() -> None:
     def gone(_directory: Path) -> int:
         raise OSError("no such device")
 
-    assert not Alarms(LIMITS, [DATA], memory=lambda: 0, disk=gone).check()
+    assert not Alarms(LIMITS, [DATA], Room(lambda: 0, gone)).check()
 
 
 def test_the_real_measures_measure_something(tmp_path: Path) -> None:

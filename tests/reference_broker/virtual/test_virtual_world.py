@@ -12,7 +12,8 @@ import pytest
 from reference_broker.storage.drives.profiles import DriveProfile
 from reference_broker.storage.files import Files
 from reference_broker.storage.memory_files import MemoryFiles
-from reference_broker.virtual.cluster import NodeSpec, VirtualCluster, start
+from reference_broker.storage.modelled_drive import RESERVE
+from reference_broker.virtual.cluster import NodeSpec, State, VirtualCluster, start
 from reference_broker.virtual.costs import Costs, messages
 from reference_broker.virtual.files import VirtualDrive, VirtualFiles
 from reference_broker.virtual.loop import VirtualLoop
@@ -134,6 +135,151 @@ def test_a_reader_that_pauses_stops_the_writer_and_loses_nothing() -> None:
     assert reader.data == sent
 
 
+def ran_out(world: World) -> bool:
+    """Let everything happen that will."""
+    with pytest.raises(IndexError):
+        while True:
+            world.step()
+    return True
+
+
+def test_a_paused_process_does_later_what_came_due_and_an_ended_one_never() -> None:
+    """SIGSTOP keeps everything, SIGKILL keeps nothing; others go on meanwhile."""
+    world = World(1)
+    network, seen = a_network(world), []
+    loops = {name: a_loop(world, network, name) for name in ("paused", "ended", "other")}
+    for name, loop in loops.items():
+        for ms in (1, 2):
+            loop.call_later(ms / 1000, lambda name=name, ms=ms: seen.append((name, ms, world.clock() // MS)))
+    world.hold(loops["paused"])
+    world.end(loops["ended"])
+    world.at(5 * MS, world.release, loops["paused"])
+    assert ran_out(world)
+    assert seen == [("other", 1, 1), ("other", 2, 2), ("paused", 1, 5), ("paused", 2, 5)]
+
+
+class Lost(Reader):
+    """Keeps the reason of the end, too."""
+
+    reason: Any = "still there"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reason = exc
+
+
+def test_a_process_that_ends_resets_its_connections_after_what_it_sent() -> None:
+    """A confirm that left before the kill counts; and a client must hear of the end, or it would wait for ever."""
+    world = World(1)
+    network = a_network(world, latency_ns=5 * MS)
+    node, client, lost = a_loop(world, network, "a"), a_loop(world, network, "b"), Lost(world)
+    accepted = Reader(world)
+    network.listen(node, 1, lambda: accepted)
+    dialled, _ = client.run_until_done(client.create_connection(lambda: lost, "a", 1))
+    while accepted.transport is None:
+        world.step()
+    node.call_soon(accepted.transport.write, b"confirmed")
+    client.call_soon(dialled.write, bytes(WINDOW_OCTETS + 1))  # some of it waits for a reader that will never read
+    while world.now_ns < 11 * MS:
+        world.step()
+    world.end(node)
+    network.end(node)
+    assert ran_out(world)
+    assert lost.data == b"confirmed" and isinstance(lost.reason, ConnectionResetError)
+    assert dialled.is_closing() and accepted.data == b""
+    with pytest.raises(ConnectionRefusedError):
+        client.run_until_done(client.create_connection(lambda: lost, "a", 1))
+
+
+def test_a_connection_that_was_about_to_be_accepted_is_reset() -> None:
+    """A client that dials in the moment of a kill hears of it: the kernel had taken the connection for the process."""
+    world = World(1)
+    network = a_network(world, latency_ns=5 * MS)
+    node, client = a_loop(world, network, "a"), a_loop(world, network, "b")
+    network.listen(node, 1, lambda: Reader(world))
+
+    def kill() -> None:
+        world.end(node)
+        network.end(node)
+
+    world.at(6 * MS, kill)
+    lost = Lost(world)
+    client.run_until_done(client.create_connection(lambda: lost, "a", 1))
+    assert ran_out(world)
+    assert isinstance(lost.reason, ConnectionResetError)
+
+
+def test_what_a_killed_process_wrote_is_there_for_the_next_one() -> None:
+    """The page cache outlives a process, synced or not; and the dead write nothing any more."""
+    world = World(1)
+    drive = VirtualDrive(SLOW)
+    files = VirtualFiles(world, FREE, {"/d": drive})
+    files.make_dir("/d")
+    file = files.create("/d/log")
+    file.write([b"not synced"], 0)
+    later = files.next_process()
+    for late in (lambda: file.write([b"too late"], 0), file.datasync, lambda: files.remove("/d/log")):
+        with pytest.raises(OSError, match=r"Bad file|Input/output"):
+            late()
+    assert later.names("/d") == ["log"] and later.open("/d/log").read(0, 99) == b"not synced"
+
+
+def test_a_drive_is_full_fails_and_is_restored() -> None:
+    """What is told of a full drive must hold for a simulated one: files that grow fail, others do not."""
+    drive = VirtualDrive(SLOW)
+    files = VirtualFiles(World(1), FREE, {"/d": drive})
+    files.make_dir("/d")
+    file = files.create("/d/log")
+    file.write([bytes(8192)], 0)
+    drive.fill()
+    assert drive.is_full
+    file.write([b"again"], 0)
+    with pytest.raises(OSError, match="No space left"):
+        file.write([b"x"], RESERVE + 8192)
+    file.write([b"x"], RESERVE + 8191)
+    with pytest.raises(OSError, match="No space left"):
+        file.write([b"x"], RESERVE + 8192)
+    drive.fail()
+    for fails in (lambda: file.read(0, 1), lambda: file.write([b"x"], 0), lambda: files.create("/d/new")):
+        with pytest.raises(OSError, match="Input/output"):
+            fails()
+    drive.restore()
+    file.write([b"x"], RESERVE + 8192)
+    assert not drive.is_full and file.read(RESERVE + 8192, 1) == b"x"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_event_loop_writes_by_itself_while_the_pool_has_a_thread_free(threads: int) -> None:
+    """As with the pool of production: small batches are written by the loop, unless that would get past the line."""
+    world = World(1)
+    loop = a_loop(world, a_network(world), "a")
+    drives = {f"/{name}": VirtualDrive(SLOW) for name in ("slow", "small")}
+    files = VirtualFiles(world, FREE, drives)
+    policy, done = VirtualPolicy(world, loop.process, threads), []
+
+    def sync(operations: list[Any]) -> None:
+        for file, name in operations:
+            file.datasync()
+            done.append((name, world.actor is loop))
+
+    executors = {"slow": policy("slow", sync), "small": policy("small", sync, lambda: None)}
+    opened = {}
+    for name in executors:
+        files.make_dir(f"/{name}")
+        opened[name] = files.create(f"/{name}/file")
+        opened[name].write([b"x"], 0)
+
+    def small(*, here: bool = True) -> None:
+        executors["small"].submit((opened["small"], "small"))
+        executors["small"].go(here=here)
+
+    loop.call_soon(small)
+    loop.call_later(1, executors["slow"].submit, (opened["slow"], "slow"))
+    loop.call_later(1.001, small)  # the other store has its thread by now
+    assert ran_out(world)
+    policy.end()
+    assert sorted(done) == sorted([("small", True), ("slow", False), ("small", threads == 2)])
+
+
 @pytest.mark.parametrize(
     ("pool", "expected"), [(0, {"a": 10, "b": 10}), (1, {"a": 10, "b": 20}), (2, {"a": 10, "b": 10})]
 )
@@ -235,3 +381,30 @@ def test_a_cluster_starts_at_the_same_virtual_time_for_the_same_seed() -> None:
             cluster.end()
 
     assert started(5) == started(5)
+
+
+def test_a_killed_node_starts_again_over_its_files_and_pays_for_it() -> None:
+    """A restart that costs nothing would make every recovery look better than it is."""
+    world = World(3)
+    network = a_network(world, latency_ns=MS)
+    specs = [
+        NodeSpec(
+            machine=Machine(f"h{number}", 1),
+            costs=FREE,
+            drives=dict.fromkeys(("data", "segment", "wal"), VirtualDrive(SLOW)),
+        )
+        for number in range(3)
+    ]
+    cluster = VirtualCluster(world, network, specs)
+    try:
+        start(world, cluster)
+        node = cluster.nodes[1]
+        node.kill()
+        assert (node.state, node.is_listening) == (State.DOWN, False)
+        began_ns, boot_id = world.now_ns, node.boot_id
+        world.at(world.now_ns + 100 * MS, node.start)
+        start(world, cluster)
+        assert node.boot_id == boot_id + 1 and node.cpu_ns >= 500 * MS
+        assert world.now_ns - began_ns > 600 * MS, "a process needs its time until it serves"
+    finally:
+        cluster.end()

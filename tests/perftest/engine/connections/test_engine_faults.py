@@ -146,6 +146,10 @@ PASSING: dict[str, tuple[Act, str]] = {
     "channel: internal error": (closes_channel(541), "channel_closed"),
     "channel: too large": (closes_channel(311), "channel_closed"),
     "channel: out of resources": (closes_channel(506), "channel_closed"),
+    "channel: the node of the queue is down": (
+        closes_channel(404, "NOT_FOUND - home node 'b' of durable queue 'q0' in vhost '/' is down or inaccessible"),
+        "channel_closed",
+    ),
     "blocked, then killed": (
         lambda connection, at: (  # type: ignore[return-value]
             sends(commands.Connection.Blocked("low on memory"), 0)(connection, at),

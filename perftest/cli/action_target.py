@@ -1,0 +1,102 @@
+"""What the actions of a timeline need of a cluster, and the local cluster behind that port.
+
+A simulated cluster serves the same port (:mod:`perftest.cli.simulated_target`), so one timeline does the same to both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from infra import control, local_cluster
+
+if TYPE_CHECKING:
+    from infra.local_cluster import Cluster
+
+
+class ActionTarget(Protocol):
+    """A cluster that actions are carried out on. All methods but ``now_ns`` may raise ClusterError."""
+
+    place: str
+    """Where the cluster is, for error messages."""
+
+    def now_ns(self) -> int:
+        """Unix time, on the clock of the run."""
+
+    def node(self, name: str) -> str:
+        """The full name of a node."""
+
+    async def leader(self, queue: str) -> str:
+        """The name of the node that leads a queue now, or has it alone."""
+
+    async def change_members(self, do: str, queue: str, node: str) -> None:
+        """``transfer-leader``, ``add-member`` or ``remove-member``; returns when the change has come true."""
+
+    async def kill(self, node: str) -> None:
+        """End the process of a node without a word."""
+
+    async def await_end(self, node: str) -> None:
+        """Wait until a node has stopped by itself."""
+
+    async def start(self, node: str) -> None:
+        """Start a node that has ended; returns when clients can connect to the node and its queues have leaders."""
+
+    async def pause(self, node: str) -> None:
+        """Let a node do nothing; its connections stay open."""
+
+    async def resume(self, node: str) -> None:
+        """Let a paused node go on."""
+
+    async def drive(self, node: str, drive: str, do: str, **details: object) -> None:
+        """Change a modelled drive of a node: ``slow`` (``factor``), ``profile`` (``profile``), ``fill``, ``free``,
+        ``fail``, or ``restore``."""
+
+
+class LocalTarget:
+    """A local cluster. Its processes and control ports are asked in threads, so that the run goes on meanwhile."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.place = cluster.directory
+        self._cluster = cluster
+
+    def now_ns(self) -> int:
+        """Of the machine."""
+        return time.time_ns()
+
+    def node(self, name: str) -> str:
+        """As in the file of the cluster."""
+        return self._cluster.node(name).name
+
+    async def leader(self, queue: str) -> str:
+        """As any node answers."""
+        answer = await asyncio.to_thread(local_cluster.change, self._cluster, {"op": "leader", "queue": queue})
+        return str(answer["leader"])
+
+    async def change_members(self, do: str, queue: str, node: str) -> None:
+        """By a request to any node."""
+        await asyncio.to_thread(local_cluster.change, self._cluster, {"op": do, "queue": queue, "node": node})
+
+    async def kill(self, node: str) -> None:
+        """With SIGKILL."""
+        await asyncio.to_thread(local_cluster.kill, self._cluster, node)
+
+    async def await_end(self, node: str) -> None:
+        """For as long as a node may take to stop."""
+        await asyncio.to_thread(local_cluster.await_end, self._cluster, node)
+
+    async def start(self, node: str) -> None:
+        """With the data that the node has."""
+        self._cluster = await asyncio.to_thread(local_cluster.start_node, self._cluster, node)
+
+    async def pause(self, node: str) -> None:
+        """With SIGSTOP."""
+        await asyncio.to_thread(local_cluster.pause, self._cluster, node)
+
+    async def resume(self, node: str) -> None:
+        """With SIGCONT."""
+        await asyncio.to_thread(local_cluster.resume, self._cluster, node)
+
+    async def drive(self, node: str, drive: str, do: str, **details: object) -> None:
+        """By a request to the node."""
+        await asyncio.to_thread(control.act_on_drive, self._cluster, node, drive, do, **details)
