@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from perftest.cli.simulated_run import Limits, simulate
 from perftest.cli.simulation import Setup
 from perftest.cli.sweep import swept_plan
 from perftest.doctor.drive import drive
+from perftest.doctor.host import processors
 from perftest.results.provenance import host_facts
 from reference_broker.storage.drives.profiles import MIB, DriveProfile
 from reference_broker.virtual.network import Link
@@ -34,8 +36,13 @@ if TYPE_CHECKING:
     from perftest.spec.plan import Plan
 
 MEASURED: Final = 3
-"""So many times the loads are measured. The best of each figure counts: whatever else runs only makes figures worse."""
+"""So many times the loads are measured. The median of each figure counts: the best CPU time of one run and the best
+rate of another describe a machine that does not exist."""
+LOOK_S: Final = 1.0
+"""So long the use of the processors by other programs is looked at before each measurement."""
 ROUNDS: Final = 6
+SIMULATED_S: Final = 3.0
+"""Shorter runs are no measure: with 1000 messages in flight one hiccup at the start costs a tenth of a second."""
 _WAKES: Final = 8
 """About so many times a process or thread is woken on the way of a message and back to its publisher."""
 _SLOWEST: Final = 4.0
@@ -77,11 +84,19 @@ def calibrate(directory: Path, seconds: float, tell: Callable[[str], None]) -> C
         plan = _plan(seconds)
         rounds = []
         for number in range(1, MEASURED + 1):
+            tell_of_other_work(tell)
             tell(f"measuring two loads of {seconds:g} s on a local cluster, {number} of {MEASURED}")
             rounds.append([Figures.of(row) for row in real_rows(plan, Path(place))])
-    real = [_best(found) for found in zip(*rounds, strict=True)]
+    real = [_typical(found) for found in zip(*rounds, strict=True)]
     start = replace(read(SHIPPED), drive=profile, measured_on=_origin(directory), cores=_cores(), fit={})
     return _fitted(start, real, tell)
+
+
+def tell_of_other_work(tell: Callable[[str], None]) -> None:
+    """Say that this machine is not quiet, if so: its figures would be those of a worse machine."""
+    check = processors(LOOK_S)
+    if check.status != "pass":
+        tell(f"this machine is not quiet: {check.text}")
 
 
 def real_rows(plan: Plan, out: Path, layout: Layout | None = None) -> list[dict[str, Any]]:
@@ -122,15 +137,9 @@ def _profile(directory: Path) -> DriveProfile:
     return DriveProfile(name=DRIVE, latency_ns=latency_ns // 2, flush_ns=latency_ns // 2, octets_per_second=octets)
 
 
-def _best(found: Sequence[Figures]) -> Figures:
-    """The figures of the least disturbed moments."""
-    return Figures(
-        load_us=min(each.load_us for each in found),
-        broker_us=min(each.broker_us for each in found),
-        confirm_ns=min(each.confirm_ns for each in found),
-        p99_ns=min(each.p99_ns for each in found),
-        rate=max(each.rate for each in found),
-    )
+def _typical(found: Sequence[Figures]) -> Figures:
+    """The median of each figure."""
+    return Figures(*(median(values) for values in zip(*map(astuple, found), strict=True)))
 
 
 def _fitted(known: Calibration, real: list[Figures], tell: Callable[[str], None]) -> Calibration:
@@ -144,9 +153,9 @@ def _fitted(known: Calibration, real: list[Figures], tell: Callable[[str], None]
 
 
 def _simulated(known: Calibration) -> list[Figures]:
-    limits = Limits(steady_s=1.0, warmup_s=0.5)
+    limits = Limits(steady_s=SIMULATED_S, warmup_s=1.0)
     with TemporaryDirectory() as place:
-        writer, _ = simulate(_plan(1.5), setup_of(known), known, Path(place), limits)
+        writer, _ = simulate(_plan(SIMULATED_S + 1.0), setup_of(known), known, Path(place), limits)
         return [Figures.of(row) for row in writer.rows]
 
 

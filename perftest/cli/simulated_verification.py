@@ -1,15 +1,20 @@
-"""Simulated and real figures side by side: the same plans, on the local cluster of this machine and in a world."""
+"""Simulated and real figures side by side: the same plans, on the local cluster of this machine and in a world.
+
+The real runs are measured several times, and the median of each figure counts: on a machine with two cores one run in
+three is off by more than a model may be.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any, Final
 
 import click
 
-from perftest.cli.calibrate import real_rows
+from perftest.cli.calibrate import MEASURED, real_rows, tell_of_other_work
 from perftest.cli.exits import Exit
 from perftest.cli.layouts import layout_of
 from perftest.cli.simulated_cells import Cell, run_cell
@@ -33,16 +38,20 @@ def compare_with_real(cells: Sequence[Cell], *, as_json: bool) -> Exit:
 def _lines(cell: Cell) -> list[dict[str, Any]]:
     plan = shortened(cell.plan, cell.limits)
     layout = layout_of(cell.layout) if cell.layout is not None else None
-    real = real_rows(plan, cell.out / "real", layout)
+    real = []
+    for _ in range(MEASURED):
+        tell_of_other_work(lambda text: click.echo(text, err=True))
+        real.append(real_rows(plan, cell.out / "real", layout))
     simulated = run_cell(replace(cell, plan=plan)).rows
-    return [line_of(plan.name, *pair) for pair in zip(real, simulated, strict=True)]
+    name = " ".join([plan.name, *([layout.name] if layout is not None else [])])
+    return [line_of(name, steps, step) for *steps, step in zip(*real, simulated, strict=True)]
 
 
-def line_of(name: str, real: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """One step of both runs."""
-    line: dict[str, Any] = {"workload": name, "step": real["label"], "near": True}
+def line_of(name: str, real: Sequence[dict[str, Any]], simulated: dict[str, Any]) -> dict[str, Any]:
+    """One step of all real runs beside the simulated one."""
+    line: dict[str, Any] = {"workload": name, "step": simulated["label"], "measured": len(real), "near": True}
     for figure, part in (("rate", RATE_PART), ("p99", P99_PART)):
-        wanted, got = _figure(real, figure), _figure(simulated, figure)
+        wanted, got = median(_figure(row, figure) for row in real), _figure(simulated, figure)
         off = got / wanted - 1 if wanted else 0.0
         line |= {f"real_{figure}": wanted, f"simulated_{figure}": got, f"{figure}_off": round(off, 3)}
         line["near"] = line["near"] and abs(off) <= part
