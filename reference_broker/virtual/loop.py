@@ -74,8 +74,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplem
 
     def spend(self, cost_ns: int) -> None:
         """Work, within a turn."""
-        self.at_ns += cost_ns
-        self.process.cpu_ns += cost_ns
+        process = self.process
+        end_ns = self.at_ns + cost_ns
+        self.at_ns = end_ns if end_ns < process.hiccup_ns else process.stretched(self.at_ns, cost_ns, self.world.chance)
+        process.cpu_ns += cost_ns
 
     def wait_until(self, when_ns: int) -> None:
         """Hold the whole turn up: the loop does nothing else meanwhile, but its core is free for others."""
@@ -129,7 +131,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplem
             now_ns = self.world.clock()
             process = self.process
             asleep = process.busy_until_ns < now_ns
-            self.world.at(now_ns + process.delay_ns(self.world.chance, asleep=asleep), self._turn)
+            self.world.at(now_ns + process.delay_ns(asleep=asleep), self._turn)
 
     def _turn(self) -> None:
         world, process = self.world, self.process
@@ -150,7 +152,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplem
         process.busy_until_ns = self.at_ns
         self._has_turn = bool(self._ready)
         if self._ready:
-            world.at(self.at_ns + process.delay_ns(world.chance, asleep=False), self._turn)
+            world.at(self.at_ns, self._turn)
 
     def _call_ready(self) -> None:
         costs, ready = self.process.costs, self._ready

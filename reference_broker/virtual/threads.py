@@ -33,7 +33,7 @@ class VirtualThread:
 
     def spend(self, cost_ns: int) -> None:
         """Work; the event loop of the process cannot work meanwhile."""
-        self.at_ns = self._process.run(self.at_ns, cost_ns)
+        self.at_ns = self._process.run(self.at_ns, cost_ns, self._world.chance)
 
     def wait_until(self, when_ns: int) -> None:
         """Be blocked until a time. The world goes on meanwhile."""
@@ -123,7 +123,7 @@ class Line:
             return
         if self._has_room():
             thread = self._idle.pop()
-            delay_ns = self._process.delay_ns(self._world.chance, asleep=True)
+            delay_ns = self._process.delay_ns(asleep=True)
             self._world.at(self._world.clock() + delay_ns, thread.resume)
         elif self._working < self._count:
             self._world.at(self._here_until_ns, self._wake_up)

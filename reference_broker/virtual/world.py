@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
+from sys import maxsize
 from typing import Any, Protocol
 
-from reference_broker.virtual.costs import HICCUP_EVERY, Costs
+from reference_broker.virtual.costs import HICCUP_EVERY_NS, Costs
 
 
 class Actor(Protocol):
@@ -110,14 +111,23 @@ class Process:
         self.cpu_ns = 0
         self.waited_ns = 0
         """The time for which the process could have worked, and no core was free."""
+        self.hiccup_ns = 0 if costs.hiccup_ns else maxsize
+        """When the next hiccup begins."""
+        self._hiccup_length_ns = 0
 
-    def delay_ns(self, chance: Random, *, asleep: bool) -> int:
+    def delay_ns(self, *, asleep: bool) -> int:
         """What passes before a turn that is due, besides the wait for a core."""
-        costs = self.costs
-        delay_ns = costs.wake_ns if asleep else 0
-        if costs.hiccup_ns and chance.random() * HICCUP_EVERY < 1:
-            delay_ns += round(chance.expovariate(1 / costs.hiccup_ns))
-        return delay_ns
+        return self.costs.wake_ns if asleep else 0
+
+    def stretched(self, begin_ns: int, cost_ns: int, chance: Random) -> int:
+        """When work that begins at a time is over, with the hiccups that fall into it."""
+        end_ns = begin_ns + cost_ns
+        while self.hiccup_ns <= end_ns:
+            hiccup_end_ns = self.hiccup_ns + self._hiccup_length_ns
+            end_ns += max(0, hiccup_end_ns - max(begin_ns, self.hiccup_ns))
+            self.hiccup_ns = hiccup_end_ns + round(chance.expovariate(1 / HICCUP_EVERY_NS))
+            self._hiccup_length_ns = round(chance.expovariate(1 / self.costs.hiccup_ns))
+        return end_ns
 
     def start_ns(self, wanted_ns: int) -> int:
         """When the process can work at the earliest."""
@@ -125,14 +135,14 @@ class Process:
         ready_ns = max(wanted_ns, self.busy_until_ns)
         return max(ready_ns, machine.free_ns[machine.core()])
 
-    def run(self, wanted_ns: int, cost_ns: int) -> int:
+    def run(self, wanted_ns: int, cost_ns: int, chance: Random) -> int:
         """Work for so long, at ``wanted_ns`` or as soon as process and machine are free. Returns the end."""
         machine = self.machine
         core = machine.core()
         ready_ns = max(wanted_ns, self.busy_until_ns)
         begin_ns = max(ready_ns, machine.free_ns[core])
         self.waited_ns += begin_ns - ready_ns
-        end_ns = begin_ns + cost_ns
+        end_ns = self.stretched(begin_ns, cost_ns, chance)
         machine.free_ns[core] = self.busy_until_ns = end_ns
         self.cpu_ns += cost_ns
         return end_ns

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -33,6 +34,35 @@ def a_network(world: World, *, latency_ns: int = 0, octets_per_second: int = 10*
 
 def a_loop(world: World, network: VirtualNetwork, name: str, machine: Machine | None = None) -> VirtualLoop:
     return VirtualLoop(world, Process(machine or Machine(name, 1), FREE), network)  # type: ignore[abstract]
+
+
+class Drawn(Random):
+    """Chance that is written down: milliseconds between hiccups and of hiccups, in turn; then never again."""
+
+    def __init__(self, *milliseconds: int) -> None:
+        super().__init__(0)
+        self._left = list(milliseconds)
+
+    def expovariate(self, lambd: float = 1.0) -> float:
+        """The next one."""
+        return float(self._left.pop(0) * MS if self._left else 10**15)
+
+
+@pytest.mark.parametrize(
+    ("work", "ends_ms"),
+    [
+        ([(0, 5)], [5]),  # before the hiccup, which begins at 10 and lasts 4
+        ([(8, 5)], [17]),  # begins before it: all of the hiccup comes on top
+        ([(12, 5)], [19]),  # begins within: what is left of it
+        ([(15, 5)], [20]),  # nobody was at work, so nobody was held up
+        ([(8, 2), (14, 1), (20, 5)], [14, 15, 25]),
+    ],
+)
+def test_hiccups_come_by_time_and_not_by_turns(work: list[tuple[int, int]], ends_ms: list[int]) -> None:
+    """A busy process has not more of them than an idle one; its load decides how many messages notice."""
+    process, chance = Process(Machine("a", 1), replace(FREE, hiccup_ns=MS)), Drawn(10, 4)
+    ends = [process.stretched(begin * MS, cost * MS, chance) for begin, cost in work]
+    assert [end // MS for end in ends] == ends_ms
 
 
 @pytest.mark.parametrize(("cores", "ends_ms"), [(1, [3, 6, 9]), (2, [3, 3, 6]), (3, [3, 3, 3])])
