@@ -181,7 +181,7 @@ def _shown(location: Location) -> Location:
         return location[:3]
     if len(location) > 4 and location[0] == "queues" and location[2] == "arguments":
         return location[:4]
-    return location
+    return location[:-1] if location[-1:] == ("[key]",) else location
 
 
 def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel]) -> tuple[str, str]:
@@ -199,6 +199,12 @@ def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel
         return f"{name}: {value!r} is not one of {context['expected']}", f"did you mean {near!r}?" if near else (
             f"write {context['expected']}"
         )
+    if kind in ("model_type", "dict_type"):
+        model = _model_at(tuple(part for part in location if isinstance(part, str)), root)
+        known = ", ".join(item.alias or key for key, item in model.model_fields.items()) if model else ""
+        return f"{name}: {value!r} is no section", f"write keys below it, each with a value{known and f': {known}'}"
+    if kind == "list_type":
+        return f"{name}: {value!r} is no list", "write one entry a line, each behind a dash"
     if kind == "string_pattern_mismatch":
         return f"{name}: {value!r} is not a workload name", "use a-z, 0-9 and _, with / between folders"
     return f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]} (it is {value!r})", f"correct {name}"

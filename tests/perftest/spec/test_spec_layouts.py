@@ -56,6 +56,7 @@ def test_a_modelled_drive_has_figures_with_units() -> None:
         ("wal: fast", "wal: disk", 4, "no role lies on drive fast", "place a role on it, or remove it"),
         ("wal: fast", "wals: fast", 5, "'wals' is not one of", "did you mean 'wal'?"),
         ("roles:", "io: {pool: 0}\nroles:", 5, "{'pool': 0} is no I/O policy", "{pool: N} with N from 1 to 1024"),
+        ("data: disk", "tape: disk", 5, "roles.tape: 'tape' is not one of", "write 'data'"),
         ("roles:", "io: {pool: 2, of: 3}\nroles:", 5, "is no I/O policy", "write dedicated"),
         ("{directory: /var/lib/broker}", "{figures: {latency: 1, octets_per_second: 0}}", 3,
          "a drive that writes nothing a second", "use 1 MB or more"),
