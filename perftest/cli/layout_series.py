@@ -2,7 +2,7 @@
 
 Every layout gets a cluster of its own in each round, and a run of its own. The layouts alternate, so a machine that
 gets slower is no friend of one of them. All runs lie below one directory, with a directory for each layout, which
-``perftest compare`` takes as a side.
+``perftest compare`` takes as a side. The findings of the workload are judged over all of them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING
 import click
 
 from perftest.cli.exits import CliError, Exit, explained
+from perftest.cli.judgement import is_missed, judged, keep
 from perftest.cli.layouts import SERIES
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
 from perftest.cli.rounds import GRAVITY, put_unfinished_aside, runs_in
 from perftest.cli.session_options import Options
-from perftest.cli.ui.summary import where_and_next
+from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
     from infra.layout import Layout
+    from reports.stats.reproduction import Reproduction
 
 
 def measure_series(
@@ -49,9 +51,13 @@ def measure_series(
             here = replace(options, out=side, layout=layout, report=False, is_round=True)
             codes.append(Exit(measure(plan, here)))
             if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
-                _tell(place, options, cut_short=True)
+                _tell(place, options, None, cut_short=True)
                 return codes[-1]
-    _tell(place, options, cut_short=False)
+    found = judged(plan, [run for side in _sides(place) for run in runs_in(side)])
+    keep(found, place)
+    _tell(place, options, found, cut_short=False)
+    if options.assert_findings and is_missed(found):
+        codes.append(Exit.MISSED)
     return next((code for code in GRAVITY if code in codes), Exit.OK)
 
 
@@ -79,15 +85,23 @@ def _new_directory(plan: Plan, options: Options, repeats: int, layouts: Sequence
     return place
 
 
-def _tell(place: Path, options: Options, *, cut_short: bool) -> None:
-    """Print where the runs are, make one report of all of them, and name the next commands."""
-    sides = sorted(each for each in place.iterdir() if each.is_dir())
+def _sides(place: Path) -> list[Path]:
+    """The directories of the layouts, in the order in which these were named."""
+    return sorted((each for each in place.glob("*-*") if each.is_dir()), key=lambda each: int(each.name.split("-")[0]))
+
+
+def _tell(place: Path, options: Options, found: Reproduction | None, *, cut_short: bool) -> None:
+    """Print the verdicts and where the runs are, make one report of all of them, and name the next commands."""
+    sides = _sides(place)
     runs = [run for side in sides for run in runs_in(side)]
     report, doubt = report_or_doubt(runs, place) if options.report and runs and not cut_short else (None, None)
     if options.as_json:
-        record = {"record": "layouts", "path": str(place), "report": str(report) if report else None}
+        record: dict[str, object] = {"record": "layouts", "path": str(place), "report": str(report) if report else None}
+        record |= {"findings": found.to_json()} if found is not None else {}
         click.echo(json.dumps({**record, "sides": [str(side) for side in sides]}, ensure_ascii=False))
     else:
+        if found is not None:
+            click.echo("\n" + wrapped_lines(found.lines(), terminal_width()))
         commands = [f"perftest sweep --resume {place}"] if cut_short else []
         commands += [] if report or cut_short else [f"perftest report {' '.join(map(str, runs))}"]
         commands += [f"perftest compare {sides[0]} {sides[-1]}"] if len(sides) > 1 and not cut_short else []

@@ -95,9 +95,9 @@ def _judge_of(writer: RunWriter) -> Callable[[Sequence[Mapping[str, Any]]], Judg
     """The judge of the findings of the plan; None for a plan without findings."""
     if not writer.plan.findings:
         return None
-    from reports.stats.reproduction import judge
+    from reports.stats.reproduction import judge_runs
 
-    return lambda rows: judge(writer.manifest["plan"], [rows])
+    return lambda rows: judge_runs(writer.manifest["plan"], [(writer.manifest, rows)])
 
 
 def _legacy(writer: RunWriter) -> LegacyLatency:

@@ -12,21 +12,21 @@ from typing import Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit, explained
+from perftest.cli.judgement import is_missed, judged, keep
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.results.reader import Run, read_manifest, read_run
-from perftest.results.writer import run_id, write_atomically
+from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan, Step
 from perftest.spec.slo import Objective, measured, parse_objective, shown
 from perftest.spec.sweep import in_order
 from reports.stats.confidence import half_width
-from reports.stats.reproduction import Reproduction, judge
+from reports.stats.reproduction import Reproduction
 
 STATE: Final = "sweep.json"
-FINDINGS: Final = "findings.json"
 UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
 """Fewer rounds do not tell how much rounds differ."""
@@ -90,20 +90,12 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
         if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
             break
     cut_short = bool(codes) and codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED)
-    found = _judged(place, plan)
+    found = judged(plan, runs_in(place))
+    keep(found, place)
     _tell(place, rounds, options, found, cut_short=cut_short)
-    if options.assert_findings and not (found is not None and found.reproduced):
+    if options.assert_findings and is_missed(found):
         codes.append(Exit.MISSED)
     return next((code for code in GRAVITY if code in codes), Exit.OK)
-
-
-def _judged(place: Path, plan: Plan) -> Reproduction | None:
-    """The verdicts on the findings over all rounds, which are kept beside the state of the rounds."""
-    found = judge(plan_to_json(plan), [(read_run(run).result or {}).get("steps", ()) for run in runs_in(place)])
-    if found is not None:
-        with explained("the verdicts cannot be written", place / FINDINGS, "make room, and run perftest report"):
-            write_atomically(place / FINDINGS, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
-    return found
 
 
 def _of_a_round(options: Options, place: Path) -> Options:

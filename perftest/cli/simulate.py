@@ -14,6 +14,8 @@ from perftest.cli.layouts import LAYOUT_PATH
 from perftest.cli.sections import COUNT, DURATION, SectionedCommand, json_option, option, options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from perftest.cli.calibration import Calibration
     from perftest.cli.simulated_cells import Cell
     from perftest.cli.simulation import Setup
@@ -56,6 +58,10 @@ _simulate_options = options(
            help="Threads of a node that share all file work; 0: a thread for each store."),
     option("--seed", section="Measurement", type=COUNT, default="1",
            help="Seed of all chance: the same seed gives the same files."),
+    option("--repeats", section="Measurement", type=COUNT, default="1",
+           help="Simulations of each workload on each layout, with seeds that follow each other."),
+    option("--assert", "assert_findings", section="Measurement", is_flag=True,
+           help="End with exit code 4 unless all findings of the workloads are reproduced."),
     option("--calibration", section="Measurement", metavar="FILE", default=None,
            type=click.Path(path_type=Path, dir_okay=False),
            help="CPU costs, drive and loopback of a machine.  [default: the one that ships with perftest]"),
@@ -74,7 +80,7 @@ _simulate_options = options(
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest simulate flow_control/in_flight --quick",
         "perftest simulate disks/light_four_queues --hosts each --layout disks/one_hdd --layout disks/three_hdd",
@@ -93,13 +99,15 @@ def simulate(
     jobs: int | None,
     calibrate_to: Path | None,
     verify: bool,
+    assert_findings: bool,
     **asked: Any,
 ) -> None:
     """Run workloads at virtual time.
 
     Production nodes and the production generator run in one process, on modelled machines, drives and links. The
     run directories are those of `perftest sweep`, and are marked as simulated. WORKLOAD is a file, or the name of a
-    bundled workload. Without WORKLOAD, one quorum queue is simulated with the settings of --vary.
+    bundled workload. Without WORKLOAD, one quorum queue is simulated with the settings of --vary. If a workload states
+    findings, they are judged over all of its layouts and repeats.
     """
     from perftest.cli.simulated_cells import run_cells
     from perftest.cli.simulated_verification import compare_with_real
@@ -109,8 +117,28 @@ def simulate(
         return
     cells = _cells(names, asked)
     if verify:
+        _refuse_beside_verify(asked["repeats"], assert_findings)
         ctx.exit(int(compare_with_real(cells, as_json=as_json)))
-    ctx.exit(int(run_cells(cells, jobs=jobs or os.cpu_count() or 1, as_json=as_json)))
+    if assert_findings:
+        _refuse_unjudgeable(cells)
+    jobs = jobs or os.cpu_count() or 1
+    ctx.exit(int(run_cells(cells, jobs=jobs, as_json=as_json, assert_findings=assert_findings)))
+
+
+def _refuse_beside_verify(repeats: int, assert_findings: bool) -> None:
+    given = [*(["--repeats"] if repeats != 1 else []), *(["--assert"] if assert_findings else [])]
+    if given:
+        what = f"--verify compares one simulation with the real figures, which does not go with {' and '.join(given)}"
+        raise CliError(what, "--verify", f"leave out {' and '.join(given)}, or --verify", Exit.USAGE)
+
+
+def _refuse_unjudgeable(cells: Sequence[Cell]) -> None:
+    """Refuse --assert for findings that these simulations cannot decide. Raises CliError."""
+    from perftest.cli.judgement import refuse_unjudgeable
+
+    titles = [cell.setup.placement.title for cell in cells]
+    for plan in {cell.plan.name: cell.plan for cell in cells}.values():
+        refuse_unjudgeable(plan, titles, "--layout")
 
 
 def _calibrate(target: Path, directory: Path) -> None:
@@ -127,9 +155,11 @@ def _calibrate(target: Path, directory: Path) -> None:
 
 
 def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
-    """What is to be simulated: a cell for each workload on each layout. Raises CliError and SpecError."""
+    """What is to be simulated: cells for each workload on each layout, one of each seed. Raises CliError and
+    SpecError."""
     from perftest.cli import calibration
     from perftest.cli.cluster_actions import refuse_actions_at
+    from perftest.cli.judgement import refuse_one_title
     from perftest.cli.simulated_cells import Cell
     from perftest.cli.simulated_run import Limits, shortened
     from perftest.cli.simulation import places_of
@@ -137,14 +167,23 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
     setups = list(zip(asked["layouts"] or (None,), _setups(asked, known), strict=True))
+    refuse_one_title([setup.placement.title for _layout, setup in setups], "--layout")
     limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
     plans = [_plan(name, asked) for name in names or (None,)]
     for plan in plans:
         for _, setup in setups:
             refuse_actions_at(shortened(plan, limits), places_of(setup), asked["actions"])
     return [
-        Cell(plan=plan, setup=setup, calibration=known, out=asked["out"], limits=limits, layout=layout)
+        Cell(
+            plan=plan,
+            setup=replace(setup, seed=asked["seed"] + number),
+            calibration=known,
+            out=asked["out"],
+            limits=limits,
+            layout=layout,
+        )
         for plan in plans
+        for number in range(asked["repeats"])
         for layout, setup in setups
     ]
 
@@ -185,6 +224,8 @@ def _check(asked: dict[str, Any]) -> None:
         problems.append("--cores 0: a machine has at least one core")
     if asked["bandwidth_mbit"] == 0:
         problems.append("--bandwidth 0: use 1 or more Mbit/s")
+    if asked["repeats"] == 0:
+        problems.append("--repeats 0: use 1 or more")
     if not asked["steady_s"] > 0:
         problems.append("--steady 0: a step without steady time has no figures")
     if asked["layouts"]:

@@ -1,4 +1,7 @@
-"""Several simulations, some at the same time: each in a process of its own, because a world uses one core."""
+"""Several simulations, some at the same time: each in a process of its own, because a world uses one core.
+
+The findings of a workload are judged over all simulations of it: layouts side by side, seeds as repetitions.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,15 @@ import click
 
 from perftest.cli.calibration import Calibration
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.judgement import is_missed, judged
+from perftest.cli.rounds import GRAVITY
 from perftest.cli.simulated_run import Limits, simulate
 from perftest.cli.simulation import Setup
-from perftest.cli.ui.summary import doubts, steps_table, where_and_next
+from perftest.cli.ui.summary import doubts, steps_table, terminal_width, where_and_next, wrapped_lines
 from perftest.results.errors import RunNotWritableError
+from perftest.spec.codec import plan_digest
 from perftest.spec.plan import Plan
+from reports.stats.reproduction import Reproduction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +85,15 @@ def _silent_nodes() -> Iterator[None]:
         nodes.setLevel(level)
 
 
-def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool) -> Exit:
-    """Simulate all cells, print their results in the order of the cells, and return the gravest exit code."""
-    code = Exit.OK
+def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool, assert_findings: bool = False) -> Exit:
+    """Simulate all cells, print their results in the order of the cells, then the verdicts on findings, and return the
+    gravest exit code."""
+    codes, runs = [], dict[str, list[Path]]()
+    plans = {plan_digest(cell.plan): cell.plan for cell in cells}
     try:
         for cell, result in _results(cells, jobs):
-            code = max(code, result.code)
+            codes.append(result.code)
+            runs.setdefault(plan_digest(cell.plan), []).append(result.path)
             _print_json(result) if as_json else _print(cell, result)
     except RunNotWritableError as error:
         if not isinstance(error.__cause__, FileExistsError):
@@ -91,7 +101,22 @@ def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool) -> Exit:
         what = "this simulation was made before, and would give the same files"
         fix = "use the run that is there, or another directory with --out"
         raise CliError(what, str(error.__cause__.filename), fix, Exit.USAGE) from error
-    return code
+    found = {digest: judged(plan, runs[digest]) for digest, plan in plans.items() if plan.findings}
+    for digest, each in found.items():
+        _print_verdicts(plans[digest].name, each, as_json=as_json)
+    if assert_findings and (not found or any(map(is_missed, found.values()))):
+        codes.append(Exit.MISSED)
+    return next((code for code in GRAVITY if code in codes), Exit.OK)
+
+
+def _print_verdicts(name: str, found: Reproduction | None, *, as_json: bool) -> None:
+    if found is None:
+        return
+    if as_json:
+        record = {"record": "findings", "workload": name, **found.to_json()}
+        click.echo(json.dumps(record, ensure_ascii=False))
+    else:
+        click.echo(wrapped_lines([f"{name}: {found.lines()[0]}", *found.lines()[1:]], terminal_width()) + "\n")
 
 
 def _results(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, CellResult]]:

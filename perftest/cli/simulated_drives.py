@@ -42,6 +42,7 @@ def _of_layout(layout: Layout) -> Placement:
         own_drives=True,
         octets_per_second=layout.octets_per_second,
         layout=layout.text,
+        title=layout.name,
     )
 
 

@@ -32,7 +32,7 @@ class Placement:
     ``drives`` gives the profile of each drive by name, and ``roles`` the drive of each role. ``pool`` is the number of
     I/O threads of a node; 0: a thread for each store. The nodes of one machine share its drives, unless each has
     ``own_drives``. ``octets_per_second`` is what these drives reach together; 0: no limit. ``layout`` is the layout
-    file in a line of text, if the drives come from one.
+    file in a line of text, if the drives come from one, and ``title`` its title.
     """
 
     drives: dict[str, DriveProfile]
@@ -41,6 +41,7 @@ class Placement:
     own_drives: bool = False
     octets_per_second: int = 0
     layout: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

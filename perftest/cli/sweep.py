@@ -17,6 +17,7 @@ from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
+    from infra.layout import Layout
     from perftest.cli.rounds import Rounds
     from perftest.cli.session_options import Options
     from perftest.spec.actions import TimedAction
@@ -119,18 +120,18 @@ def sweep(
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
     named = _take_layouts(asked, layout, (*targets, *([str(cluster)] if cluster else [])))
-    if named and (resume is not None or assert_findings):
-        rule = "a sweep over layouts neither continues another sweep nor judges findings"
-        raise CliError(rule, "--vary layout", "leave out --resume and --assert", Exit.USAGE)
+    if named and resume is not None:
+        rule = "layouts cannot be added to a sweep that is continued"
+        raise CliError(rule, "--vary layout", "leave out --resume, or the layouts", Exit.USAGE)
     if resume is not None and (resume / SERIES).exists():
         _refuse_changes(name, asked, changed=bool(layout or targets or cluster))
-        ctx.exit(int(_resume_series(resume, Options(out=out, ui=ui, as_json=as_json, report=report))))
+        rest = Options(out=out, ui=ui, as_json=as_json, report=report, assert_findings=assert_findings)
+        ctx.exit(int(_resume_series(resume, rest)))
     plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
-    if assert_findings and not plan.findings:
-        raise _nothing_to_assert(resume)
     placed = layout_of(layout) if layout is not None else None
     several = {each: layout_of(Path(each)) for each in named}
+    _check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)
     if plan.timeline:
         from perftest.cli.cluster_actions import refuse_actions
 
@@ -179,7 +180,9 @@ def _resume_series(place: Path, options: Options) -> Exit:
     from perftest.cli.layout_series import measure_series, series_of
 
     plan, repeats, names = series_of(place)
-    return measure_series(plan, options, repeats, {each: layout_of(Path(each)) for each in names}, place)
+    layouts = {each: layout_of(Path(each)) for each in names}
+    _check_layouts(plan, [*layouts.values()], None, assert_findings=options.assert_findings)
+    return measure_series(plan, options, repeats, layouts, place)
 
 
 def typed_actions(typed: Sequence[str]) -> list[TimedAction]:
@@ -199,12 +202,17 @@ def typed_actions(typed: Sequence[str]) -> list[TimedAction]:
     return found
 
 
-def _nothing_to_assert(resume: Path | None) -> CliError:
-    if resume is not None:
+def _check_layouts(plan: Plan, layouts: Sequence[Layout], resume: Path | None, *, assert_findings: bool) -> None:
+    """Refuse layouts that cannot be told apart, and --assert where the findings cannot be decided. Raises CliError."""
+    from perftest.cli.judgement import refuse_one_title, refuse_unjudgeable
+
+    titles = [each.name for each in layouts]
+    refuse_one_title(titles, "--vary layout")
+    if assert_findings and resume is not None and not plan.findings:
         what = "the rest of a sweep cannot be judged by itself"
-        return CliError(what, "--assert", "leave --assert out, and measure the whole sweep again", Exit.USAGE)
-    fix = "add findings: to the workload file, or leave --assert out"
-    return CliError("the workload states no findings", "--assert", fix, Exit.USAGE)
+        raise CliError(what, "--assert", "leave --assert out, and measure the whole sweep again", Exit.USAGE)
+    if assert_findings:
+        refuse_unjudgeable(plan, titles, "--vary layout=A,B")
 
 
 def swept_plan(name: str | None, asked: dict[str, Any]) -> Plan:

@@ -1,7 +1,9 @@
-"""What a finding means in figures: claims about the ratio of one metric between two steps.
+"""What a finding means in figures: claims about the ratio of one metric between two steps, or between two layouts.
 
-Pure: the rows of ``result.json`` go in, of each repetition of a run, and pairs of measured values with the bounds of
-their ratio come out. :mod:`reports.stats.reproduction` judges the claims.
+Pure: the rows of ``result.json`` go in, of each repetition of a run on each layout, and pairs of measured values with
+the bounds of their ratio come out. :mod:`reports.stats.reproduction` judges the claims. A finding over steps makes its
+claims for each layout, and a finding over layouts for each of its steps; all of these claims must hold. Below, *step*
+stands for either.
 
 ==============  ====================================================================================
 trend           claims (ratio of the second figure over the first)
@@ -33,9 +35,11 @@ from perftest.results.trust import is_limited, step_checks
 from perftest.spec.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
 from perftest.spec.trends import Finding, Trend
 
-__all__ = ["Claim", "Finding", "Row", "Trend", "claims_of", "findings_of", "labels_of"]
+__all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of", "labels_of", "layout_title"]
 
 Row = Mapping[str, Any]
+Runs = Mapping[str, Sequence[Sequence[Row]]]
+"""The rows of each repetition, by the title of the layout; empty for runs without a layout."""
 BEYOND_MIN: Final = 10
 """Values beyond a percentile that make it more than an anecdote."""
 _LEAST_GAIN: Final = 0.01
@@ -59,7 +63,8 @@ def findings_of(plan: Mapping[str, Any]) -> tuple[Finding, ...]:
     found = []
     for plain in plan.get("findings") or ():
         try:
-            finding = Finding(**{**plain, "trend": Trend(plain["trend"]), "steps": tuple(plain.get("steps", ()))})
+            named = {name: tuple(plain.get(name, ())) for name in ("steps", "layouts")}
+            finding = Finding(**{**plain, "trend": Trend(plain["trend"]), **named})
             _objective(finding.metric)
             found.append(finding)
         except (TypeError, ValueError, KeyError):
@@ -72,9 +77,48 @@ def labels_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(step["label"]) for step in sorted(plan.get("steps") or (), key=lambda step: step["number"]))
 
 
-def claims_of(finding: Finding, labels: Sequence[str], repetitions: Sequence[Sequence[Row]]) -> list[Claim]:
-    """All claims of a finding. ``labels`` are the steps of the sweep in order, ``repetitions`` the rows of each run."""
-    return list(_TRENDS[finding.trend](finding, labels, _Figures(finding.metric, repetitions)))
+def layout_title(manifest: Mapping[str, Any]) -> str:
+    """The title of the layout of drives below the nodes; empty for a run without a layout.
+
+    A layout stands under ``cluster`` as an object, or under ``broker`` in a line: ``fast: disk (/mnt/disk) wal; ...``.
+    """
+    for part in ("cluster", "broker"):
+        facts = manifest.get(part)
+        layout = facts.get("layout") if isinstance(facts, dict) else None
+        if isinstance(layout, dict) and layout.get("drives"):
+            return str(layout.get("name") or layout.get("title") or "layout")
+        if isinstance(layout, str) and "; " in layout:
+            return layout.partition("; ")[0].rpartition(": ")[0]
+    return ""
+
+
+def claims_of(finding: Finding, labels: Sequence[str], runs: Runs) -> list[Claim]:
+    """All claims of a finding. ``labels`` are the steps of the sweep in order. The first repetition on each layout is
+    one round, and so is the second."""
+    found = _by_step(finding, runs) if finding.layouts else _by_layout(finding, labels, runs)
+    return [claim for order, figures in found for claim in _TRENDS[finding.trend](finding, order, figures)]
+
+
+def _by_layout(finding: Finding, labels: Sequence[str], runs: Runs) -> Iterator[tuple[Sequence[str], _Figures]]:
+    """The figures of all steps, on each layout."""
+    for layout, repetitions in runs.items():
+        rounds = [{str(row["label"]): row for row in _measured_rows(rows)} for rows in repetitions]
+        yield labels, _Figures(finding.metric, rounds, layout if len(runs) > 1 else "")
+
+
+def _by_step(finding: Finding, runs: Runs) -> Iterator[tuple[Sequence[str], _Figures]]:
+    """The figures of all layouts, in each step of the finding."""
+    for label in finding.labels:
+        rounds: list[dict[str, Row]] = [{} for _ in range(max(map(len, runs.values()), default=0))]
+        for layout, repetitions in runs.items():
+            for rows, found in zip(repetitions, rounds, strict=False):
+                found.update((layout, row) for row in _measured_rows(rows) if str(row["label"]) == label)
+        yield tuple(runs), _Figures(finding.metric, rounds, label if len(finding.labels) > 1 else "")
+
+
+def _measured_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows of the measured load of the file, without those of further groups."""
+    return (row for row in rows if not row.get("group"))
 
 
 def _objective(metric: str) -> Objective:
@@ -83,74 +127,82 @@ def _objective(metric: str) -> Objective:
 
 
 class _Figures:
-    """The values of one metric by step, one of each repetition."""
+    """The values of one metric by step or by layout, one of each round. ``where`` is what else the claims must say."""
 
-    def __init__(self, metric: str, repetitions: Sequence[Sequence[Row]]) -> None:
+    def __init__(self, metric: str, rounds: Sequence[Mapping[str, Row]], where: str) -> None:
         self.objective = _objective(metric)
-        self._rows = [{str(row["label"]): row for row in rows if not row.get("group")} for rows in repetitions]
+        self._rounds = rounds
+        self._where = f"{where}: " if where else ""
 
     @property
     def more_is_better(self) -> bool:
         return "." not in self.objective.metric
 
-    def of(self, label: str) -> tuple[tuple[float, ...], str]:
-        """The values of a step, and why they cannot be used: a doubt, or nothing."""
-        values = [measured(self.objective, rows[label]) if label in rows else None for rows in self._rows]
-        known = tuple(value for value in values if value is not None)
-        missing = len(values) - len(known)
+    def of(self, step: str) -> tuple[dict[int, float], str]:
+        """The values of a step by round, and why they cannot be used: a doubt, or nothing."""
+        values = {at: measured(self.objective, rows[step]) for at, rows in enumerate(self._rounds) if step in rows}
+        known = {at: value for at, value in values.items() if value is not None}
+        missing = len(self._rounds) - len(known)
         if missing or not known:
-            return known, f"{label} was not measured" + (f" in {missing} of {len(values)} rounds" if known else "")
-        return known, next((doubt for rows in self._rows if (doubt := self._doubt(rows[label]))), "")
+            return known, f"{step} was not measured" + (f" in {missing} of {len(self._rounds)} rounds" if known else "")
+        return known, next((doubt for rows in self._rounds if (doubt := self._doubt(step, rows[step]))), "")
 
     def claim(self, base: str, candidate: str, least: float = 0.0, most: float = math.inf) -> Claim:
-        """A claim about the metric in two steps."""
+        """A claim about the metric in two steps, from the rounds that measured both."""
         (before, no_base), (after, no_candidate) = self.of(base), self.of(candidate)
         doubt = no_base or no_candidate
-        text = f"{base} → {candidate}" + ("" if doubt else f": {self._shown(before)} → {self._shown(after)}")
-        return Claim(text=text, base=before, candidate=after, least=least, most=most, doubt=doubt)
+        both = sorted(before.keys() & after.keys())
+        bases, candidates = tuple(before[at] for at in both), tuple(after[at] for at in both)
+        text = f"{base} → {candidate}" + ("" if doubt else f": {self._shown(bases)} → {self._shown(candidates)}")
+        return self.worded(text, doubt, base=bases, candidate=candidates, least=least, most=most)
+
+    def worded(self, text: str, doubt: str = "", **figures: Any) -> Claim:
+        """A claim that says where it holds."""
+        return Claim(text=f"{self._where}{text}", doubt=doubt, **figures)
 
     def _shown(self, values: Sequence[float]) -> str:
         """The geometric mean, so that the ratio of two means is the mean of the ratios."""
         return shown(self.objective, geometric_mean(values) if all(values) else 0.0)
 
-    def _doubt(self, row: Row) -> str:
+    def _doubt(self, step: str, row: Row) -> str:
         trust = row["trust"] if "trust" in row else [check.to_json() for check in step_checks(row)]
         if is_limited(trust):
-            return f"at {row['label']} the load generator was the limit"
+            return f"at {step} the load generator was the limit"
         series, dot, statistic = self.objective.metric.partition(".")
         if not dot or not statistic.startswith("p"):
             return ""
         count = next((found["count"] for name in LATENCIES[series] if (found := row["latency"].get(name))), 0)
         percent = PERCENTILES[STATISTICS[statistic]]
-        return f"{row['label']} has only {count} samples" if count * (100 - percent) / 100 < BEYOND_MIN else ""
+        return f"{step} has only {count} samples" if count * (100 - percent) / 100 < BEYOND_MIN else ""
 
 
 def _rises(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
-    steps = finding.labels
+    steps = finding.compared
     yield figures.claim(steps[0], steps[-1], least=finding.rise)
     yield from (figures.claim(one, other, least=1 / finding.slack) for one, other in pairwise(steps) if len(steps) > 2)
 
 
 def _falls(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
-    steps = finding.labels
+    steps = finding.compared
     yield figures.claim(steps[0], steps[-1], most=1 / finding.rise)
     yield from (figures.claim(one, other, most=finding.slack) for one, other in pairwise(steps) if len(steps) > 2)
 
 
 def _flat(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
-    for one, other in combinations(finding.labels, 2):
+    for one, other in combinations(finding.compared, 2):
         yield figures.claim(one, other, least=1 / finding.slack, most=finding.slack)
 
 
 def _ratio(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
     most = math.inf if finding.at_most is None else finding.at_most
-    yield figures.claim(finding.labels[0], finding.labels[1], least=finding.at_least or 0.0, most=most)
+    base, candidate = finding.compared
+    yield figures.claim(base, candidate, least=finding.at_least or 0.0, most=most)
 
 
 def _knee(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
     knee = finding.labels[-1]
     if knee not in labels:
-        yield Claim(text=knee, doubt=f"{knee} was not measured")
+        yield figures.worded(knee, f"{knee} was not measured")
         return
     at = labels.index(knee)
     before = finding.labels[0] if len(finding.labels) > 1 else labels[at - 1]
@@ -166,7 +218,7 @@ def _biggest_gain(finding: Finding, labels: Sequence[str], figures: _Figures) ->
             continue
         gains, doubted = _gains(one, other, figures)
         text = f"gain {one} → {other}, against gain {lower} → {higher}"
-        yield Claim(text=text, base=gains, candidate=named, least=1.0, doubt=doubt or doubted)
+        yield figures.worded(text, doubt or doubted, base=gains, candidate=named, least=1.0)
 
 
 def _gains(one: str, other: str, figures: _Figures) -> tuple[tuple[float, ...], str]:
@@ -174,16 +226,16 @@ def _gains(one: str, other: str, figures: _Figures) -> tuple[tuple[float, ...], 
     (before, no_base), (after, no_candidate) = figures.of(one), figures.of(other)
     if doubt := no_base or no_candidate:
         return (), doubt
-    return tuple(max(b - a, _LEAST_GAIN * max(a, b)) for a, b in zip(before, after, strict=True)), ""
+    return tuple(max(b - a, _LEAST_GAIN * max(a, b)) for a, b in zip(before.values(), after.values(), strict=True)), ""
 
 
 def _best(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
-    chosen = {step: figures.of(step) for step in finding.labels}
+    chosen = {step: figures.of(step) for step in finding.compared}
     if doubt := next((doubt for _, doubt in chosen.values() if doubt), ""):
-        yield Claim(text=" or ".join(chosen), doubt=doubt)
+        yield figures.worded(" or ".join(chosen), doubt)
         return
     pick = max if figures.more_is_better else min
-    best = pick(chosen, key=lambda step: math.fsum(chosen[step][0]))
+    best = pick(chosen, key=lambda step: math.fsum(chosen[step][0].values()))
     bounds = {"least": 1 / finding.slack} if figures.more_is_better else {"most": finding.slack}
     yield from (figures.claim(other, best, **bounds) for other in labels if other not in chosen)
 

@@ -1,4 +1,7 @@
-"""The rules of findings: a metric that exists, steps that the sweep has, and the numbers that the trend takes."""
+"""The rules of findings: a metric that exists, steps that the sweep has, and the numbers that the trend takes.
+
+Which layouts there are is known when a sweep begins, so a finding may name any.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ _COUNTS: Final = {
     Trend.BIGGEST_GAIN: (2, 2),
     Trend.BEST: (1, None),
 }
-"""The least and the most steps that a finding names."""
+"""The least and the most steps, or layouts, that a finding names."""
+_ON_A_SCALE: Final = (Trend.KNEE, Trend.BIGGEST_GAIN)
+"""Trends that need an order of all steps. Layouts have none."""
 _NUMBERS: Final = {
     "factor": (Trend.RISES, Trend.FALLS),
     "tolerance": (Trend.RISES, Trend.FALLS, Trend.FLAT, Trend.KNEE, Trend.BEST),
@@ -37,7 +42,7 @@ _NUMBERS: Final = {
 
 def resolved(finding: Finding, swept: Sequence[str], labels: Sequence[str]) -> Finding:
     """The finding with labels as its steps: ``swept`` are the settings of the sweep, ``labels`` its steps in order."""
-    if not finding.steps and finding.trend in _WHOLE:
+    if not finding.steps and (finding.layouts or finding.trend in _WHOLE):
         return replace(finding, steps=tuple(labels))
     return replace(finding, steps=tuple(_label(step, swept, labels) for step in finding.steps))
 
@@ -56,7 +61,7 @@ def broken_finding(finding: Finding, labels: Sequence[str], *, known: bool = Tru
     """All broken rules of a resolved finding. With ``known`` False the sweep was changed, and any step may be named."""
     yield from _metric(finding)
     yield from _numbers(finding)
-    yield from _steps(finding, labels, known)
+    yield from _layouts(finding, labels, known) if finding.layouts else _steps(finding, labels, known)
     if not finding.says.strip():
         yield ("says",), "a finding needs a sentence", "say in one sentence what the source found", finding.says
 
@@ -105,26 +110,49 @@ def _ratio(least: float | None, most: float | None) -> Iterator[Broken]:
         yield ("at_least",), f"at_least ({least:g}) is above at_most ({most:g})", "exchange the two", least
 
 
-def _steps(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
-    least, most = _COUNTS[finding.trend]
-    named, place = finding.labels, ("steps",)
-    if len(named) < least or (most is not None and len(named) > most):
-        wanted = f"{least}" if least == most else f"{least} or {most}" if most else f"{least} or more"
-        yield (
-            place,
-            f"{finding.trend} takes {wanted} steps, this has {len(named)}",
-            "name the steps to compare",
-            list(named),
-        )
+def _layouts(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
+    if finding.trend in _ON_A_SCALE:
+        rule = f"layouts have no order, and {finding.trend} needs one"
+        yield ("trend",), rule, "use rises, falls, flat, ratio or best", str(finding.trend)
         return
-    if len(set(named)) < len(named):
-        yield place, "a step is named twice", "name each step once", list(named)
-    unknown = [at for at, step in enumerate(named) if known and step not in labels]
-    for at in unknown:
-        fix = f"use one of: {', '.join(labels)}" if any(labels) else "add a sweep: findings compare its steps"
-        yield ("steps", at), f"the sweep has no step {named[at]}", fix, finding.steps[at]
+    for at, name in enumerate(finding.layouts):
+        if not name.strip():
+            yield ("layouts", at), "a layout needs a name", "name the title of a layout file, such as one_hdd", name
+    yield from _counted(finding.trend, "layout", finding.layouts)
+    yield from _named_steps(finding, labels, known)
+
+
+def _steps(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
+    wrong = [*_counted(finding.trend, "step", finding.labels)]
+    yield from wrong
+    if wrong:
+        return
+    unknown = [*_named_steps(finding, labels, known)]
+    yield from unknown
     if known and not unknown:
         yield from _position(finding, labels)
+
+
+def _counted(trend: Trend, what: str, named: Sequence[str]) -> Iterator[Broken]:
+    """The number of steps or layouts that are compared."""
+    least, most = _COUNTS[trend]
+    if len(named) < least or (most is not None and len(named) > most):
+        wanted = f"{least}" if least == most else f"{least} or {most}" if most else f"{least} or more"
+        rule = f"{trend} takes {wanted} {what}s, this has {len(named)}"
+        yield (f"{what}s",), rule, f"name the {what}s to compare", list(named)
+    elif len(set(named)) < len(named):
+        yield (f"{what}s",), f"a {what} is named twice", f"name each {what} once", list(named)
+
+
+def _named_steps(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
+    """Steps that the sweep does not have. Steps in which layouts are compared are counted here."""
+    named = finding.labels
+    if finding.layouts and len(set(named)) < len(named):
+        yield ("steps",), "a step is named twice", "name each step once", list(named)
+    for at, step in enumerate(named):
+        if known and step not in labels:
+            fix = f"use one of: {', '.join(labels)}" if any(labels) else "add a sweep: findings compare its steps"
+            yield ("steps", at), f"the sweep has no step {step}", fix, finding.steps[at]
 
 
 def _position(finding: Finding, labels: Sequence[str]) -> Iterator[Broken]:

@@ -1,8 +1,8 @@
 """What the source of a workload found, as trends that another cluster can be asked for.
 
 A trend says nothing about absolute figures, because hardware differs. A trend compares the figures of one metric in
-several steps of one sweep. :mod:`perftest.spec.findings` holds the rules of these parts, and
-:mod:`perftest.results.claims` says what each trend means in figures.
+several steps of one sweep, or on several layouts of drives in one step. :mod:`perftest.spec.findings` holds the rules
+of these parts, and :mod:`perftest.results.claims` says what each trend means in figures.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ class Finding:
 
     ``says`` is what the source says, in one sentence; ``place`` is where it says so. In a plan, ``steps`` are labels of
     steps, and rises, falls and flat name all of their steps.
+
+    A finding with ``layouts`` compares these instead of steps, in the order in which they stand there; it must hold in
+    each of its ``steps``, and a plan names these. A finding without layouts must hold on every layout.
     """
 
     trend: Trend
@@ -51,6 +54,9 @@ class Finding:
     place: Annotated[str, "where the source says so"] = ""
     steps: Annotated[
         tuple[int | float | str, ...], "values of the swept setting, or labels of steps; empty: all steps"
+    ] = ()
+    layouts: Annotated[
+        tuple[str, ...], "titles of layouts of drives to compare, in each of the steps, instead of steps"
     ] = ()
     factor: Annotated[float | None, "least factor of a rise or a fall (default 1.1)"] = None
     tolerance: Annotated[float | None, "part by which equal figures may differ (default 0.1)"] = None
@@ -61,6 +67,11 @@ class Finding:
     def labels(self) -> tuple[str, ...]:
         """The steps of a finding of a plan."""
         return tuple(map(str, self.steps))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """What a finding of a plan compares: its layouts, or else its steps."""
+        return self.layouts or self.labels
 
     @property
     def rise(self) -> float:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 import pandas as pd
 
+from reports.pages.figures import manifest_of
 from reports.pages.model import Column, Sentence, Table, Verdicts
 from reports.pages.tables import table_of
 from reports.pipeline.tables import Tables
-from reports.stats.reproduction import Reproduction, judge
+from reports.stats.reproduction import Reproduction, judge_runs
 from reports.stats.validity import steps_of
 
 _COLUMNS: Final = tuple(
@@ -28,7 +28,7 @@ _COLUMNS: Final = tuple(
 
 
 def verdicts(loads: Sequence[Tables]) -> tuple[Verdicts, ...]:
-    """The verdicts on the findings of each plan: runs of one plan are repetitions of each other."""
+    """The verdicts on the findings of each plan: runs of one plan on one layout are repetitions of each other."""
     plans: dict[str, list[Tables]] = {}
     for load in loads:
         run = load.runs.iloc[0]
@@ -39,8 +39,10 @@ def verdicts(loads: Sequence[Tables]) -> tuple[Verdicts, ...]:
 
 def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:
     run = repetitions[0].runs.iloc[0]
-    plan = json.loads(run["manifest"] or "{}").get("plan") or {}
-    judged = judge(plan, [steps_of(load.steps) for load in repetitions]) if plan.get("findings") else None
+    plan = manifest_of(run).get("plan") or {}
+    if not plan.get("findings"):
+        return None
+    judged = judge_runs(plan, ((manifest_of(load.runs.iloc[0]), steps_of(load.steps)) for load in repetitions))
     if judged is None:
         return None
     source = f" The source is {run['source']}." if run["source"] else ""

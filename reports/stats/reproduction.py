@@ -14,12 +14,12 @@ and one run never tells that figures are equal within 10 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from perftest.results.claims import Claim, Finding, Row, claims_of, findings_of, labels_of
+from perftest.results.claims import Claim, Finding, Row, Runs, claims_of, findings_of, labels_of, layout_title
 from reports.stats.confidence import change, each_of
 
 CONFIDENCE: Final = 0.95
@@ -88,17 +88,20 @@ class JudgedFinding:
     def to_json(self) -> dict[str, object]:
         """The finding as in ``result.json``."""
         finding = self.finding
-        said = {"trend": str(finding.trend), "metric": finding.metric, "says": finding.says, "place": finding.place}
+        said: dict[str, object] = {"trend": str(finding.trend), "metric": finding.metric}
+        said |= {"says": finding.says, "place": finding.place}
+        said |= {"layouts": list(finding.layouts)} if finding.layouts else {}
         return said | {"verdict": str(self.outcome), "claims": [claim.to_json() for claim in self.claims]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """All findings of a plan, judged over ``rounds`` repetitions."""
+    """All findings of a plan, judged over ``rounds`` repetitions, on each of ``layouts`` if there are several."""
 
     findings: tuple[JudgedFinding, ...]
     rounds: int
     outcome: Outcome
+    layouts: tuple[str, ...] = ()
 
     @property
     def reproduced(self) -> bool:
@@ -110,7 +113,8 @@ class Reproduction:
         """The verdict over all findings."""
         counted = f"{sum(each.outcome is Outcome.REPRODUCED for each in self.findings)} of {len(self.findings)}"
         rounds = f"{self.rounds} round{'s' if self.rounds != 1 else ''}"
-        text = f"The source's findings: {self.outcome}, {counted} findings over {rounds}."
+        each = f" on each of {len(self.layouts)} layouts" if len(self.layouts) > 1 else ""
+        text = f"The source's findings: {self.outcome}, {counted} findings over {rounds}{each}."
         few = (
             f" Fewer than {REPEATS_MIN} rounds have no interval: each ratio counts as known to a factor of {ASSUMED:g}."
         )
@@ -127,17 +131,34 @@ class Reproduction:
     def to_json(self) -> dict[str, object]:
         """The verdicts as in ``result.json``."""
         findings = [each.to_json() for each in self.findings]
-        return {"verdict": str(self.outcome), "rounds": self.rounds, "confidence": CONFIDENCE, "findings": findings}
+        known = {"verdict": str(self.outcome), "rounds": self.rounds, "confidence": CONFIDENCE, "findings": findings}
+        return known | ({"layouts": list(self.layouts)} if any(self.layouts) else {})
 
 
 def judge(plan: Mapping[str, Any], repetitions: Sequence[Sequence[Row]]) -> Reproduction | None:
     """The verdicts on the findings of a plan (as in a manifest), from the rows of each repetition; None without
     findings."""
+    return judge_layouts(plan, {"": repetitions})
+
+
+def judge_runs(plan: Mapping[str, Any], runs: Iterable[tuple[Mapping[str, Any], Sequence[Row]]]) -> Reproduction | None:
+    """The verdicts over runs of one plan, each with its manifest and its rows; None without findings. Runs on one
+    layout are repetitions of each other."""
+    found: dict[str, list[Sequence[Row]]] = {}
+    for manifest, rows in runs:
+        found.setdefault(layout_title(manifest), []).append(rows)
+    return judge_layouts(plan, found or {"": []})
+
+
+def judge_layouts(plan: Mapping[str, Any], runs: Runs) -> Reproduction | None:
+    """The verdicts on the findings of a plan that ran on several layouts; None without findings."""
     labels = labels_of(plan)
-    judged = tuple(_finding(each, claims_of(each, labels, repetitions)) for each in findings_of(plan))
+    judged = tuple(_finding(each, claims_of(each, labels, runs)) for each in findings_of(plan))
     if not judged:
         return None
-    return Reproduction(findings=judged, rounds=len(repetitions), outcome=_overall([each.outcome for each in judged]))
+    rounds = min(map(len, runs.values()), default=0)
+    outcome = _overall([each.outcome for each in judged])
+    return Reproduction(findings=judged, rounds=rounds, outcome=outcome, layouts=tuple(runs))
 
 
 def _overall(outcomes: Sequence[Outcome]) -> Outcome:

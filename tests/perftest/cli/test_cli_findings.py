@@ -87,7 +87,7 @@ def test_rounds_as_json_have_the_verdicts(
 def test_nothing_to_assert_is_told_before_the_start(call: Call) -> None:
     code, _, err = call("sweep", "--vary", "in_flight=1,10", "--assert")
     assert code == 2
-    assert "the workload states no findings" in err and "--assert" in err
+    assert "the workload sweep states no findings" in err and "--assert" in err
 
 
 def test_a_run_keeps_the_verdicts_in_its_result(workload: Callable[[str], str], tmp_path: Path) -> None:

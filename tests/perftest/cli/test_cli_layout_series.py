@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import workloads
 from perftest.cli import layout_series
+from perftest.cli.layouts import layout_of
 from perftest.cli.session_options import Options
+from perftest.results.claims import layout_title
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
 from tests.perftest.results import records
@@ -27,6 +30,8 @@ class Engine:
     """With which code a run (from 1) ends; 0 if it is not there."""
     measured: list[tuple[str, str, list[str]]] = field(default_factory=list)
     """The layout of each run, the directory of its side, and its steps."""
+    messages: dict[str, int] = field(default_factory=dict)
+    """Messages of an interval by layout; without any, a run has no intervals."""
 
     def measure(self, plan: Plan, options: Options) -> int:
         assert options.layout is not None and options.is_round and not options.report
@@ -34,6 +39,10 @@ class Engine:
         number = len(self.measured)
         code = self.codes.get(number, 0)
         writer = RunWriter(options.out, plan, ["perftest"], now_ns=records.STARTED_NS + number * records.SECOND)
+        writer.describe_broker(layout=options.layout.text)
+        if messages := self.messages.get(options.layout.name):
+            for record in records.intervals(plan, seed=number, messages=messages):
+                writer.interval(record)
         writer.ledger(records.ledger())
         writer.finish("interrupted" if code == 130 else "failed" if code == 1 else "finished", "")
         return code
@@ -98,7 +107,7 @@ def test_a_series_that_cannot_be_read_is_named(call: Call, engine: Engine, tmp_p
         (("--cluster", "c"), "does not go with a broker that runs already"),
         (("--layout", "disks/one_ssd"), "does not go with --layout"),
         (("--until", "e2e.p99=5%", "--repeats", "5"), "does not go with --until"),
-        (("--assert",), "neither continues another sweep nor judges findings"),
+        (("--assert",), "the workload sweep states no findings"),
         (("--vary", "layout=disks/one_hdd"), "a layout is named twice"),
         (("--vary", "layout=disks/nine_hdd"), "the layout file cannot be read"),
     ],
@@ -115,3 +124,82 @@ def test_a_dry_run_names_the_layouts(call: Call, engine: Engine) -> None:
     assert code == 0 and "all of this on each of 2 layouts: disks/one_hdd, disks/three_hdd" in out
     assert json.loads(call(*VARY, "--dry-run", "--json")[1])["layouts"] == ["disks/one_hdd", "disks/three_hdd"]
     assert engine.measured == []
+
+
+WORKLOAD = """\
+schema: 1
+name: drives
+title: Drives
+queues: [{name: q}]
+findings:
+  - {trend: ratio, metric: rate, layouts: [one_hdd, three_hdd], at_least: LEAST, says: Three are faster than one.}
+step: {duration: 4s, warmup: 1s}
+"""
+
+
+@pytest.fixture
+def judged(call: Call, engine: Engine, tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    """A sweep whose three hard disks are twice as fast as one; the finding wants a factor of ``least``."""
+    engine.messages = {"one_hdd": 100, "three_hdd": 200}
+
+    def sweep(least: float, *more: str) -> tuple[int, str, str]:
+        path = tmp_path / "drives.yaml"
+        path.write_text(WORKLOAD.replace("LEAST", str(least)))
+        asked = ("sweep", str(path), *VARY[3:], "--no-report", "--out", str(tmp_path / "runs"))
+        return call(*asked, "--repeats", "3", *more)
+
+    return sweep
+
+
+@pytest.mark.parametrize(("least", "code", "verdict"), [(1.2, 0, "reproduced"), (3, 4, "not reproduced")])
+def test_findings_are_judged_over_all_layouts(
+    judged: Callable[..., tuple[int, str, str]], tmp_path: Path, least: float, code: int, verdict: str
+) -> None:
+    """The lines, the file beside the runs, the JSON, and with --assert the exit code."""
+    found, out, _ = judged(least, "--assert")
+    assert found == code, out
+    assert f"The source's findings: {verdict}, " in out and "over 3 rounds on each of 2 layouts" in out
+    assert "one_hdd → three_hdd: 100 msg/s → 200 msg/s, 2 times (2 to 2; claimed at least" in out
+    (file,) = (tmp_path / "runs").glob("*/findings.json")
+    assert json.loads(file.read_text())["verdict"] == verdict
+    found, out, _ = judged(least, "--json")
+    assert found == 0 and json.loads(out.splitlines()[-1])["findings"]["verdict"] == verdict
+
+
+def test_a_continued_series_is_judged_as_a_whole(
+    judged: Callable[..., tuple[int, str, str]], call: Call, engine: Engine, tmp_path: Path
+) -> None:
+    engine.codes = {3: 130}
+    code, out, _ = judged(3, "--assert")
+    assert code == 130 and "findings" not in out
+    (place,) = (tmp_path / "runs").iterdir()
+    code, out, _ = call("sweep", "--resume", str(place), "--no-report", "--assert")
+    assert code == 4 and "not reproduced, 0 of 1 findings over 3 rounds on each of 2 layouts" in out
+
+
+def test_findings_that_cannot_be_decided_are_told_before_the_start(
+    judged: Callable[..., tuple[int, str, str]], call: Call, engine: Engine, tmp_path: Path
+) -> None:
+    """Hours later the answer would be: not enough data."""
+    judged(2)
+    engine.measured.clear()
+    path = str(tmp_path / "drives.yaml")
+    for some in ((), ("--vary", "layout=disks/one_hdd,disks/two_ssd"), ("--layout", "disks/one_hdd")):
+        code, _, err = call("sweep", path, *some, "--assert", "--no-report")
+        assert code == 2 and "compare layouts that would not be measured" in err and "three_hdd" in err
+    assert engine.measured == []
+
+
+def test_layouts_with_one_title_are_refused(call: Call, engine: Engine, tmp_path: Path) -> None:
+    """Page and findings know a layout by its title."""
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(workloads.layout_path_of("disks/one_hdd").read_text())
+    code, _, err = call("sweep", "--vary", f"layout=disks/one_hdd,{copy}", "--no-report")
+    assert code == 2 and "several layouts have the title one_hdd" in err and engine.measured == []
+
+
+def test_the_title_of_a_layout_is_read_from_a_manifest() -> None:
+    assert layout_title({"broker": {"layout": layout_of(Path("disks/three_ssd")).text}}) == "three_ssd"
+    assert layout_title({"cluster": {"layout": {"name": "a: b", "drives": {"d": {}}}}, "broker": {}}) == "a: b"
+    for other in ({}, {"broker": {}}, {"broker": {"layout": 7}}, {"cluster": "local"}):
+        assert layout_title(other) == ""

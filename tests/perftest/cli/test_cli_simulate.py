@@ -416,3 +416,59 @@ def test_figures_too_far_from_the_real_ones_are_named(rate: float, p99: float, n
 
     disturbed = row(100, 90)
     assert line_of("w", [row(1000, 10), disturbed, row(1000, 10)], row(rate, p99))["near"] is near
+
+
+COMPARED = """\
+schema: 1
+name: compared
+title: Compared
+queues: [{name: q}]
+load: {in_flight: 1}
+findings:
+  - {trend: falls, metric: confirm.p50, layouts: [hard, quick], factor: FACTOR, says: A quick drive confirms sooner.}
+step: {duration: 300ms, warmup: 100ms}
+"""
+DRIVE = "title: TITLE\ndrives: {d: {profile: PROFILE}}\nroles: {data: d, logs: d, segment: d, wal: d}\n"
+
+
+@pytest.mark.parametrize(("factor", "code", "verdict"), [(3, 0, "reproduced"), (500, 4, "not reproduced")])
+def test_findings_are_judged_over_layouts_and_seeds(
+    call: Call, tmp_path: Path, factor: int, code: int, verdict: str
+) -> None:
+    """Layouts are compared in each seed; seeds are repetitions."""
+    workload = tmp_path / "compared.yaml"
+    workload.write_text(COMPARED.replace("FACTOR", str(factor)))
+    for title, profile in (("hard", "hdd7200"), ("quick", "nvme-plp")):
+        (tmp_path / f"{title}.yaml").write_text(DRIVE.replace("TITLE", title).replace("PROFILE", profile))
+    layouts = [word for title in ("hard", "quick") for word in ("--layout", str(tmp_path / f"{title}.yaml"))]
+    asked = ("simulate", str(workload), *layouts, "--jobs", "1", "--out", str(tmp_path / "runs"))
+    found, out, err = call(*asked, "--repeats", "3", "--assert")
+    assert found == code, (out, err)
+    assert f"compared: The source's findings: {verdict}, " in out and "over 3 rounds on each of 2 layouts" in out
+    runs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/manifest.json")]
+    assert sorted(run["simulated"]["seed"] for run in runs) == [1, 1, 2, 2, 3, 3]
+    assert len({run["plan"]["digest"] for run in runs}) == 1, "the page takes these runs as repetitions"
+
+
+def test_verdicts_of_a_simulation_as_json(call: Call, tmp_path: Path) -> None:
+    options = ("--vary", "in_flight=1,5", "--steady", "200ms", "--warmup", "100ms", "--out", str(tmp_path), "--json")
+    _, said, _ = call("simulate", "flow_control/in_flight", *options, "--jobs", "1")
+    *_, last = map(json.loads, said.splitlines())
+    assert (last["record"], last["workload"], last["rounds"]) == ("findings", "flow_control/in_flight", 1)
+    assert last["findings"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("disks/pure_one_queue", "--repeats", "0"), "--repeats 0"),
+        (("--vary", "in_flight=1", "--assert"), "the workload sweep states no findings"),
+        (
+            ("--vary", "in_flight=1", "--verify", "--repeats", "2", "--assert"),
+            "not go with --repeats and --assert",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(call: Call, tmp_path: Path, options: tuple[str, ...], says: str) -> None:
+    code, _, err = call("simulate", *options, "--out", str(tmp_path / "runs"))
+    assert code == 2 and says in err and not (tmp_path / "runs").exists()

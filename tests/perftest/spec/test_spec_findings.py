@@ -20,6 +20,7 @@ LABELS = ("in_flight=1", "in_flight=10", "in_flight=100")
 RISES = Finding(trend=Trend.RISES, metric="rate", says="It rises.", steps=LABELS)
 RATIO = Finding(trend=Trend.RATIO, metric="e2e.p99", says="Half.", steps=LABELS[:2], at_most=0.5)
 GAIN = Finding(trend=Trend.BIGGEST_GAIN, metric="rate", says="There.", steps=LABELS[1:])
+LAYOUTS = replace(RATIO, steps=LABELS, layouts=("one_hdd", "three_hdd"), at_least=1.2, at_most=None)
 
 CASES: list[tuple[Finding, list[tuple[str, str]]]] = [
     (RISES, []),
@@ -45,6 +46,17 @@ CASES: list[tuple[Finding, list[tuple[str, str]]]] = [
     (replace(RISES, trend=Trend.KNEE, steps=(LABELS[1], LABELS[0])), [("steps", "a knee lies after a step")]),
     (replace(RISES, trend=Trend.BEST, steps=LABELS[:2]), []),
     (replace(RISES, trend=Trend.BEST, steps=LABELS), [("steps", "no other step")]),
+    (LAYOUTS, []),
+    (replace(LAYOUTS, trend=Trend.BEST, layouts=("one_hdd",), at_least=None), []),
+    (replace(LAYOUTS, steps=LABELS[:1]), []),
+    (replace(LAYOUTS, layouts=("one_hdd",)), [("layouts", "takes 2 layouts, this has 1")]),
+    (replace(LAYOUTS, layouts=("one_hdd", "one_hdd")), [("layouts", "a layout is named twice")]),
+    (replace(LAYOUTS, layouts=("one_hdd", " ")), [("layouts.1", "needs a name")]),
+    (replace(LAYOUTS, at_least=None), [("trend", "needs a bound")]),
+    (replace(LAYOUTS, trend=Trend.KNEE, at_least=None), [("trend", "layouts have no order")]),
+    (replace(LAYOUTS, trend=Trend.BIGGEST_GAIN, at_least=None), [("trend", "layouts have no order")]),
+    (replace(LAYOUTS, steps=("in_flight=7",)), [("steps.0", "no step in_flight=7")]),
+    (replace(LAYOUTS, steps=(LABELS[0], LABELS[0])), [("steps", "a step is named twice")]),
 ]
 
 
@@ -117,6 +129,26 @@ def test_a_changed_sweep_need_not_have_the_steps(write: Any) -> None:
 
 def test_findings_survive_a_manifest_and_a_file(write: Any, tmp_path: Path) -> None:
     plan = plan_for(write({**FALLS, "factor": 2, "tolerance": 0.2, "place": "figure 3"}), ())
+    assert plan_from_json(plan_to_json(plan)) == plan
+    again = tmp_path / "again.yaml"
+    again.write_text(yaml.safe_dump(workload_of(plan), sort_keys=False))
+    assert plan_for(again, ()) == plan
+
+
+COMPARED = {"trend": "ratio", "metric": "rate", "says": "Three are faster.", "layouts": ["a", "b"], "at_least": 1.2}
+
+
+def test_a_finding_over_layouts_needs_no_sweep(write: Any) -> None:
+    """Without a sweep it is about the only step, with one about all steps, or about those that are named."""
+    assert plan_for(write(COMPARED, sweep=None), ()).findings[0].steps == ("",)
+    assert plan_for(write(COMPARED), ()).findings[0].steps == ("size=1000", "size=10000", "size=100000")
+    (found,) = plan_for(write({**COMPARED, "steps": ["10kB"]}), ()).findings
+    assert (found.steps, found.layouts, found.compared) == (("size=10000",), ("a", "b"), ("a", "b"))
+
+
+@pytest.mark.parametrize("changes", [{}, {"sweep": None}])
+def test_findings_over_layouts_survive_a_manifest_and_a_file(write: Any, tmp_path: Path, changes: Any) -> None:
+    plan = plan_for(write(COMPARED, **changes), ())
     assert plan_from_json(plan_to_json(plan)) == plan
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump(workload_of(plan), sort_keys=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -72,3 +73,24 @@ def test_without_findings_there_is_no_section(sample_tables: ModuleType, count: 
     made = page(sample_tables.tables(*runs), generated="")
     assert "Findings of the source" not in render(made)
     assert made.verdicts == ()
+
+
+def test_runs_on_different_layouts_are_no_repetitions(sample_tables: ModuleType) -> None:
+    """Layouts are compared; they used to be taken as rounds of each other."""
+    layouts = [{"name": name, "drives": {"d": {"profile": "st1-1t"}}, "roles": {"wal": "d"}} for name in ("a", "b")]
+    runs = [
+        sample_tables.Sample(
+            run_id=f"20261121-10150{number}-x-{number}{number}ab",
+            layout=layouts[number % 2],
+            steps=tuple(replace(step, rate=step.rate * (1 + number % 2)) for step in sample_tables.IN_FLIGHT[2:4]),
+        )
+        for number in range(6)
+    ]
+    ratio = {"trend": "ratio", "metric": "rate", "layouts": ["a", "b"], "at_least": 1.5, "says": "Twice as fast."}
+    tables = with_findings(sample_tables.tables(*runs), RISES, ratio)
+    made = page(tables, generated="")
+    (verdicts,) = made.verdicts
+    assert (verdicts.record["rounds"], verdicts.record["layouts"]) == (3, ["a", "b"])
+    assert "over 3 rounds on each of 2 layouts" in verdicts.lines[0]
+    assert verdicts.record["findings"][1]["verdict"] == "reproduced"
+    assert "Twice as fast." in render(made) and "a → b" in render(made)

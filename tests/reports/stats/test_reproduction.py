@@ -12,8 +12,9 @@ import pytest
 
 from perftest.results.claims import Finding, Trend, claims_of
 from reports.stats.confidence import change, each_of
-from reports.stats.reproduction import CONFIDENCE, Outcome, judge
+from reports.stats.reproduction import CONFIDENCE, Outcome, judge, judge_layouts
 
+KEYS = ("trend", "metric", "says", "steps", "layouts")
 STEPS = ("s=1", "s=2", "s=3", "s=4")
 YES, NO, UNKNOWN = Outcome.REPRODUCED, Outcome.NOT_REPRODUCED, Outcome.NOT_ENOUGH_DATA
 
@@ -42,10 +43,7 @@ def rounds(rates: Sequence[float], count: int, spread: float = 0.01) -> list[lis
 def plan(*findings: Finding) -> dict[str, Any]:
     """As a manifest has it."""
     steps = [{"number": number, "label": label} for number, label in enumerate(STEPS, 1)]
-    plain = [
-        {name: getattr(each, name) for name in ("trend", "metric", "says", "steps", "factor", "at_least", "at_most")}
-        for each in findings
-    ]
+    plain = [{name: getattr(each, name) for name in (*KEYS, "factor", "at_least", "at_most")} for each in findings]
     return {"steps": steps, "findings": json.loads(json.dumps(plain))}
 
 
@@ -113,7 +111,7 @@ def test_bounds_are_the_intervals_of_compare() -> None:
     asked = finding("flat", 1, 2, 3)
     judged = judge(plan(asked), measured)
     assert judged is not None and len(judged.findings[0].claims) == 3
-    by_text = {claim.text: claim for claim in claims_of(asked, STEPS, measured)}
+    by_text = {claim.text: claim for claim in claims_of(asked, STEPS, {"": measured})}
     for each in judged.findings[0].claims:
         claim = by_text[each.claim.text]
         ratios = [after / before for before, after in zip(claim.base, claim.candidate, strict=True)]
@@ -194,3 +192,89 @@ def test_verdicts_are_plain_json() -> None:
     plain = json.loads(json.dumps(judged.to_json(), allow_nan=False))
     assert plain["verdict"] == "partly reproduced" and len(plain["findings"]) == len(CASES)
     assert plain["findings"][0]["claims"][0].keys() >= {"claim", "verdict", "ratio", "low", "high", "least", "most"}
+
+
+SSD, ONE, TWO, THREE = "one_ssd", "one_hdd", "two_hdd", "three_hdd"
+
+
+def over_layouts(trend: str, *layouts: str, steps: Sequence[int] = (1,), **numbers: Any) -> Finding:
+    return replace(finding(trend, *steps, **numbers), layouts=layouts)
+
+
+def on_layouts(count: int, spread: float = 0.01, **rates: Sequence[float]) -> dict[str, list[list[dict[str, Any]]]]:
+    """Repetitions on each layout; each layout has the rates of its steps."""
+    return {layout: rounds(each, count, spread) for layout, each in rates.items()}
+
+
+DRIVES = {"one_ssd": RISE, "one_hdd": (40, 40, 40, 40), "three_hdd": (90, 190, 50, 50)}
+LAYOUT_CASES: list[tuple[Finding, Outcome]] = [
+    (over_layouts("ratio", ONE, THREE, at_least=1.2), YES),
+    (over_layouts("ratio", ONE, THREE, at_least=3), NO),
+    (over_layouts("ratio", ONE, THREE, steps=(1, 2), at_least=1.2), YES),
+    (over_layouts("ratio", ONE, THREE, steps=(1, 2, 3, 4), at_least=2), NO),
+    (over_layouts("rises", ONE, THREE, SSD, factor=2), YES),
+    (over_layouts("falls", ONE, THREE, SSD, factor=2), NO),
+    (over_layouts("falls", SSD, THREE, ONE, factor=2), YES),
+    (over_layouts("flat", SSD, THREE, steps=(2,)), YES),
+    (over_layouts("flat", SSD, ONE, steps=(2,)), NO),
+    (over_layouts("best", SSD), YES),
+    (over_layouts("best", THREE, SSD), YES),
+    (over_layouts("best", ONE), NO),
+    (over_layouts("ratio", ONE, TWO, at_least=1.2), UNKNOWN),
+    (finding("rises", 1, 4), NO),
+    (finding("ratio", 1, 2, at_least=0.9), YES),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), LAYOUT_CASES)
+def test_layouts_are_compared_step_by_step_and_steps_layout_by_layout(asked: Finding, expected: Outcome) -> None:
+    """A finding over layouts must hold in each of its steps, one over steps on each layout."""
+    judged = judge_layouts(plan(asked), on_layouts(6, **DRIVES))
+    assert judged is not None
+    assert judged.findings[0].outcome is expected, judged.lines()
+    assert judged.layouts == tuple(DRIVES) and "over 6 rounds on each of 3 layouts" in judged.sentence
+
+
+def test_claims_say_where_they_hold() -> None:
+    runs = on_layouts(3, spread=0, **DRIVES)
+    asked = over_layouts("ratio", ONE, THREE, steps=(1, 2), at_least=1)
+    words = [claim.text for claim in claims_of(asked, STEPS, runs)]
+    assert words == ["s=1: one_hdd → three_hdd: 40 msg/s → 90 msg/s", "s=2: one_hdd → three_hdd: 40 msg/s → 190 msg/s"]
+    words = [claim.text for claim in claims_of(replace(asked, steps=("s=2",)), STEPS, runs)]
+    assert words == ["one_hdd → three_hdd: 40 msg/s → 190 msg/s"]
+    words = [claim.text for claim in claims_of(finding("ratio", 1, 2, at_least=1), STEPS, runs)]
+    assert words[1] == "one_hdd: s=1 → s=2: 40 msg/s → 40 msg/s" and len(words) == 3
+
+
+def test_layouts_of_one_round_share_its_machine() -> None:
+    """Rounds that are slow on every layout spoil no verdict: each round gives one ratio."""
+    runs = on_layouts(2, **DRIVES)
+    for layout, slow in on_layouts(2, **{name: [rate / 7 for rate in rates] for name, rates in DRIVES.items()}).items():
+        runs[layout] += slow
+    judged = judge_layouts(plan(over_layouts("ratio", ONE, THREE, at_least=2, at_most=2.5)), runs)
+    assert judged is not None and judged.outcome is YES
+
+
+def test_a_layout_without_all_rounds_is_no_data() -> None:
+    runs = on_layouts(3, **DRIVES)
+    runs[ONE].pop()
+    judged = judge_layouts(plan(over_layouts("ratio", ONE, THREE, at_least=1.2)), runs)
+    assert judged is not None and judged.outcome is UNKNOWN and judged.rounds == 2
+    assert "one_hdd was not measured in 1 of 3 rounds" in judged.findings[0].figures
+
+
+def test_a_step_without_all_rounds_is_no_data() -> None:
+    """The ratio that is shown is that of the rounds which measured both steps."""
+    measured = rounds(RISE, 4)
+    measured[2].pop(0)
+    judged = judge(plan(finding("ratio", 1, 2, at_least=1.5)), measured)
+    assert judged is not None and judged.outcome is UNKNOWN
+    assert "s=1 was not measured in 1 of 4 rounds" in judged.findings[0].figures
+
+
+def test_verdicts_on_layouts_are_plain_json() -> None:
+    judged = judge_layouts(plan(*(case[0] for case in LAYOUT_CASES)), on_layouts(3, **DRIVES))
+    assert judged is not None
+    plain = json.loads(json.dumps(judged.to_json(), allow_nan=False))
+    assert plain["layouts"] == list(DRIVES)
+    assert plain["findings"][0]["layouts"] == [ONE, THREE] and "layouts" not in plain["findings"][-1]
