@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from infra import local_cluster
 from perftest.results.provenance import HostSampler
-from perftest.results.stages import StageCounts, lines
+from perftest.results.stages import Boundary, StageCounts, StageSteps
 from perftest.results.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -119,10 +119,6 @@ class Answering:
         self._answering = answering
 
 
-_Boundary = tuple[str, int, int]
-"""Kind of event, step, Unix time in ns."""
-
-
 class StageSampler:
     """Records the latency stages of each step: follows the run's events, and asks the nodes at each boundary of a step.
 
@@ -131,28 +127,22 @@ class StageSampler:
     """
 
     def __init__(self, plan: Plan, cluster: Cluster, writer: RunWriter) -> None:
-        self._begin_at_once = {step.number for step in plan.steps if not step.warmup_s}
+        self._steps = StageSteps({step.number for step in plan.steps if not step.warmup_s})
         self._cluster = cluster
         self._writer = writer
-        self._boundaries: asyncio.Queue[_Boundary] = asyncio.Queue()
-        self._began_ns = 0
-        self._before: dict[str, StageCounts] = {}
+        self._boundaries: asyncio.Queue[Boundary] = asyncio.Queue()
 
     def event(self, record: Mapping[str, object]) -> None:
         """Note an event of the run if it is the boundary of a step. This never waits."""
-        step, at_ns = record.get("step"), record.get("t_ns")
-        if not isinstance(step, int) or not isinstance(at_ns, int):
-            return
-        kind = str(record.get("kind"))
-        if kind in ("steady", "step_ended") or (kind == "step_started" and step in self._begin_at_once):
-            self._boundaries.put_nowait((kind, step, at_ns))
+        if (boundary := self._steps.boundary(record)) is not None:
+            self._boundaries.put_nowait(boundary)
 
     async def run(self) -> None:
         """Handle boundaries until cancelled. Raises RunNotWritableError."""
         while True:
             boundary = await self._boundaries.get()
             try:
-                await self._take(*boundary)
+                await self._take(boundary)
             finally:
                 self._boundaries.task_done()
 
@@ -160,16 +150,9 @@ class StageSampler:
         """Wait until the last boundary is handled."""
         await self._boundaries.join()
 
-    async def _take(self, kind: str, step: int, at_ns: int) -> None:
+    async def _take(self, boundary: Boundary) -> None:
         counts = await self._ask_all()
-        if kind == "step_ended":
-            if self._began_ns:
-                for name, after in counts.items():
-                    between = lines(self._before.get(name), after, step=step, start_ns=self._began_ns, end_ns=at_ns)
-                    self._writer.stages(await asyncio.to_thread(list, between))
-            self._began_ns = 0
-        else:
-            self._before, self._began_ns = counts, at_ns
+        self._writer.stages(await asyncio.to_thread(self._steps.take, boundary, counts))
 
     async def _ask_all(self) -> dict[str, StageCounts]:
         answers = await asyncio.gather(*(asyncio.to_thread(_ask, node) for node in self._cluster.nodes))

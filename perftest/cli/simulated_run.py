@@ -17,6 +17,7 @@ from perftest.cli.samplers import Answering
 from perftest.cli.simulation import Setup, Simulation, on_simulated
 from perftest.cli.virtual_generator import EPOCH_NS
 from perftest.engine.api import RunOutcome, StopRequest
+from perftest.results.stages import StageSteps
 from perftest.results.writer import RunWriter
 from perftest.spec.codec import plan_digest
 from perftest.spec.plan import Group, Plan, Step
@@ -38,12 +39,14 @@ class Limits:
 
 
 class Recorder:
-    """The sink of a simulated run: everything goes to the run directory, with a sample of the nodes at each cut."""
+    """The sink of a simulated run: everything goes to the run directory, with a sample of the nodes at each cut, and
+    their latency stages at the boundaries of steps."""
 
     def __init__(self, writer: RunWriter, simulation: Simulation) -> None:
         self._writer = writer
         self._simulation = simulation
         self._answering = Answering([node.name for node in simulation.cluster.nodes], writer.event)
+        self._steps = StageSteps({step.number for step in writer.plan.steps if not step.warmup_s})
         self._sampled_ns = 0
 
     def interval(self, record: Interval) -> None:
@@ -64,6 +67,8 @@ class Recorder:
         self._writer.event(record)
         if record["kind"] in _BOUNDARIES:
             self._sample_nodes()
+        if (boundary := self._steps.boundary(record)) is not None:
+            self._writer.stages(self._steps.take(boundary, self._simulation.stages()))
 
     def ledger(self, record: dict[str, object]) -> None:
         """Write the ledger."""

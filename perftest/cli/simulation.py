@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perftest.cli.cluster_actions import ClusterActions
 from perftest.cli.simulated_target import SimulatedTarget
 from perftest.cli.virtual_generator import EPOCH_NS, VirtualGenerator, free_of_charge
+from perftest.results.stages import StageCounts
 from perftest.spec.actions import Places
 from perftest.spec.plan import Plan
 from reference_broker.storage.drives.model import InstanceCap
@@ -91,6 +92,11 @@ class Simulation:
         t_ns = EPOCH_NS + self.world.clock()
         nodes = [node for node in self.cluster.nodes if node.state is State.RUNNING and node.shard is not None]
         return t_ns, [{"t_ns": t_ns, **node.sample()} for node in nodes]
+
+    def stages(self) -> dict[str, StageCounts]:
+        """Where the time of messages went so far, by node; of each node that answers now."""
+        found = [StageCounts.of(node.anatomy()) for node in self.cluster.nodes]
+        return {counts.node: counts for counts in found if counts is not None}
 
     def facts(self) -> dict[str, Any]:
         """What the processes have used so far: CPU seconds by process, syncs and octets by drive, virtual seconds."""

@@ -8,9 +8,9 @@ exact, as merging is. Nothing here knows what the stages mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,45 @@ class StageCounts:
             return cls(str(answer["name"]), int(answer["incarnation"]), counts)
         except (KeyError, TypeError, ValueError, AttributeError, DamagedHistogramError):
             return None
+
+
+class StageSteps:
+    """The stages of each step, from the events of a run and the answers of its nodes at the boundaries of steps.
+
+    ``begin_at_once`` are the numbers of the steps without a warm-up.
+    """
+
+    def __init__(self, begin_at_once: Collection[int]) -> None:
+        self._begin_at_once = begin_at_once
+        self._began_ns = 0
+        self._before: Mapping[str, StageCounts] = {}
+
+    def boundary(self, record: Mapping[str, object]) -> Boundary | None:
+        """The boundary that an event of a run is; None for any other event."""
+        step, at_ns, kind = record.get("step"), record.get("t_ns"), str(record.get("kind"))
+        if not isinstance(step, int) or not isinstance(at_ns, int):
+            return None
+        if kind in ("steady", "step_ended") or (kind == "step_started" and step in self._begin_at_once):
+            return Boundary(kind, step, at_ns)
+        return None
+
+    def take(self, boundary: Boundary, counts: Mapping[str, StageCounts]) -> list[HlogLine]:
+        """Take the answers of the nodes at a boundary, by name; the lines of the step that ends there, if one does."""
+        ended = boundary.kind == "step_ended"
+        before, began_ns = self._before, self._began_ns
+        self._before, self._began_ns = ({}, 0) if ended else (counts, boundary.at_ns)
+        if not (ended and began_ns):
+            return []
+        times = {"step": boundary.step, "start_ns": began_ns, "end_ns": boundary.at_ns}
+        return [line for name, after in counts.items() for line in lines(before.get(name), after, **times)]
+
+
+class Boundary(NamedTuple):
+    """Where the steady time of a step begins or ends: the kind of the event, the step, and the Unix time in ns."""
+
+    kind: str
+    step: int
+    at_ns: int
 
 
 def between(before: StageCounts | None, after: StageCounts) -> Iterator[tuple[str, Counts]]:

@@ -163,7 +163,7 @@ class Housekeeper:
                 self._files.remove(name)
                 return False
             raise
-        self._state.synced("snapshot", sync_ns(file))
+        self._state.synced("snapshot", sync_ns(file, self._state.clock))
         self._publish_name(self.directory(group.id), OUTGOING, key)
         with self._state.lock:
             former = self._exchange_kept(group, head, places, file)
@@ -189,7 +189,7 @@ class Housekeeper:
         file = self._files.create(f"{directory}/{OUTGOING}")
         try:
             file.write([head.encode(), state], 0)
-            self._state.synced("snapshot", sync_ns(file))
+            self._state.synced("snapshot", sync_ns(file, self._state.clock))
         finally:
             file.close()
         self._publish_name(directory, OUTGOING, head.key)
@@ -255,7 +255,7 @@ class Housekeeper:
         places = read_entries(file.read, incoming.size, head, name)
         head = replace(head, log_uid=group.log_uid)
         file.write([head.encode()], 0)
-        self._state.synced("snapshot", sync_ns(file))
+        self._state.synced("snapshot", sync_ns(file, self._state.clock))
         self._publish_name(directory, INCOMING, key)
         arrived = Installed(head, places, file)
         with self._state.lock:

@@ -14,7 +14,7 @@ a group's creation is on disk before any of its entries, because the writer thre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from zlib import crc32
 
@@ -47,12 +47,15 @@ physical sector."""
 class MetaLog:
     """Writes the meta log. Used by the writer thread."""
 
-    def __init__(self, files: Files, directory: str, store: bytes, counters: Counters, *, sync: bool) -> None:
+    def __init__(
+        self, files: Files, directory: str, store: bytes, counters: Counters, *, sync: bool, clock: Callable[[], int]
+    ) -> None:
         self._files = files
         self._directory = directory
         self._store = store
         self._counters = counters
         self._sync = sync
+        self._clock = clock
         self._number = 0
         self._batch = 0
         self._offset = 0
@@ -139,7 +142,7 @@ class MetaLog:
 
     def _datasync(self) -> None:
         if self._sync and self._file is not None:
-            self.sync_ns = sync_ns(self._file)
+            self.sync_ns = sync_ns(self._file, self._clock)
 
     def _compact(self) -> None:
         """Write all that is true into a new file, then remove the others."""
@@ -155,7 +158,7 @@ class MetaLog:
         self._write([encode_file_header(META_MAGIC, self._number, self._store, BEGUN if rows else 0)], 0)
         if rows:
             self._append(rows, payloads, octets)
-        self.sync_ns = sync_ns(self._file)
+        self.sync_ns = sync_ns(self._file, self._clock)
         self._files.rename(temporary, self._path(self._number))
         self._files.sync_dir(self._directory)
         self._counters.meta_compactions += 1

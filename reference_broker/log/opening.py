@@ -101,7 +101,7 @@ def open_parts(
     new_store: Callable[[], bytes],
     clock: Callable[[], int],
 ) -> Opened:
-    """Read both directories. ``clock`` times the syncs of the WAL.
+    """Read both directories. ``clock`` times all syncs.
 
     Raises :class:`InvalidLogConfigError`, :class:`ForeignDirectoryError`, :class:`DamagedLogError`,
     :class:`~reference_broker.log.errors.MissingEntriesError`, or :class:`OSError`.
@@ -113,10 +113,10 @@ def open_parts(
     wal_dir, data_dir = os.fspath(config.wal_dir), os.fspath(config.data_dir)
     counters = Counters()
     store = _identify(files, config, new_store)
-    segment_files = SegmentFiles(files, config.segment_path, store)
-    state = LogState(counters, config.memtable_bytes, notify, segment_files)
+    segment_files = SegmentFiles(files, config.segment_path, store, clock)
+    state = LogState(counters, config.memtable_bytes, notify, segment_files, clock)
     files.make_dir(f"{data_dir}/{META}")
-    meta = MetaLog(files, f"{data_dir}/{META}", store, counters, sync=config.sync)
+    meta = MetaLog(files, f"{data_dir}/{META}", store, counters, sync=config.sync, clock=clock)
     records = meta.recover(expected=any(name.endswith(WAL_SUFFIX) for name in files.names(wal_dir)))
     for directory in (data_dir, config.segment_path):
         _remove_foreign_groups(files, directory, records)

@@ -37,10 +37,11 @@ ENTRIES_MAX: Final = 65_536
 class SegmentFiles:
     """Reads and writes segment files below ``directory``."""
 
-    def __init__(self, files: Files, directory: str, store: bytes) -> None:
+    def __init__(self, files: Files, directory: str, store: bytes, clock: Callable[[], int]) -> None:
         self._files = files
         self.directory = directory
         self._store = store
+        self._clock = clock
         self._lock = threading.Lock()
         self.sync_ns = 0
         """What the sync of the segment written last took."""
@@ -112,7 +113,7 @@ class SegmentFiles:
                 file.write(buffers, offset)
                 offset += sum(map(len, buffers))
             file.write([encode(self._store, group, number, log_uid, truncates, moved)], 0)
-            self.sync_ns = sync_ns(file)
+            self.sync_ns = sync_ns(file, self._clock)
         finally:
             file.close()
         self._files.rename(temporary, self.path(group, number))

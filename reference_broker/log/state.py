@@ -120,8 +120,11 @@ class LogState:
         memtable_bytes: int,
         notify: Callable[[list[Notice]], None],
         segment_files: SegmentFiles,
+        clock: Callable[[], int],
     ) -> None:
         self.lock = threading.Lock()
+        self.clock = clock
+        """Times all syncs, in ns."""
         self.counters = counters
         self.memory = Memory(memtable_bytes)
         self.groups: dict[GroupId, Group] = {}

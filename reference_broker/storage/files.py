@@ -8,7 +8,7 @@ content is safe after ``datasync``, a name (created, renamed, removed) after ``s
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Final, Protocol
 
@@ -69,11 +69,11 @@ class Files(Protocol):
         """Names created, renamed and removed in this directory survive a loss of power when this returns."""
 
 
-def sync_ns(file: File) -> int:
-    """Sync a file, and say how long that took in ns."""
-    start = monotonic_ns()
+def sync_ns(file: File, clock: Callable[[], int] = monotonic_ns) -> int:
+    """Sync a file, and say how long that took in ns of the clock."""
+    start = clock()
     file.datasync()
-    return monotonic_ns() - start
+    return clock() - start
 
 
 def read_whole(files: Files, path: str) -> bytes:

@@ -45,12 +45,7 @@ _PARSE_KIB_NS: Final = 5_200
 """CPU time to recover each KiB of a log, from 5.5 s for 1 GiB (docs/internals/log-and-storage.md)."""
 _MUCH: Final = 1 << 50
 _USERS: Final = {"guest": "guest"}
-_REAL_TIMES: Final = frozenset(
-    {
-        "recovery_ns", "meta_sync_ns_total", "snapshot_sync_ns_total", "segment_sync_ns_total",
-        "classic_sync_ns_total",
-    }
-)  # fmt: skip
+_REAL_TIMES: Final = frozenset({"recovery_ns", "classic_sync_ns_total"})
 """Counters that the stores take from the clock of the real machine."""
 
 
@@ -220,6 +215,13 @@ class VirtualNode:
         metrics = {} if shard is None else {**shard.log.counters(), **shard.owned.counters()}
         known = {name: value for name, value in metrics.items() if name not in _REAL_TIMES}
         return {"node": self.name, "pid": self.boot_id, "cpu_ns": self.process.cpu_ns, "metrics": known}
+
+    def anatomy(self) -> dict[str, Any]:
+        """Where the time of messages went since the start of the process, as on the control port."""
+        if self.shard is None or self.state is not State.RUNNING:
+            return {}
+        identity = {"name": self.name, "node": self._config.node, "incarnation": self.boot_id}
+        return identity | self.shard.anatomy.snapshot().to_json()
 
     def end(self) -> None:
         """End all threads and tasks of the process."""

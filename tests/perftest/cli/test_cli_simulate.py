@@ -17,6 +17,10 @@ from perftest.cli import calibrate, calibration, simulated_verification
 from perftest.cli.simulated_run import Limits, shortened
 from perftest.cli.simulated_verification import line_of
 from perftest.cli.sweep import swept_plan
+from perftest.metrics.histogram import BUCKET_HIGHEST_NS, decode
+from perftest.metrics.interval import Phase
+from perftest.results.hlog import HlogLine, parse_line
+from perftest.results.schema import STAGE_PREFIX
 from perftest.spec.plan import Plan
 
 Call = Callable[..., tuple[int, str, str]]
@@ -290,6 +294,32 @@ def test_drives_of_a_layout_share_the_bandwidth_of_their_node(call: Call, tmp_pa
         file.write_text(OWN.replace("400MB", limit))
         found.append(rows_of(call, tmp_path / limit, *MANY, "--layout", str(file))["confirmed_per_s"])
     assert found[1] < found[0] / 2, "200 messages of 12 octets and a page for each entry need more than 1 MB/s"
+
+
+def test_the_time_of_messages_and_the_lengths_of_syncs_are_recorded_as_in_a_measured_run(
+    call: Call, tmp_path: Path
+) -> None:
+    """The page says where the time went. On a drive with a head, that is the sync."""
+    found = {}
+    for name in ("nvme-plp", "hdd7200"):
+        row = rows_of(call, tmp_path / name, *ONE, "--drive", "nvme-plp", "--drive", f"wal={name}")
+        path, _ = simulated_in(tmp_path / name)
+        texts = [parse_line(line, 0) for line in (path / "latency.hlog").read_text().splitlines()]
+        stages = [line for line in texts if line is not None and line.series.startswith(STAGE_PREFIX)]
+        assert {line.phase for line in stages} == {Phase.STEADY} and {line.step for line in stages} == {1}
+        syncs = {line.worker: line for line in stages if line.series == f"{STAGE_PREFIX}fsync.wal"}
+        assert sorted(syncs) == ["node1", "node2", "node3"], "followers sync, too"
+        (whole,) = [line for line in stages if line.series == f"{STAGE_PREFIX}confirm.total"]
+        counted = decode(whole.payload).sum()
+        assert abs(counted - row["confirmed"]) <= 1 and median_ns(whole) <= confirm_ns(row)
+        found[name] = min(median_ns(line) for line in syncs.values())
+    assert found["nvme-plp"] < 1_000_000 and found["hdd7200"] > 3_000_000, found
+
+
+def median_ns(line: HlogLine) -> int:
+    """The highest value of the bucket with the median."""
+    counts = decode(line.payload)
+    return int(BUCKET_HIGHEST_NS[int((counts.cumsum() * 2 >= counts.sum()).argmax())])
 
 
 def test_every_workload_is_simulated_on_every_layout(call: Call, tmp_path: Path) -> None:
