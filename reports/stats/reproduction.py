@@ -121,12 +121,17 @@ class Reproduction:
         return text + (few if self.rounds < REPEATS_MIN else "")
 
     def lines(self) -> list[str]:
-        """The verdicts for a terminal: over all findings, then each finding with its figures."""
+        """The verdicts for a terminal: over all findings, then each finding with its figures. Findings over layouts
+        are counted if there were no layouts to compare."""
+        apart = [one for one in self.findings if one.finding.layouts and len(self.layouts) < 2]
         each = [
             f"  {one.outcome:15}  {one.finding.says}\n{'':19}{one.finding.metric}: {one.figures}"
             for one in self.findings
+            if one not in apart
         ]
-        return [self.sentence, *each]
+        compare = f"compare{'s' if len(apart) == 1 else ''}"
+        told = f"  {Outcome.NOT_ENOUGH_DATA:15}  {len(apart)} of these findings {compare} layouts of drives."
+        return [self.sentence, *each, *([told] if apart else [])]
 
     def to_json(self) -> dict[str, object]:
         """The verdicts as in ``result.json``."""

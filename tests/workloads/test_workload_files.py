@@ -9,6 +9,7 @@ import pytest
 
 import workloads
 from perftest.spec import Isolation, Plan, plan_for
+from perftest.spec.layout import load_layout
 from perftest.spec.models import json_schema
 
 
@@ -65,6 +66,20 @@ def test_disks_are_the_published_benchmarks(background: str, load: str) -> None:
     assert lazy == ([] if BACKGROUNDS[background] is None else [(BACKGROUNDS[background], 40)])
     for queue in (queue for group in plan.background for queue in group.queues):
         assert (queue.type, queue.durable, queue.arguments) == ("classic", True, {"x-queue-mode": "lazy"})
+
+
+@pytest.mark.parametrize("background", BACKGROUNDS)
+@pytest.mark.parametrize("load", LOADS)
+def test_disks_state_what_their_source_found_about_layouts(background: str, load: str) -> None:
+    """A finding about a layout that is not bundled could never be judged."""
+    plan = plan_for(workloads.path_of(f"disks/{background}_{load}"), ())
+    bundled = [f"{count}_{kind}" for count in ("one", "two", "three") for kind in ("ssd", "hdd")]
+    titles = {load_layout(workloads.layout_path_of(f"disks/{name}"))[0].title for name in bundled}
+    named = {layout for finding in plan.findings for layout in finding.layouts}
+    assert len(plan.findings) >= 3 and {"one_ssd", "one_hdd", "three_hdd"} <= named <= titles
+    for finding in plan.findings:
+        assert finding.place.startswith(background) and finding.says.endswith(".")
+        assert all(step in [each.label for each in plan.steps] for step in finding.labels)
 
 
 @pytest.mark.parametrize("name", workloads.names())

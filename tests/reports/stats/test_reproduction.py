@@ -272,6 +272,19 @@ def test_a_step_without_all_rounds_is_no_data() -> None:
     assert "s=1 was not measured in 1 of 4 rounds" in judged.findings[0].figures
 
 
+def test_findings_over_layouts_are_counted_where_no_layouts_were_compared() -> None:
+    """Half a screen of "was not measured" would hide the verdicts that there are."""
+    compared = over_layouts("ratio", ONE, THREE, at_least=1.2)
+    judged = judge(plan(compared, finding("rises", 1, 4), over_layouts("flat", ONE, THREE)), rounds(RISE, 3))
+    assert judged is not None
+    heading, reproduced, counted = judged.lines()
+    assert "1 of 3 findings" in heading and reproduced.startswith("  reproduced")
+    assert counted == "  not enough data  2 of these findings compare layouts of drives."
+    assert len(judged.findings) == 3 and judged.outcome is Outcome.PARTLY
+    both = judge_layouts(plan(compared), on_layouts(3, **DRIVES))
+    assert both is not None and "layouts of drives" not in both.lines()[-1]
+
+
 def test_verdicts_on_layouts_are_plain_json() -> None:
     judged = judge_layouts(plan(*(case[0] for case in LAYOUT_CASES)), on_layouts(3, **DRIVES))
     assert judged is not None
