@@ -5,7 +5,8 @@ Theory of operation
 The owner's thread keeps for each queue its *parts* (:mod:`~reference_broker.classic.parts`), by their first sequence
 number. A published run becomes one part or a few. Persistent messages of durable queues go to the writer, and the owner
 hears by :class:`~reference_broker.classic.writer.Stored` when they survive a loss of power. All messages of a lazy
-queue go to the writer, and leave memory as soon as they are written. Other messages stay in memory only.
+queue go to the writer, and leave memory as soon as they are written; their confirms wait for that, so publishers cannot
+fill the memory faster than the drive writes. Other messages stay in memory only.
 
 The bodies of all queues together have a limit in memory. Above the limit, new messages that are written anyway leave
 memory, too. So the oldest messages, which are delivered next, stay.
@@ -183,8 +184,8 @@ class StoredQueue:
         return self.name.is_lazy or (part.is_persistent and self.name.is_durable)
 
     def is_confirmed_late(self, part: Part) -> bool:
-        """Whether a confirm of the part's messages waits for the drive."""
-        return part.is_persistent and self.name.is_durable
+        """Whether a confirm of the part's messages waits until the writer is done with them."""
+        return self.is_written(part)
 
     def _keep(self, part: Part) -> None:
         store = self._store

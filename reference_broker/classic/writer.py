@@ -5,7 +5,8 @@ Theory of operation
 The writer takes all waiting operations and makes one batch of them. It writes the parts of all queues, then the index
 records, then it syncs what must survive, and then it tells the owner. Operations that arrive meanwhile wait for the
 next batch, so a slow drive makes the batches larger. A part whose messages are all gone when its turn comes is never
-written, and a queue whose consumers keep up with its publishers hardly touches the drive.
+written, and a queue whose consumers keep up with its publishers hardly touches the drive. A lazy queue writes every
+message, as RabbitMQ's lazy queues do.
 
 Order within one batch: parts; records; syncs (messages before records); notices; removal of files. An unsynced record
 may still reach the platter before its part, because drives reorder writes. Recovery checks each part and drops
@@ -126,10 +127,11 @@ class Writer:
             self._commit(operations[begin:])
 
     def _add(self, operation: Add) -> int:
-        if not operation.part.left:
-            self._counters.classic_messages_skipped += operation.part.count
+        part, queue = operation.part, operation.queue
+        if not (part.left or queue.is_lazy):
+            self._counters.classic_messages_skipped += part.count
             return 0
-        return self._queue(operation.queue).stage(operation.part)
+        return self._queue(queue).stage(part)
 
     def _queue(self, name: QueueName) -> QueueFiles:
         if (queue := self.queues.get(name.group)) is None:

@@ -35,6 +35,30 @@ def test_what_is_gone_before_its_turn_is_never_written() -> None:
     assert world.store.counters.classic_messages_skipped == 50
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_lazy_queue_writes_what_is_gone_already(persistent: bool) -> None:
+    """The load that a lazy queue puts on a drive must not depend on how fast its consumers are."""
+    world = StoreWorld()
+    world.declare(1, lazy=True)
+    world.publish(1, [100] * 50, persistent=persistent)
+    world.take_first(1, 50)
+    world.step()
+    assert world.store.counters.classic_messages_skipped == 0
+    assert world.store.counters.classic_messages_written == 50
+    assert world.store.counters.classic_queue_bytes > 50 * 100
+
+
+def test_a_deleted_lazy_queue_writes_nothing_more() -> None:
+    """Nobody waits for messages of a queue that is gone, and its files would be removed at once."""
+    world = StoreWorld()
+    world.declare(1, lazy=True)
+    world.publish(1, [100] * 50)
+    world.delete(1)
+    world.step()
+    assert world.store.counters.classic_queue_bytes == 0
+    assert not all_files(world)
+
+
 def test_transient_messages_stay_in_memory_unless_the_queue_is_lazy() -> None:
     """A transient message that is written for nothing makes the queue slow."""
     world = StoreWorld()

@@ -86,6 +86,18 @@ def be_lazy(world: StoreWorld) -> None:
     world.step()
 
 
+def be_lazy_and_keep_up(world: StoreWorld) -> None:
+    """The consumer of a lazy queue is faster than the drive: what it took is written, and must not come back."""
+    world.declare(1, lazy=True)
+    for _ in range(3):
+        world.publish(1, [50, 5000, 60])
+        world.take_first(1, 2)
+        world.publish(1, [70] * 2, persistent=False)
+        world.step()
+        world.take_first(1, 2)
+    world.step()
+
+
 def delete(world: StoreWorld) -> None:
     """Queues go with all that they wrote, before and after it was written."""
     for group in (1, 2, 3):
@@ -102,7 +114,7 @@ def delete(world: StoreWorld) -> None:
     world.step()
 
 
-SCRIPTS = (publish_and_take, mix, fill_shared_files, cross_segments, be_lazy, delete)
+SCRIPTS = (publish_and_take, mix, fill_shared_files, cross_segments, be_lazy, be_lazy_and_keep_up, delete)
 
 
 def go_on(world: StoreWorld) -> None:

@@ -58,12 +58,13 @@ def again(*bodies: bytes) -> list[tuple[bytes, bool]]:
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(("durable", "persistent"), [(True, True), (True, False), (False, True), (False, False)])
 def test_only_what_must_survive_is_confirmed_late(durable: bool, persistent: bool, lazy: bool) -> None:
-    """A publisher that was confirmed too early loses messages; one that waits without need is slow."""
+    """A publisher that was confirmed too early loses messages; one that waits without need is slow. A lazy queue keeps
+    no message in memory, so its publishers wait for the drive in any case."""
     queue = Classic(durable=durable, lazy=lazy)
     at_once = queue.apply(publish(A, 1, b"a", b"b", persistent=persistent))
     late = queue.written()
     told = [("confirm", A, 2)]
-    assert (at_once, late) == (([], told) if durable and persistent else (told, []))
+    assert (at_once, late) == (([], told) if lazy or (durable and persistent) else (told, []))
 
 
 def test_answers_to_a_channel_keep_their_order_and_others_do_not_wait() -> None:
@@ -206,7 +207,8 @@ def test_confirms_do_not_wait_for_reads() -> None:
     queue.apply(publish(A, 2, b"2"))
     queue.written()
     queue.member.apply([consume(), publish(B, 1, b"t", persistent=False)])
-    queue.member.run_effects()
+    queue.write()
+    assert queue.member.run_effects(), "more than one part is to be read"
     assert [call for call in queue.told.take() if call[0] == "confirm"] == [("confirm", B, 1)]
 
 
