@@ -22,6 +22,8 @@ LogIndex = NewType("LogIndex", int)
 Term = NewType("Term", int)
 
 NOBODY: Final = NodeId(0)
+IN_EXCLUSIVE_USE: Final = 2**64 - 1
+"""The reply to a subscription that an exclusive consumer forbids. No message id is so high."""
 METADATA_GROUP: Final = GroupId(0)
 """The group that replicates the records of queues. Queue groups are random non-zero 64-bit numbers."""
 

@@ -62,6 +62,7 @@ _GET: Final = Struct(">BQ")  # flags, correlation
 _CONFIG: Final = Struct(">BI")  # kind, octets of settings
 _SETTLED: Final = Struct(">BI")  # kind, number of ranges
 _AUTO_SETTLE: Final = 1  # flag of a checkout and of a get
+_EXCLUSIVE: Final = 2  # flag of a checkout
 _CACHE_ENTRIES: Final = 4096
 
 
@@ -125,7 +126,7 @@ def _encode_small(command: Command) -> bytes:
         case Discard():
             return _encode_ranges(CommandKind.DISCARD, command.consumer, command.ranges)
         case Checkout():
-            flags = _AUTO_SETTLE if command.auto_settle else 0
+            flags = _AUTO_SETTLE * command.auto_settle | _EXCLUSIVE * command.exclusive
             rest = _CHECKOUT.pack(command.credit, flags, command.priority, command.correlation)
             return _encode_consumer(CommandKind.CHECKOUT, command.consumer) + rest
         case Cancel():
@@ -237,7 +238,8 @@ def _decode_consumer(payload: bytes, at: int) -> tuple[ConsumerId, int]:
 def _decode_checkout(payload: bytes, at: int) -> _Decoded:
     consumer, at = _decode_consumer(payload, at)
     credit, flags, priority, correlation = _CHECKOUT.unpack_from(payload, at)
-    return 0, Checkout(consumer, credit, bool(flags & _AUTO_SETTLE), priority, correlation), at + _CHECKOUT.size
+    auto_settle, exclusive = bool(flags & _AUTO_SETTLE), bool(flags & _EXCLUSIVE)
+    return 0, Checkout(consumer, credit, auto_settle, priority, correlation, exclusive), at + _CHECKOUT.size
 
 
 def _decode_ranges(payload: bytes, at: int) -> tuple[ConsumerId, tuple[IdRange, ...], int]:

@@ -32,7 +32,8 @@ class Enqueue:
 class Checkout:
     """Subscribe. ``credit`` is the prefetch (never 0: the channel turns "unlimited" into the default of 2000).
 
-    With ``auto_settle`` (no-ack consumers) a message is settled when it is dealt.
+    With ``auto_settle`` (no-ack consumers) a message is settled when it is dealt. ``exclusive``: refuse, unless the
+    consumer is the only one, and refuse all others from then on.
     """
 
     consumer: ConsumerId
@@ -40,6 +41,7 @@ class Checkout:
     auto_settle: bool
     priority: int
     correlation: int
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,10 @@ class Overflow(IntEnum):
     DROP_HEAD = 1
     """The oldest ready messages, returned messages first."""
     REJECT_PUBLISH = 2
-    """The publishers: the queue refuses their messages until it is down to four fifths of its limits."""
+    """The publishers: the queue refuses their messages. A queue in a log does so until it is down to four fifths of its
+    limits."""
+    REJECT_PUBLISH_DLX = 3
+    """The publishers, and what the queue refuses becomes a dead letter. Only for queues beside a store."""
 
 
 class DeadLetterStrategy(IntEnum):

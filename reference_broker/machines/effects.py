@@ -67,9 +67,10 @@ class Reply:
     """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge, get).
 
     ``value`` is the command's result. For a checkout: the message id that its next delivery begins with (not 0 if the
-    consumer goes on after a cancel). For a purge: the number of messages. For a get: 0 if the queue was empty, else
-    1 + the messages left ready. For a cancel: 0. The reply of a checkout precedes the deliveries that follow it. The
-    reply of a cancel or a get comes after the deliveries made before it.
+    consumer goes on after a cancel), or :data:`~reference_broker.types.IN_EXCLUSIVE_USE`. For a purge: the number of
+    messages. For a get: 0 if the queue was empty, else 1 + the messages left ready. For a cancel: 0. The reply of a
+    checkout precedes the deliveries that follow it. The reply of a cancel or a get comes after the deliveries made
+    before it.
     """
 
     channel: ChannelId

@@ -82,7 +82,7 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
         if expires != NEVER:
             state.expect_expiry()
         deal(state, outbox)
-        refused = limits.refuse_tail(state, count)
+        refused = limits.refuse_tail(state, outbox, count)
     state.totals.enqueued += count - refused
     state.totals.refused += refused
     return refused

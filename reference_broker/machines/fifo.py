@@ -244,13 +244,14 @@ class FifoMachine:
 
     @classmethod
     def beside_a_store(cls, config: FifoConfig, *, has_priorities: bool = False) -> FifoMachine:
-        """A machine whose messages are in a store: it says which messages leave (:meth:`take_departures`), and deals
-        messages to gets beside a single active consumer. With ``has_priorities``, the second number of the place of a
-        run is the priority of its messages."""
+        """A machine whose messages are in a store: it says which messages leave (:meth:`take_departures`), deals
+        messages to gets beside a single active consumer, and takes a publish as soon as there is room. With
+        ``has_priorities``, the second number of the place of a run is the priority of its messages."""
         machine = cls(config)
         state = machine._state
         state.departures.collect()
         state.gets_beside_single_active = True
+        state.refuses_until_well_below = False
         if has_priorities:
             state.ready = PriorityReady()
         return machine

@@ -92,6 +92,7 @@ class State:
         "config",
         "dead_letters",
         "departures",
+        "exclusive",
         "gets_beside_single_active",
         "is_expiring",
         "is_limited",
@@ -101,6 +102,7 @@ class State:
         "last_used_ms",
         "now_ms",
         "ready",
+        "refuses_until_well_below",
         "refusing",
         "service",
         "totals",
@@ -125,8 +127,12 @@ class State:
         """Whether publishes are refused until there is room again."""
         self.totals = Totals()
         self.gets_beside_single_active = False
-        """Whether a get gets a message from a queue with a single active consumer. Depends on the kind of queue alone,
-        so no snapshot holds it."""
+        """Whether a get gets a message from a queue with a single active consumer. This flag and the next depend on the
+        kind of queue alone, so no snapshot holds them."""
+        self.refuses_until_well_below = True
+        """Whether a queue that has refused a publish refuses all until it is well below its limits."""
+        self.exclusive: Consumer | None = None
+        """The last consumer that wanted to be alone. No snapshot holds it: a queue in a log has no such consumers."""
         self.is_expiring = False
         """Whether a message here may have a time to live."""
         self.last_expiring = -1

@@ -6,7 +6,9 @@ has dealt as far as credit goes. So it never drops or refuses a message that a c
 ``DROP_HEAD`` drops the oldest ready messages, returned messages first.
 
 ``REJECT_PUBLISH`` refuses the end of a run that does not fit, and then every publish until the queue is down to four
-fifths of both limits. Otherwise the queue would refuse and accept publishers by turns. Dead letters that wait for their
+fifths of both limits. Otherwise the queue would refuse and accept publishers by turns. A queue beside a store takes a
+publish as soon as there is room, as RabbitMQ's classic queues do. With ``REJECT_PUBLISH_DLX`` the refused messages
+become dead letters. Dead letters that wait for their
 confirms count too, because they cannot be dropped. In RabbitMQ the publisher's channel learns of a full queue, so
 messages on their way still enter. Here the queue itself refuses them, and a publish never takes it above its limits.
 
@@ -16,6 +18,8 @@ Invariant (I28): after a command the queue refuses publishes only if it is above
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from reference_broker.machines.backlog import SIZE_MAX, counts_of
@@ -23,9 +27,13 @@ from reference_broker.machines.burial import bury, bury_records
 from reference_broker.machines.config import Overflow
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
+from reference_broker.machines.origins import Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.machines.records import Columns, leading
 from reference_broker.message_run import MessageRun
+
+_NO_NUMBER: Final = 0
+"""What is refused never comes back, so its place in message order is of no use to anybody."""
 
 
 def enforce(state: State, outbox: Outbox) -> None:
@@ -33,28 +41,40 @@ def enforce(state: State, outbox: Outbox) -> None:
     if state.config.overflow is Overflow.DROP_HEAD:
         state.refusing = False
         _drop_head(state, outbox)
-    else:
+    elif state.refuses_until_well_below:
         refusing = state.refusing or _excess(state, 1) > 0
         state.refusing = refusing and not _is_well_below(state)
 
 
-def refuse_tail(state: State, count: int) -> int:
+def refuse_tail(state: State, outbox: Outbox, count: int) -> int:
     """Take back the last of the ``count`` newest messages, as far as the queue is over its limits. Messages that were
     dealt stay dealt. Returns the number of messages taken back."""
     backlog = state.ready.backlog
+    stretches: list[tuple[int, int, int, Origin]] = []
     refused = 0
     if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD or not _excess(state, 1):
         return 0
     while refused < count and backlog.tail_count:
-        index, offset, start, held, _expires, size = backlog.peek_tail()
+        index, offset, start, held, expires, size = backlog.peek_tail()
         excess = min(_excess(state, size), held, count - refused)
         if not excess:
             break
+        origin = Origin(index, offset, _NO_NUMBER, 0, expires, size)
+        stretches.append((excess, start + held - excess, 1, origin))
         backlog.take_tail(excess)
-        state.departures.never_entered(index, offset, start + held - excess, excess)
         refused += excess
-    state.refusing = state.refusing or refused > 0
+    _let_go(state, outbox, stretches[::-1])
+    state.refusing = state.refuses_until_well_below and (state.refusing or refused > 0)
     return refused
+
+
+def _let_go(state: State, outbox: Outbox, stretches: list[tuple[int, int, int, Origin]]) -> None:
+    """The refused messages leave, in order: for good, or as dead letters."""
+    for stretch in stretches:
+        if state.config.overflow is Overflow.REJECT_PUBLISH_DLX:
+            bury(state, outbox, stretch, DeadLetterReason.MAXLEN)
+        else:
+            state.departures.stretch(*stretch)
 
 
 def stretches_of_one_size(state: State, run: MessageRun, start: int) -> list[tuple[int, int, int]]:

@@ -13,13 +13,17 @@ Invariant (I20): message ids of a consumer go up by 1 and are never reused while
 
 from __future__ import annotations
 
-from reference_broker.machines import single_active
+from typing import Final
+
+from reference_broker.machines import expiry, single_active
 from reference_broker.machines.commands import Cancel, Checkout, Get
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
 from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.outbox import Outbox
 from reference_broker.machines.settlement import credited, take_back
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.types import IN_EXCLUSIVE_USE, ChannelId, ConsumerId, NodeId
+
+_SUBSCRIBED: Final = IN_SERVICE | {Status.SUSPECTED}
 
 
 def checkout(state: State, outbox: Outbox, command: Checkout) -> None:
@@ -27,7 +31,12 @@ def checkout(state: State, outbox: Outbox, command: Checkout) -> None:
     channel_id = command.consumer.channel
     if state.is_of_earlier_boot(channel_id):
         return
+    if _is_in_exclusive_use(state, command):
+        outbox.reply(channel_id, command.correlation, IN_EXCLUSIVE_USE, command.consumer)
+        return
     consumer = _find_or_create(state, outbox, command.consumer)
+    if command.exclusive:
+        state.exclusive = consumer
     status = consumer.status
     if consumer.priority != command.priority:
         state.service.remove(consumer)
@@ -42,6 +51,17 @@ def checkout(state: State, outbox: Outbox, command: Checkout) -> None:
     state.service.add(consumer)
     _consumers_changed(state)
     outbox.reply(channel_id, command.correlation, consumer.next_id, command.consumer)
+
+
+def _is_in_exclusive_use(state: State, command: Checkout) -> bool:
+    """Whether another consumer is alone, or this one wants to be alone and cannot."""
+    holder = state.exclusive
+    if holder is not None and holder.status in _SUBSCRIBED and state.consumer(holder.id) is holder:
+        return True
+    state.exclusive = None
+    if not command.exclusive:
+        return False
+    return state.config.single_active or any(other.status in _SUBSCRIBED for other in state.all_consumers())
 
 
 def cancel(state: State, outbox: Outbox, command: Cancel) -> None:
@@ -73,6 +93,8 @@ def get(state: State, outbox: Outbox, command: Get) -> None:
         if not consumer.credit:
             state.service.remove(consumer)
         outbox.deliver(consumer.id, message_id, start, 1, 1, origin)
+        if state.is_expiring:
+            expiry.expire_heads(state, outbox)  # a message behind may have expired long ago, and is not left
         value = 1 + state.ready.count
     outbox.reply(channel_id, command.correlation, value, command.consumer)
 
@@ -95,6 +117,7 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
     A deposed leader may have sent this news. So if it changes a consumer, the present leader is asked to watch the
     node, and reports its true state.
     """
+    is_news = False
     for consumer in state.consumers():
         if consumer.id.channel.node == node:
             state.service.remove(consumer)
@@ -103,30 +126,38 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
             if consumer.status in IN_SERVICE:
                 consumer.status = Status.SUSPECTED
                 outbox.monitor(node)
-    _consumers_changed(state)
+                is_news = True
+    if is_news:
+        _consumers_changed(state)
 
 
 def node_up(state: State, outbox: Outbox, node: NodeId, boot_id: int) -> None:
-    """Resume the channels of this start of the node, and end the channels of earlier starts."""
+    """Resume the channels of this start of the node, and end the channels of earlier starts. A queue is not used by the
+    news alone, which comes with each new publisher."""
     state.boot_ids[node] = max(boot_id, state.boot_ids.get(node, 0))
+    is_news = False
     for channel_id in sorted(state.channels):
         if channel_id.node != node:
             continue
         if channel_id.boot_id < boot_id:
             channel_down(state, outbox, channel_id)
         elif channel_id.boot_id == boot_id:
-            _resume(state, outbox, channel_id)
-    _consumers_changed(state)
+            is_news |= _resume(state, outbox, channel_id)
+    if is_news:
+        _consumers_changed(state)
 
 
-def _resume(state: State, outbox: Outbox, channel_id: ChannelId) -> None:
-    channel = state.channels[channel_id]
+def _resume(state: State, outbox: Outbox, channel_id: ChannelId) -> bool:
+    """Serve the channel's suspected consumers again. Returns whether there were any."""
+    channel, is_news = state.channels[channel_id], False
     for tag in sorted(channel.consumers):
         consumer = channel.consumers[tag]
         if consumer.status is Status.SUSPECTED:
             consumer.status = Status.WAITING if state.config.single_active else Status.UP
             state.service.add(consumer)
             outbox.monitor(channel_id.node)  # the news may be outdated, as in node_down
+            is_news = True
+    return is_news
 
 
 def _find_or_create(state: State, outbox: Outbox, consumer_id: ConsumerId) -> Consumer:

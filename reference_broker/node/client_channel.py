@@ -39,7 +39,7 @@ from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
-from reference_broker.types import NOBODY, ConsumerId, GroupId, IdRange, Outcome
+from reference_broker.types import IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
 GET_TAG: Final = ""
 """The tag of a channel's gets in a queue. No consumer has this tag, because the core replaces an empty tag."""
@@ -499,10 +499,14 @@ class ClientChannel:
             identity = ConsumerId(self.id, event.consumer_tag)
             known = self.consumers[event.consumer_tag] = ConsumeSession(identity, queue.record.group, event.no_ack)
             known.next_message_id = NOTHING_YET
-        known.no_ack, known.is_cancelled = event.no_ack, False
+        known.no_ack, known.is_cancelled, known.is_exclusive = event.no_ack, False, event.exclusive
         known.credit = event.prefetch or self._node.limits.credit_default
 
         def consuming(next_message_id: int) -> None:
+            if next_message_id == IN_EXCLUSIVE_USE:
+                text = f"queue '{event.queue}' in vhost '/' in exclusive use"
+                self._refuse(ReplyCode.ACCESS_REFUSED, text, "basic.consume")
+                return
             if known.next_message_id == NOTHING_YET or next_message_id > known.next_message_id:
                 known.next_message_id = next_message_id  # else a late reply, which names a message that is held already
             if not event.nowait:

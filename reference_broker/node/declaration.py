@@ -5,7 +5,7 @@ RabbitMQ 3.10. The record keeps the arguments under their AMQP names with the de
 have the same values, and an error shows the difference in the client's words.
 
 Stricter than RabbitMQ, on purpose: ``x-delivery-limit`` must be an integer (RabbitMQ takes any type and ignores it),
-and ``x-overflow=reject-publish-dlx`` is refused (RabbitMQ takes it for a quorum queue and does not do it).
+and ``x-overflow=reject-publish-dlx`` is refused for a quorum queue (RabbitMQ takes it and does not do it).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _ARGUMENTS: Final[dict[str, ArgumentRule]] = {
     "x-max-length": arguments.not_negative,
     "x-max-length-bytes": arguments.not_negative,
     "x-max-priority": arguments.priority,
-    "x-overflow": arguments.one_of("invalid_overflow", "drop-head", "reject-publish"),
+    "x-overflow": arguments.one_of("invalid_overflow", "drop-head", "reject-publish", "reject-publish-dlx"),
     "x-queue-mode": arguments.queue_mode,
     "x-queue-version": arguments.queue_version,
     "x-single-active-consumer": arguments.boolean,
@@ -29,9 +29,8 @@ _ARGUMENTS: Final[dict[str, ArgumentRule]] = {
         "invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders"
     ),
 }
-"""RabbitMQ 3.10 knows ``x-queue-leader-locator`` for other kinds only; later versions know it here, too. The overflow
-``reject-publish-dlx`` of RabbitMQ is not there, and any ``x-queue-master-locator`` is taken. Both versions of a queue
-are the same here: the store is like version 2."""
+"""RabbitMQ 3.10 knows ``x-queue-leader-locator`` for other kinds only; later versions know it here, too. Any
+``x-queue-master-locator`` is taken. Both versions of a queue are the same here: the store is like version 2."""
 
 CLASSIC: Final = QueueKind(
     name="classic",
@@ -52,5 +51,6 @@ CLASSIC: Final = QueueKind(
             "x-stream-max-segment-size-bytes",
         }
     ),
+    takes_exclusive_consumers=True,
     gets_beside_single_active=True,
 )

@@ -72,7 +72,7 @@ class FifoQueue(Queue):
 
     def subscribe(self, consumer: ConsumeSession, priority: int, correlation: int) -> None:
         """Check out."""
-        command = Checkout(consumer.id, consumer.credit, auto_settle=False, priority=priority, correlation=correlation)
+        command = Checkout(consumer.id, consumer.credit, False, priority, correlation, consumer.is_exclusive)
         self.proposer.propose(command, SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def unsubscribe(self, consumer: ConsumeSession, correlation: int) -> None:

@@ -179,7 +179,8 @@ class Queue(ABC):
 
     @abstractmethod
     def subscribe(self, consumer: ConsumeSession, priority: int, correlation: int) -> None:
-        """Deliver to the consumer, as far as its credit goes. The reply is the consumer's next message id."""
+        """Deliver to the consumer, as far as its credit goes. The reply is the consumer's next message id, or
+        :data:`~reference_broker.types.IN_EXCLUSIVE_USE` if it or another consumer wants to be alone and is not."""
 
     @abstractmethod
     def unsubscribe(self, consumer: ConsumeSession, correlation: int) -> None:

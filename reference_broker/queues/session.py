@@ -79,6 +79,7 @@ class ConsumeSession:
         "held",
         "id",
         "is_cancelled",
+        "is_exclusive",
         "next_message_id",
         "no_ack",
     )
@@ -92,6 +93,8 @@ class ConsumeSession:
         self.credit = 0
         self.held = 0
         self.is_cancelled = False
+        self.is_exclusive = False
+        """Whether the consumer wants to be the only one."""
         self._released = 0
         """Messages that the consumer has given up, while the queue may not know it yet."""
         self._releases: deque[tuple[int, int]] = deque()

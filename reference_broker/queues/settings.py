@@ -9,7 +9,11 @@ from typing import Final
 from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 
-_OVERFLOWS: Final = {"drop-head": Overflow.DROP_HEAD, "reject-publish": Overflow.REJECT_PUBLISH}
+_OVERFLOWS: Final = {
+    "drop-head": Overflow.DROP_HEAD,
+    "reject-publish": Overflow.REJECT_PUBLISH,
+    "reject-publish-dlx": Overflow.REJECT_PUBLISH_DLX,
+}
 _STRATEGIES: Final = {
     "at-most-once": DeadLetterStrategy.AT_MOST_ONCE,
     "at-least-once": DeadLetterStrategy.AT_LEAST_ONCE,

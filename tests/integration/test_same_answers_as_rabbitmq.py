@@ -144,7 +144,7 @@ CLASSIC_DECLARATIONS: list[tuple[dict[str, Any], ...]] = [
     *(({"x-queue-version": value},) for value in (1, 2, 3, "2")),
     *(({key: value},) for key in ("x-expires", "x-message-ttl") for value in (-1, 0, "1", 10_000, TOO_LONG_MS)),
     *(({key: value},) for key in ("x-max-length", "x-max-length-bytes") for value in (-1, 0, "5", 2**40)),
-    *(({"x-overflow": value},) for value in ("drop-head", "reject-publish", "explode", 1)),
+    *(({"x-overflow": value},) for value in ("drop-head", "reject-publish", "reject-publish-dlx", "explode", 1)),
     *(({"x-dead-letter-exchange": value},) for value in ("", "missing", 1)),
     ({"x-dead-letter-routing-key": "k"},),
     *(({"x-single-active-consumer": value},) for value in (True, "true", 1)),
@@ -411,7 +411,7 @@ def test_behaviours(brokers: tuple[str, str], script: Script) -> None:
 REFUSED = "PRECONDITION_FAILED - invalid arg '{}' for queue '{}' in vhost '/': {}"
 OURS: list[tuple[str, Script, Answer]] = [
     (
-        "RabbitMQ takes it and does not do it",
+        "RabbitMQ takes it for a quorum queue and does not do it",
         declaring({"x-overflow": "reject-publish-dlx"}),
         ("channel", 406, REFUSED.format("x-overflow", "ours-0", "invalid_overflow")),
     ),

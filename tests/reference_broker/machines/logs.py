@@ -94,14 +94,15 @@ def apply(queue: FifoMachine, *commands: Command, time_ms: int = 1) -> list[Effe
     return queue.apply(Meta(LogIndex(queue.applied + 1), TERM), batch(*commands, time_ms=time_ms))
 
 
-def any_config(random: Random) -> FifoConfig:
+def any_config(random: Random, *, is_classic: bool = False) -> FifoConfig:
     """Any settings; each of them is off half the time."""
+    overflows = [Overflow.DROP_HEAD, Overflow.REJECT_PUBLISH, *[Overflow.REJECT_PUBLISH_DLX] * is_classic]
     return FifoConfig(
         name="q",
         delivery_limit=random.choice((-1, -1, -1, 0, 1, 3)),
         max_length=random.choice((-1, -1, -1, 0, 5, 20, 60)),
         max_length_bytes=random.choice((-1, -1, -1, 30, 100, 400)),
-        overflow=random.choice((Overflow.DROP_HEAD, Overflow.REJECT_PUBLISH)),
+        overflow=random.choice(overflows),
         message_ttl_ms=random.choice((-1, -1, -1, 0, 10, 60)),
         expires_ms=random.choice((-1, -1, 30, 100)),
         single_active=random.random() < 0.3,
@@ -113,11 +114,13 @@ def any_config(random: Random) -> FifoConfig:
 class RandomLog:
     """Makes up commands. ``random`` is all it draws from, so a seed names a log.
 
-    With ``features`` it also makes those of limits, times to live, gets, policies and dead letters.
+    With ``features`` it also makes those of limits, times to live, gets, policies and dead letters; for a classic queue
+    also exclusive consumers.
     """
 
     random: Random
     features: bool = False
+    is_classic: bool = False
     now_ms: int = 1000
     next_seqs: dict[ChannelId, int] = field(default_factory=dict)
     correlation: int = 0
@@ -152,7 +155,7 @@ class RandomLog:
             kinds += [
                 (self.get, 5),
                 (Tick, 5),
-                (lambda: UpdateConfig(any_config(self.random)), 1),
+                (lambda: UpdateConfig(any_config(self.random, is_classic=self.is_classic)), 1),
                 (lambda: DeadLetterSettled(self.ranges()), 5),
             ]
         makers = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=count)
@@ -212,7 +215,9 @@ class RandomLog:
     def checkout(self) -> Command:
         credit = self.random.choice((1, 2, 3, 5, 10, 30, 200))
         priority = self.random.choice((0, 0, 0, 0, 1, -2))
-        return Checkout(self.consumer(), credit, self.random.random() < 0.08, priority, self.next_correlation())
+        exclusive = self.is_classic and self.random.random() < 0.1
+        auto_settle = self.random.random() < 0.08
+        return Checkout(self.consumer(), credit, auto_settle, priority, self.next_correlation(), exclusive)
 
     def settle(self) -> Command:
         return Settle(self.consumer(), self.ranges())

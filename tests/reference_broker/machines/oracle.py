@@ -27,7 +27,7 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.types import IN_EXCLUSIVE_USE, ChannelId, ConsumerId, NodeId
 
 Place = tuple[int, int, int]
 """Log index, offset of the run, position in the run: names one message."""
@@ -62,6 +62,7 @@ class Subscriber:
     status: str = "getting"  # or up, suspected, cancelled
     arrival: int = 0
     lost_messages: bool = False
+    exclusive: bool = False
     next_id: int = 0
     held: dict[int, Message] = field(default_factory=dict)
 
@@ -234,7 +235,7 @@ class Oracle:
     def measure(self) -> tuple[int, int]:
         count = len(self.fresh) + len(self.returned)
         octets = sum(message.size for message in [*self.fresh, *self.returned])
-        if self.config.overflow is Overflow.REJECT_PUBLISH:
+        if self.config.overflow is not Overflow.DROP_HEAD:
             return count + len(self.letters), octets + sum(self.letter_sizes[number] for number in self.letters)
         return count, octets
 
@@ -246,8 +247,8 @@ class Oracle:
         )
 
     def keep_limits(self) -> None:
-        if self.config.overflow is Overflow.REJECT_PUBLISH and self.limited():
-            self.refusing = (self.refusing or self.above(1, 1)) and self.above(4, 5)
+        if self.config.overflow is not Overflow.DROP_HEAD and self.limited():
+            self.refusing = not self.is_classic and (self.refusing or self.above(1, 1)) and self.above(4, 5)
             return
         self.refusing = False
         while (self.returned or self.fresh) and self.above(1, 1):
@@ -262,7 +263,7 @@ class Oracle:
             return
         self.dead_lettered += 1
         at_least_once = strategy is DeadLetterStrategy.AT_LEAST_ONCE
-        if not at_least_once or self.config.overflow is Overflow.DROP_HEAD or reason == "maxlen":
+        if not at_least_once or self.config.overflow is not Overflow.REJECT_PUBLISH or reason == "maxlen":
             self.parting.append(((0, message.place, reason, message.delivery_count), message.size))
             self.part()
             return
@@ -320,7 +321,10 @@ class Oracle:
         while self.may_refuse() and kept and accepted[kept - 1] in self.fresh and self.above(1, 1):
             kept -= 1
             self.fresh.remove(accepted[kept])
-            self.refusing = True
+            self.refusing = not self.is_classic
+        if self.config.overflow is Overflow.REJECT_PUBLISH_DLX:
+            for message in accepted[kept:]:
+                self.bury(message, "maxlen")
         self.enqueued += kept
         self.refused += len(fresh) - kept
         for turn, (_position, seq) in enumerate(fresh):
@@ -330,7 +334,7 @@ class Oracle:
                     self.refused_seqs.add((channel, seq))
 
     def may_refuse(self) -> bool:
-        return self.limited() and self.config.overflow is Overflow.REJECT_PUBLISH
+        return self.limited() and self.config.overflow is not Overflow.DROP_HEAD
 
     def let_in(self, command: Enqueue, index: int, offset: int, position: int) -> Message:
         lives = [ttl for ttl in (command.ttl_ms, self.config.message_ttl_ms) if ttl >= 0]
@@ -360,7 +364,11 @@ class Oracle:
     def on_checkout(self, command: Checkout, _index: int, _offset: int) -> None:
         if channel_is_dead(self.boot_ids, command.consumer.channel):
             return
+        if self.in_exclusive_use(command):
+            self.told.replies.append((command.consumer.channel, command.correlation, IN_EXCLUSIVE_USE))
+            return
         one = self.met(command.consumer)
+        one.exclusive = command.exclusive
         if one.priority != command.priority and one in self.turns:
             self.turns.remove(one)
         if one.status in ("getting", "cancelled"):
@@ -372,6 +380,12 @@ class Oracle:
         self.told.monitored.add(command.consumer.channel.node)
         self.told.replies.append((command.consumer.channel, command.correlation, one.next_id))
 
+    def in_exclusive_use(self, command: Checkout) -> bool:
+        """Somebody is alone, or this one wants to be and is not."""
+        others = [one for one in self.subscribers.values() if one.status not in ("getting", "cancelled")]
+        wants_alone = command.exclusive and (bool(others) or self.config.single_active)
+        return wants_alone or any(one.exclusive for one in others)
+
     def on_get(self, command: Get, _index: int, _offset: int) -> None:
         if channel_is_dead(self.boot_ids, command.consumer.channel):
             return
@@ -381,6 +395,7 @@ class Oracle:
         value = 0
         if (self.returned or self.fresh) and (self.is_classic or not self.config.single_active):
             self.hand(one, self.take_first(), command.auto_settle)
+            self.expire()
             value = 1 + len(self.returned) + len(self.fresh)
         self.told.replies.append((command.consumer.channel, command.correlation, value))
 
@@ -461,7 +476,7 @@ class Oracle:
                 if one.status == "up":
                     one.status = "suspected"
                     self.told.monitored.add(command.node)
-        self.used = self.now
+                    self.used = self.now
 
     def on_nodeup(self, command: NodeUp, _index: int, _offset: int) -> None:
         self.boot_ids[command.node] = max(self.boot_ids.get(command.node, 0), command.boot_id)
@@ -473,7 +488,7 @@ class Oracle:
             if here and one.status == "suspected":
                 one.status = "up"
                 self.told.monitored.add(command.node)
-        self.used = self.now
+                self.used = self.now
 
     def on_purge(self, command: Purge, _index: int, _offset: int) -> None:
         purged = len(self.fresh) + len(self.returned)

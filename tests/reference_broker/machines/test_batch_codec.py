@@ -83,6 +83,7 @@ RUN = MessageRun(2, b"\x00\x01q", b"aabb", 2)
 ONE_OF_EACH: list[Command] = [
     Enqueue(ALICE, 5, RUN),
     Checkout(ConsumerId(ALICE, "c"), 20, True, -1, 9),
+    Checkout(ConsumerId(ALICE, "d"), 20, False, 0, 9, exclusive=True),
     Settle(ConsumerId(ALICE, "c"), ((0, 3),)),
     Return(ConsumerId(ALICE, "c"), ((4, 4), (6, 7))),
     Discard(ConsumerId(ALICE, "c"), ((5, 5),)),
@@ -201,10 +202,11 @@ def test_the_octets_of_each_command() -> None:
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
-        "03 0000000000000001 0000000f"
+        "03 0000000000000001 00000010"
         f"01 {channel} 0000000000000005  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"02 {consumer} 00000014 01 ffffffff 0000000000000009"
+        f"02 {channel} 01 64 00000014 02 00000000 0000000000000009"
         f"03 {consumer} 00000001 0000000000000000 0000000000000003"
         f"04 {consumer} 00000002 0000000000000004 0000000000000004 0000000000000006 0000000000000007"
         f"05 {consumer} 00000001 0000000000000005 0000000000000005"

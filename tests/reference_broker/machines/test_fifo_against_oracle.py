@@ -147,8 +147,8 @@ def test_a_machine_beside_a_store_gives_what_one_message_at_a_time_gives(random:
     active consumer, and in masses, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Records, "block_records", random.choice((1, 2, 5, 1024)))
-        config, has_priorities = any_config(random), random.random() < 0.7
-        log = RandomLog(random, features=True)
+        config, has_priorities = any_config(random, is_classic=True), random.random() < 0.7
+        log = RandomLog(random, features=True, is_classic=True)
         pair = StorePair(config, has_priorities=has_priorities)
         for _ in range(random.randint(1, 40)):
             log.now_ms += random.choice((0, 0, 1, 5, 5, 20, 50, -15))

@@ -296,7 +296,9 @@ class ClassicWorld:
             others=tuple(Told(NodeId(node), boot) for node, boot in boots[1:]),
             **arguments,
         )
-        self.log = ClassicLog(random, features=True, priorities=(None, 0, 3, 200) if self.max_priority else (None,))
+        self.log = ClassicLog(
+            random, features=True, is_classic=True, priorities=(None, 0, 3, 200) if self.max_priority else (None,)
+        )
         self.index = 0
         self.body_at: dict[Place, bytes] = {}
         self.expiry_of: dict[bytes, float] = {}
@@ -478,7 +480,7 @@ def _any_arguments(random: Random) -> dict[str, ArgumentValue]:
     choices: dict[str, tuple[ArgumentValue, ...]] = {
         "max_length": (0, 5, 20),
         "max_length_bytes": (30, 400, 9000),
-        "overflow": ("drop-head", "reject-publish"),
+        "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
         "message_ttl": (0, 10, 60),
         "expires": (30, 100),
         "single_active_consumer": (True,),
