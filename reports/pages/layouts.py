@@ -132,7 +132,7 @@ def _cells(load: Tables) -> pd.DataFrame:
     layout = layout_of(run)
     assert layout is not None
     plan = manifest_of(run).get("plan") or {}
-    beside = ", ".join(str(each.get("name", "")) for each in plan.get("background") or ()) or ALONE
+    beside = ", ".join(map(_beside, plan.get("background") or ())) or ALONE
     labels = settings.long(load.steps, settings.swept(run))
     bare = words.plural(len(plan.get("queues") or ()), "queue")
     return load.steps.assign(
@@ -142,6 +142,13 @@ def _cells(load: Tables) -> pd.DataFrame:
         load=[f"{bare}, {label}" if len(labels) > 1 else bare for label in labels],
         panel=[f"{bare}, {label}, {beside}" if len(labels) > 1 else f"{bare}, {beside}" for label in labels],
     )
+
+
+def _beside(background: Mapping[str, Any]) -> str:
+    """The name of a background load, with its rate, which tells a light load from a heavy one of the same name."""
+    name, settings = str(background.get("name", "")), background.get("settings") or {}
+    rate = (settings.get("rate") or 0) * settings.get("publishers", 1)
+    return f"{name} at {words.rate(rate)}" if rate else name
 
 
 def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
@@ -192,17 +199,57 @@ def _mean(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return frame.groupby(keys, sort=False)["value"].mean().reset_index()
 
 
-def _interference(cells: pd.DataFrame) -> Iterator[Chart]:
-    """Loads that ran alone and beside a background load, on one layout."""
+def _against_alone(cells: pd.DataFrame, figure: str) -> pd.DataFrame:
+    """A row for each load beside a background load that also ran alone, on one layout: ``figure`` beside, the same
+    alone, and the ``factor`` between them. The load that was alone may be that of another run or workload."""
     keys = ["load", "layout"]
     is_alone = cells["beside"] == ALONE
-    alone = cells[is_alone].groupby(keys, sort=False, as_index=False)["p99_ns"].mean()
-    mixed = cells[~is_alone].groupby([*keys, "beside"], sort=False, as_index=False)["p99_ns"].mean()
-    frame = mixed.merge(alone, on=keys, suffixes=("", "_alone")).dropna(subset=["p99_ns", "p99_ns_alone"])
-    if frame.empty:
-        return
-    frame = frame.assign(panel=frame["load"] + ", beside " + frame["beside"], row=frame["layout"])
-    frame = frame.assign(factor=frame["p99_ns"] / frame["p99_ns_alone"])
+    alone = cells[is_alone].groupby(keys, sort=False, as_index=False)[figure].mean()
+    mixed = cells[~is_alone].groupby([*keys, "beside"], sort=False, as_index=False)[figure].mean()
+    known: pd.DataFrame = mixed.merge(alone, on=keys, suffixes=("", "_alone")).dropna()
+    frame: pd.DataFrame = known[known[f"{figure}_alone"] > 0]
+    return frame.assign(
+        panel=frame["load"] + ", beside " + frame["beside"],
+        row=frame["layout"],
+        factor=frame[figure] / frame[f"{figure}_alone"],
+    )
+
+
+def _interference(cells: pd.DataFrame) -> Iterator[Chart]:
+    """Loads that ran alone and beside a background load, on one layout."""
+    rates, tails = _against_alone(cells, "delivered_per_s"), _against_alone(cells, "p99_ns")
+    if not rates.empty:
+        yield _rate_loss(rates.assign(loss=(1 - rates["factor"]) * 100))
+    if not tails.empty:
+        yield _slower(tails)
+
+
+def _rate_loss(frame: pd.DataFrame) -> Chart:
+    """What part of its rate each load loses to the background load."""
+    drawn = frame.assign(value=frame["loss"].clip(lower=0.0), part="")
+    worst = frame.sort_values("loss", kind="stable").iloc[-1]
+    columns = (
+        Column(name="panel", title="load"),
+        Column(name="row", title="layout"),
+        Column(name="delivered_per_s_alone", title="alone", kind=Kind.RATE, unit="msg/s"),
+        Column(name="delivered_per_s", title="beside", kind=Kind.RATE, unit="msg/s"),
+        Column(name="loss", title="loss", kind=Kind.NUMBER, unit="%"),
+    )
+    return Chart(
+        anchor="l-interference-rate",
+        title="Delivered rate lost to the background load",
+        unit="%",
+        how_to_read="0 % means that the background load costs no rate, 100 % that nothing is delivered beside it. A "
+        "load of a given rate loses nothing as long as the broker keeps up. The table has a gain as a negative loss.",
+        finding=f"{worst['row']} loses most: {words.share(max(float(worst['loss']), 0.0) / 100)} of the rate of "
+        f"{worst['panel']}.",
+        figure=bars.figure(drawn, quantity="lost part of the delivered rate (%)"),
+        table=table_of(frame, columns, caption="Rate lost to a background load", file="interference-rate.csv"),
+    )
+
+
+def _slower(frame: pd.DataFrame) -> Chart:
+    """How much longer the p99 of each load is beside the background load."""
     drawn = frame.assign(value=frame["factor"], part="")
     worst = frame.sort_values("factor", kind="stable").iloc[-1]
     columns = (
@@ -212,7 +259,7 @@ def _interference(cells: pd.DataFrame) -> Iterator[Chart]:
         latency_column("p99_ns", "p99 beside"),
         Column(name="factor", title="times", kind=Kind.NUMBER),
     )
-    yield Chart(
+    return Chart(
         anchor="l-interference-p99",
         title="End-to-end p99 beside the background load, against alone",
         unit="times",
@@ -233,6 +280,7 @@ def _spectra(placed: Sequence[Tables], drawn: Mapping[str, DrawnLayout]) -> Iter
         points = _points(syncs, layout)
         columns = (
             Column(name="setting", title="files"),
+            Column(name="panel", title="cell"),
             Column(name="percentile", title="percentile", kind=Kind.NUMBER, unit="%"),
             latency_column("value_ns", "length"),
         )
@@ -242,9 +290,8 @@ def _spectra(placed: Sequence[Tables], drawn: Mapping[str, DrawnLayout]) -> Iter
             title=f"Length of syncs on {layout.name}",
             unit="ms",
             latency=True,
-            how_to_read="Each line is a kind of file, with the drive on which it lies, over all nodes. Of several "
-            "steps, the step with the most syncs is shown. Where too few syncs support a percentile, the line is "
-            "dotted.",
+            how_to_read="Each line is a kind of file, with the drive on which it lies, over all nodes. "
+            f"{_shown_cells(points)} Where too few syncs support a percentile, the line is dotted.",
             finding=f"The longest syncs are those of {slowest['setting']}: p99 {words.latency(slowest['value_ns'])}.",
             figure=spectrum.figure(points, quantity="sync"),
             table=table_of(points, columns, caption=f"Syncs on {layout.name}", file=f"syncs-{number}.csv"),
@@ -257,7 +304,19 @@ def _name(load: Tables) -> str:
 
 
 def _syncs(load: Tables) -> pd.DataFrame:
-    return load.stages[load.stages["chain"] == SYNCS]
+    """The syncs of a run by kind of file and step, with the panel of the step's cell."""
+    mine = _cells(load)
+    syncs = load.stages[load.stages["chain"] == SYNCS]
+    return syncs.assign(panel=syncs["step"].map(dict(zip(mine["step"], mine["panel"], strict=True))).fillna(""))
+
+
+def _shown_cells(points: pd.DataFrame) -> str:
+    """Which step each line shows, as a sentence."""
+    shown = points.drop_duplicates("setting").groupby("panel", sort=False)["setting"].agg(", ".join)
+    text = "; ".join(f"of {files}: {panel}" for panel, files in shown.items())
+    if len(shown) == 1:
+        text = str(shown.index[0])
+    return f"Of several steps, a line shows the step with the most syncs: {text}."
 
 
 def _points(syncs: pd.DataFrame, layout: DrawnLayout) -> pd.DataFrame:
@@ -270,6 +329,7 @@ def _points(syncs: pd.DataFrame, layout: DrawnLayout) -> pd.DataFrame:
                 {
                     "step": number,
                     "setting": f"{row['stage']} ({_drive(layout, str(row['stage']))})",
+                    "panel": row["panel"],
                     "series": "sync",
                     "percentile": percentile,
                     "value_ns": row[f"{name}_ns"],

@@ -121,7 +121,14 @@ def test_every_cell_has_its_bar(layouts: Layouts, store: Tables) -> None:
 
 
 def test_interference_is_the_same_load_with_and_without(layouts: Layouts) -> None:
-    (chart,) = layouts.interference
+    rate, chart = layouts.interference
+    losses = {(row[0], row[1]): row[-1] for row in rate.table.rows}
+    assert losses == {
+        (f"1 queue, in-flight limit {limit}, beside lazy", name): pytest.approx(lost)
+        for limit in (20, 200)
+        for name, lost in (("one drive", 200 / 3), ("three drives <fast>", 50.0))
+    }
+    assert "one drive loses most: 66.7 % of the rate of 1 queue, in-flight limit" in rate.finding
     factors = {(row[0], row[1]): row[-1] for row in chart.table.rows}
     assert factors == {
         (f"1 queue, in-flight limit {limit}, beside lazy", name): pytest.approx(times)
@@ -129,6 +136,45 @@ def test_interference_is_the_same_load_with_and_without(layouts: Layouts) -> Non
         for name, times in (("one drive", 3.0), ("three drives <fast>", 2.0))
     }
     assert "one drive" in chart.finding
+
+
+@pytest.fixture
+def mixed(sample_tables: ModuleType) -> Layouts:
+    """One layout: a load alone, beside a light load, and beside a heavy one of the same name."""
+    steps = sample_tables.IN_FLIGHT[2:3]
+    samples = [
+        sample_tables.Sample(
+            run_id=f"run-{number}",
+            layout=ONE,
+            beside="lazy" if beside else "",
+            beside_rate=beside,
+            steps=tuple(replace(step, rate=step.rate * part) for step in steps),
+            with_stages=True,
+        )
+        for number, (beside, part) in enumerate(((0, 1.0), (400, 0.5), (2000, 0.1), (0, 1.0)))
+    ]
+    (found,) = (model for kind, model in page(sample_tables.tables(*samples), generated="").parts if kind == "layouts")
+    assert isinstance(found, Layouts)
+    return found
+
+
+def test_background_loads_of_one_name_are_told_apart_by_their_rates(mixed: Layouts) -> None:
+    """A light and a heavy load used to be one cell, with the mean of both."""
+    losses = {row[0]: row[-1] for row in mixed.interference[0].table.rows}
+    assert losses == {
+        "1 queue, beside lazy at 400 msg/s": pytest.approx(50),
+        "1 queue, beside lazy at 2,000 msg/s": pytest.approx(90),
+    }
+    panels = [row[0] for row in mixed.cells[0].table.rows]
+    assert panels == ["1 queue, alone", "1 queue, lazy at 400 msg/s", "1 queue, lazy at 2,000 msg/s"]
+
+
+def test_a_spectrum_says_which_step_it_shows(layouts: Layouts) -> None:
+    """Of two steps and two loads a line shows the one with the most syncs."""
+    (one, _) = layouts.spectra
+    shown = {(row[0], row[1]) for row in one.table.rows}
+    assert len(shown) == 3 and all(panel.startswith("1 queue, in-flight limit ") for _, panel in shown)
+    assert all(panel in one.how_to_read for _, panel in shown)
 
 
 def test_syncs_stand_at_the_drive_of_their_files(layouts: Layouts) -> None:

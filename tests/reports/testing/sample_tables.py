@@ -71,6 +71,8 @@ class Sample:
     """The layout of drives in the manifest. With one, the nodes tell what they wrote for which purpose."""
     beside: str = ""
     """The name of a background load, which is in the plan only."""
+    beside_rate: float = 0.0
+    """Messages per second of its only publisher; 0: as fast as it goes."""
     followed: float = 1.0
     """The part of the messages whose stages are known."""
     events: tuple[tuple[float, str, str], ...] = (
@@ -151,6 +153,10 @@ def _series(sample: Sample, step: Step) -> tuple[tuple[str, float], ...]:
     return (*closed, ("e2e_sched", 1.25), ("confirm_sched", 1.1), ("lag", 0.04)) if is_open(sample, step) else closed
 
 
+def _background(sample: Sample) -> dict[str, Any]:
+    return {"name": sample.beside, "settings": {"publishers": 1, "rate": sample.beside_rate or None}}
+
+
 def _manifest(sample: Sample) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -180,7 +186,7 @@ def _manifest(sample: Sample) -> dict[str, Any]:
                 }
                 for n, step in enumerate(sample.steps, 1)
             ],
-            "background": [{"name": sample.beside}] if sample.beside else [],
+            "background": [_background(sample)] if sample.beside else [],
             "digest": "5bd1e0c7" * 8,
         },
         "broker": {
