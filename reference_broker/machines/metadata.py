@@ -72,6 +72,11 @@ class QueueRecord:
         """Whether the exclusive queue belongs to this connection."""
         return (self.leader, self.boot_id, self.exclusive) == (node, boot_id, connection)
 
+    @property
+    def ends_with_its_node(self) -> bool:
+        """Whether the queue ends with the process of its node: it is exclusive or not durable."""
+        return self.boot_id != 0
+
     def ended_with(self, node: NodeId, boot_id: int) -> bool:
         """Whether the queue ended with an earlier process of the node, which now has this boot id."""
         return self.leader == node and self.boot_id not in (0, boot_id)

@@ -262,9 +262,7 @@ class ClientChannel:
         awaited = self.awaited
         if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
             self.awaited = None
-            home = self._node.home_node_down(record) or "?"
-            text = f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"
-            self._refuse(ReplyCode.NOT_FOUND, text, "")
+            self._refuse(ReplyCode.NOT_FOUND, _home_down(record, self._node.home_node_down(record) or "?"), "")
         self._resume()
 
     def _cancel_consumers(self, group: GroupId) -> None:
@@ -309,7 +307,8 @@ class ClientChannel:
         session = self._sessions.get(group)
         if session is None:
             if self._node.home_node_down(queue.record) is not None:
-                self._unroutable(event, is_sure=False)
+                # As in RabbitMQ, but what nobody hears of is not confirmed if the queue comes back.
+                self._unroutable(event, is_sure=event.mandatory or queue.record.ends_with_its_node)
                 return
             session = self._sessions[group] = PublishSession(self.id)
             self._queues[group] = queue
@@ -371,6 +370,9 @@ class ClientChannel:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
         existing = self._node.queues.get(name)
         if event.passive and existing is None and self._repeats_when_current(event):
+            return
+        if existing is not None and not event.passive and self._has_ended(existing):
+            self._delete_ended(existing, lambda: self._declare(event))
             return
         if existing is not None and self._refuses_down(existing, "queue.declare"):
             return
@@ -435,6 +437,9 @@ class ClientChannel:
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
             if not self._repeats_when_current(event):
                 self._deleted(event, 0)
+            return
+        if self._has_ended(queue):
+            self._delete_ended(queue, lambda: self._deleted(event, 0))
             return
         if self._refuses_access(queue, "queue.delete"):
             return
@@ -609,19 +614,36 @@ class ClientChannel:
         return queue
 
     def _refuses_access(self, queue: Queue, method: str) -> bool:
-        """Refuse a request to a queue that is another connection's, or whose only node is out of reach."""
+        """Refuse a request to a queue whose only node is out of reach, or that is another connection's."""
+        if self._refuses_down(queue, method):
+            return True
         try:
             declaration.check_access(queue.record, self._asker)
         except DeclarationError as refused:
             self._refuse(refused.code, refused.text, method)
             return True
-        return self._refuses_down(queue, method)
+        return False
+
+    def _has_ended(self, queue: Queue) -> bool:
+        """Whether the queue ended with its node. Its name is free then. If only the link to its node was broken, and
+        nobody has used the name, the queue is there again afterwards."""
+        return queue.record.ends_with_its_node and self._node.home_node_down(queue.record) is not None
+
+    def _delete_ended(self, queue: Queue, go_on: Callable[[], None]) -> None:
+        """Delete a queue that has ended, for good, and go on."""
+        awaited = self._await()
+
+        def deleted() -> None:
+            if self._has_come(awaited):
+                go_on()
+                self._resume()
+
+        queue.delete(deleted)
 
     def _refuses_down(self, queue: Queue, method: str) -> bool:
         if (home := self._node.home_node_down(queue.record)) is None:
             return False
-        text = f"home node '{home}' of durable queue '{queue.record.name}' in vhost '/' is down or inaccessible"
-        self._refuse(ReplyCode.NOT_FOUND, text, method)
+        self._refuse(ReplyCode.NOT_FOUND, _home_down(queue.record, home), method)
         return True
 
     @property
@@ -721,6 +743,13 @@ HANDLERS: Final[dict[type, Handler]] = {
     Cancel: ClientChannel._cancel,
 }
 """The handler of each event of the core."""
+
+
+def _home_down(record: QueueRecord, home: str) -> str:
+    """RabbitMQ's words for a queue whose node is down: a queue that is not durable is no more."""
+    if record.ends_with_its_node:
+        return f"no queue '{record.name}' in vhost '/'"
+    return f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"
 
 
 def _skip(slices: list[RunSlice], count: int) -> list[RunSlice]:

@@ -13,6 +13,7 @@ from typing import Any
 from pamqp import base, commands
 
 from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.node.alarms import Room
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
@@ -204,8 +205,8 @@ def test_an_alarm_stops_publishers_at_their_next_publish_and_nobody_else() -> No
     async def scenario(world: World) -> None:
         publisher, consumer = Client(world, heartbeat=10), Client(world)
         free = {"octets": 0}
-        world.shard.alarms._disk = lambda _directory: free["octets"]
-        world.shard.alarms._memory = lambda: 0  # the process that runs the tests may be large
+        # The process that runs the tests may be large.
+        world.shard.alarms._room = Room(memory=lambda: 0, disk=lambda _directory: free["octets"])
         world.shard.check_alarms()
         await world.settle()
         assert (publisher.socket.reading, publisher.heard()) == (True, [])
