@@ -346,9 +346,10 @@ def _drive(layout: DrawnLayout, purpose: str) -> str:
 
 def _per_message(cells: pd.DataFrame, placed: Sequence[Tables]) -> Iterator[Chart]:
     """Octets and syncs of all nodes per delivered message, by purpose."""
-    rows = pd.concat([_costs(load, cells) for load in placed], ignore_index=True)
-    if rows.empty:
+    costs = [found for load in placed if not (found := _costs(load, cells)).empty]
+    if not costs:
         return
+    rows = pd.concat(costs, ignore_index=True)
     for name, title, unit in (
         ("bytes", "Octets written per message", "B/msg"),
         ("syncs", "Syncs per 1,000 messages", "1/1,000 msg"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -42,7 +42,7 @@ def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:
     plan = manifest_of(run).get("plan") or {}
     if not plan.get("findings"):
         return None
-    judged = judge_runs(plan, ((manifest_of(load.runs.iloc[0]), steps_of(load.steps)) for load in repetitions))
+    judged = judge_runs(plan, ((manifest_of(load.runs.iloc[0]), _rows(load, plan)) for load in repetitions))
     if judged is None:
         return None
     source = f" The source is {run['source']}." if run["source"] else ""
@@ -55,6 +55,12 @@ def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:
         lines=tuple(judged.lines()),
         record=judged.to_json(),
     )
+
+
+def _rows(load: Tables, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a run with the labels of its plan. Tables have words for a step that the plan leaves unnamed."""
+    labels = {step["number"]: step["label"] for step in plan.get("steps") or ()}
+    return [row | {"label": labels.get(row["step"], row["label"])} for row in steps_of(load.steps)]
 
 
 def _table(judged: Reproduction, name: str) -> Table:

@@ -94,3 +94,22 @@ def test_runs_on_different_layouts_are_no_repetitions(sample_tables: ModuleType)
     assert "over 3 rounds on each of 2 layouts" in verdicts.lines[0]
     assert verdicts.record["findings"][1]["verdict"] == "reproduced"
     assert "Twice as fast." in render(made) and "a → b" in render(made)
+
+
+def test_the_only_step_of_a_run_needs_no_label(sample_tables: ModuleType) -> None:
+    """Without a sweep the step has no label in the plan, and the tables call it "step 1"."""
+    layouts = [{"name": name, "drives": {"d": {"profile": "st1-1t"}}, "roles": {"wal": "d"}} for name in ("a", "b")]
+    runs = [
+        sample_tables.Sample(run_id=f"run-{number}", layout=layout, steps=sample_tables.IN_FLIGHT[2:3])
+        for number, layout in enumerate(layouts)
+    ]
+    ratio = {"trend": "ratio", "metric": "rate", "layouts": ["a", "b"], "at_least": 0.1, "says": "Alike."}
+    tables = with_findings(sample_tables.tables(*runs), ratio)
+    for at, text in enumerate(tables.runs["manifest"]):
+        manifest = json.loads(text)
+        manifest["plan"]["steps"][0]["label"] = ""
+        manifest["plan"]["findings"][0]["steps"] = [""]
+        tables.runs.loc[at, "manifest"] = json.dumps(manifest)
+    tables.steps["label"] = "step 1"
+    (verdicts,) = page(tables, generated="").verdicts
+    assert verdicts.verdict == "reproduced", verdicts.lines
