@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from contextlib import ExitStack
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -34,6 +36,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         place = min((rank[mark.name] for mark in found), default=len(rank))
         files[str(item.path)] = min(place, files.get(str(item.path), place))
     items.sort(key=lambda item: files[str(item.path)])
+
+
+_GROWTH_OCTETS = 256 << 20
+_collected_at = 0
+_this_process = psutil.Process()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Collect garbage once the process has grown. A world of nodes with files in memory is few objects and many octets,
+    in cycles: the collector counts objects, and a worker grew to 4 GB."""
+    global _collected_at
+    if _this_process.memory_info().rss > _collected_at + _GROWTH_OCTETS:
+        gc.collect()
+        _collected_at = _this_process.memory_info().rss
 
 
 _FIRST, _LAST = 10_000, 32_000  # below the ports that the system gives to clients, which come and go by themselves
