@@ -77,6 +77,7 @@ class NodeCollector:
         yield from self._log()
         yield from self._drives()
         yield from self._classic()
+        yield self._links()
         shard = self._shard
         here = [queue for queue in shard.queues.values() if queue.member is not None]
         members = [
@@ -126,6 +127,15 @@ class NodeCollector:
         yield letters
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
+
+    def _links(self) -> Metric:
+        shard = self._shard
+        text = "Octets sent to a peer for queues that it leads, or that this node leads for clients of the peer"
+        links = CounterMetricFamily("reference_broker_proxied_sent_bytes", text, labels=("peer", "queue_type"))
+        for node in shard.nodes.all:
+            for kind in shard.hosting.kinds if node != shard.node else ():
+                links.add_metric((shard.nodes.name(node), kind), shard.link_octets.sent[node, kind])
+        return links
 
     def _log(self) -> Iterator[Metric]:
         values = self._shard.log.counters()

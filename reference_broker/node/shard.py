@@ -30,6 +30,7 @@ from reference_broker.node.drives import NodeDrives
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
+from reference_broker.node.link_octets import PROXIED, LinkOctets
 from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
@@ -113,7 +114,7 @@ class Shard:
         self.hosting = hosting = Hosting(self, kinds)
         self.new_record, self.place, self.declare = hosting.new_record, hosting.place, hosting.declare
         self.queues, self.runners, self.proposer = hosting.queues, hosting.runners, hosting.groups.proposer
-        self.metadata = MetadataHost(hosting)
+        self.link_octets, self.metadata = LinkOctets(hosting.by_group), MetadataHost(hosting)
         self.dead_letters = DeadLetters(self)
         self.drives = drives = NodeDrives(config)
         self.alarms = self._new_alarms(room, drives)
@@ -290,7 +291,10 @@ class Shard:
 
     def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer."""
-        return self.peers.send(node, kind, buffers)
+        octets = self.peers.send(node, kind, buffers)
+        if kind in PROXIED:
+            self.link_octets.count(node, buffers, octets)
+        return octets
 
     @property
     def congested(self) -> Set[NodeId]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,32 @@ def test_messages_arrive_in_order_on_every_node(
             publish(publisher.channel(), name, bodies(30), properties)
             assert take(consumer.channel(), name, 30) == [(body, False) for body in bodies(30)]
         assert second.channel().queue_delete(name).method.message_count == 0
+
+
+def sent_to(node: Node, peer: Node) -> float:
+    """The octets that a node says it has sent to a peer for classic queues of either."""
+    line = f'reference_broker_proxied_sent_bytes_total{{peer="{peer.name}",queue_type="classic"}} '
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.metrics_port}/metrics", timeout=30) as response:
+        (value,) = [each.removeprefix(line) for each in response.read().decode().splitlines() if each.startswith(line)]
+    return float(value)
+
+
+def test_octets_between_nodes_are_counted_in_both_directions(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """Whoever wonders what a client on the wrong node costs reads it off the metrics."""
+    owner, other, _third = cluster.nodes
+    name, octets = request.node.name, sum(map(len, bodies(30)))
+    with connect(owner) as first, connect(other) as second:
+        before = sent_to(owner, other), sent_to(other, owner)
+        first.channel().queue_declare(name, durable=True)
+        publish(first.channel(), name, bodies(30))
+        assert len(take(first.channel(), name, 30)) == 30
+        assert (sent_to(owner, other), sent_to(other, owner)) == before, "a client on the queue's node sends nothing"
+        publish(second.channel(), name, bodies(30))
+        there = sent_to(other, owner) - before[1]
+        assert len(take(second.channel(), name, 30)) == 30
+        back = sent_to(owner, other) - before[0]
+        assert octets < there < 2 * octets and octets < back < 2 * octets
+        first.channel().queue_delete(name)
 
 
 def test_a_plain_declaration_gives_a_classic_queue(cluster: Cluster, request: pytest.FixtureRequest) -> None:
