@@ -115,12 +115,16 @@ class SegmentFiles:
 class QueueFiles:
     """The segments of one queue. The owner's thread reads :meth:`SegmentFiles.messages` of parts that it holds."""
 
-    def __init__(self, name: QueueName, files: Files, root: str, shared: SharedStore, counters: Counters) -> None:
+    def __init__(
+        self, name: QueueName, files: Files, root: str, shared: SharedStore, counters: Counters, *,
+        has_directory: bool = False,
+    ) -> None:  # fmt: skip
+        """``has_directory``: a start has found the directory of the queue, with or without messages."""
         self.name = name
         self.directory = name.directory(root)
         self.segments: dict[int, SegmentFiles] = {}
         self._files, self._shared, self._counters = files, shared, counters
-        self._has_directory = False
+        self._has_directory = has_directory
         self._is_new = False
         self._placed: list[tuple[Part, Place]] = []
         self._changed: set[int] = set()
@@ -130,7 +134,6 @@ class QueueFiles:
     def add_segment(self, number: int, segment: SegmentFiles) -> None:
         """Take over a segment that recovery found."""
         self.segments[number] = segment
-        self._has_directory = True
 
     def stage(self, part: Part) -> int:
         """Take a part to be written. Returns its octets."""

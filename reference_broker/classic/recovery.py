@@ -79,7 +79,7 @@ class _Queue:
 
     def __init__(self, name: QueueName, files: Files, root: str, shared: SharedStore, counters: Counters) -> None:
         self._name, self._files, self._shared, self._counters = name, files, shared, counters
-        self._queue = QueueFiles(name, files, root, shared, counters)
+        self._queue = QueueFiles(name, files, root, shared, counters, has_directory=True)
         self._parts: list[FoundPart] = []
 
     def read(self) -> FoundQueue:

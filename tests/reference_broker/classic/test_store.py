@@ -160,6 +160,21 @@ def test_a_deleted_queue_leaves_nothing() -> None:
     assert not all_files(world)
 
 
+def test_a_queue_that_a_start_finds_empty_leaves_nothing_when_it_is_deleted() -> None:
+    """Its directory would stay for ever: no later start removes a directory of a queue that was durable."""
+    world = StoreWorld()
+    world.declare(1)
+    world.publish(1, [100] * 3)
+    world.step()
+    world.take_first(1, 3)
+    world.step()
+    world.restart(lost_power=False)
+    assert world.files.names(f"{ROOT}/durable") != []
+    world.delete(1)
+    world.step()
+    assert world.files.names(f"{ROOT}/durable") == []
+
+
 def test_memory_has_a_limit() -> None:
     """A backlog that is on the drive anyway must not take all memory."""
     world = StoreWorld(memory_bytes=1000)
