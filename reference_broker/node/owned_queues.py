@@ -32,7 +32,7 @@ class OwnedQueues:
 
     def __init__(
         self,
-        directory: str,
+        config: StoreConfig,
         files: Files,
         policy: IoPolicy,
         call_soon: Callable[[Callable[[], None]], None],
@@ -41,13 +41,13 @@ class OwnedQueues:
         """``call_soon`` brings a call from the store's thread into the loop; ``failed`` stops the node."""
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
-        self._directory = directory
+        self._config = config
         self._files = files
         self._policy = policy
         self._call_soon = call_soon
         self._failed = failed
         self._notices: deque[Sequence[Notice]] = deque()
-        parent, _slash, name = directory.rpartition("/")
+        parent, _slash, name = config.directory.rpartition("/")
         if name in files.names(parent):
             self._open()
 
@@ -87,8 +87,7 @@ class OwnedQueues:
         self._call_soon(self._take_notices)
 
     def _open(self) -> ClassicStore:
-        config = StoreConfig(directory=self._directory)
-        self.store = ClassicStore.open(config, self._files, self.notify, self._policy)
+        self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy)
         return self.store
 
     def _take_notices(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.classic.store import StoreConfig
 from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
@@ -159,8 +160,8 @@ class Shard:
         return Alarms(self.config.limits, directories, free)
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
-        directory = str(self.config.data_dir / "classic")
-        return OwnedQueues(directory, files, policy, self._call_soon, self._failed)
+        store = StoreConfig(directory=str(self.config.data_dir / "classic"))
+        return OwnedQueues(store, files, policy, self._call_soon, self._failed)
 
     def _call_soon(self, call: Callable[[], None]) -> None:
         """Call in the loop's thread."""

@@ -18,6 +18,9 @@ _DELIVER: Final = Struct(">QB")
 _ACK: Final = Struct(">QB")
 _SIZE: Final = Struct(">HHQ")
 _END: Final = b"\xce"
+_DELIVERY_MODE: Final = 0x1000
+_PRIORITY: Final = 0x0800
+_EXPIRATION: Final = 0x0100
 
 Method = tuple[int, int]
 DELIVER: Final = (60, 60)
@@ -30,14 +33,19 @@ def method(channel: int, *methods: base.Frame) -> bytes:
     return b"".join(frame.marshal(each, channel) for each in methods)
 
 
-def publish(channel: int, queue: str, body: bytes, ttl_ms: int | None = None) -> bytes:
-    """A persistent message to the default exchange, with a time to live if one is given."""
+def publish(
+    channel: int, queue: str, body: bytes, ttl_ms: int | None = None, *, persistent: bool = True, priority: int = 0
+) -> bytes:
+    """A message to the default exchange, with a time to live if one is given."""
     key = queue.encode()
     head = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + b"\x00"
-    properties = b"\x10\x00\x02"
+    flags, values = _DELIVERY_MODE, bytes((1 + persistent,))
+    if priority:
+        flags, values = flags | _PRIORITY, values + bytes((priority,))
     if ttl_ms is not None:
         text = str(ttl_ms).encode()
-        properties = b"\x11\x00\x02" + bytes((len(text),)) + text
+        flags, values = flags | _EXPIRATION, values + bytes((len(text),)) + text
+    properties = flags.to_bytes(2, "big") + values
     header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + properties
     return (
         _HEAD.pack(1, channel, len(head)) + head + _END

@@ -9,6 +9,7 @@ back on another node. A :class:`Session` is one of its connections, and checks e
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,9 +17,10 @@ from typing import Any, Final
 from pamqp import base, commands
 
 from reference_broker.sim import amqp
+from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.invariants import ViolationError, check
-from reference_broker.sim.ledger import ConsumerRecord, Ledger
+from reference_broker.sim.ledger import PLAIN, ConsumerRecord, Ledger, Sort
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
 from reference_broker.sim.queues import QueuePlan, young_queue
@@ -34,6 +36,10 @@ _NOT_FOUND: Final = 404
 _FORCED: Final = 320
 _REGRET_S: Final = 0.02
 _LARGE: Final = 0.1
+_LARGE_CLASSIC: Final = 5000
+"""Octets of a large message to a classic queue: above the limit from which messages go to the shared store."""
+_TRANSIENT: Final = 0.3
+_MISSED: Final = re.compile(r"'([\w-]+)' in vhost")
 _RACE_S: Final = 0.004
 _YOUNG_MAX: Final = 10
 _STEADY: Final = 0.5
@@ -186,15 +192,24 @@ class Session(asyncio.Protocol):
         self._publisher = self.ledger.new_publisher()
         self._unconfirmed: dict[int, tuple[int, QueuePlan]] = {}
         self._published = 0
-        self._to_declare = list(self.env.queues)
+        self._own = self._own_queue()
+        self._to_declare = [*self.env.queues, *self._own]
         self._consumers: dict[int, SimConsumer] = {}
         self._coming: tuple[SimConsumer, int, bool] | None = None
         self._body: list[bytes] = []
         self._body_left = 0
         self._is_running = False
         self._founding: QueuePlan | None = None
+        self._clearing: QueuePlan | None = None
         self._asked: defaultdict[int, deque[str]] = defaultdict(deque)
         """The names of the methods that have no answer yet, by channel, in order."""
+
+    def _own_queue(self) -> list[QueuePlan]:
+        """The exclusive queue of this connection, if it has one."""
+        env = self.env
+        if env.draining or not any(queue.is_classic for queue in env.queues) or env.chance.random() > OWN_SHARE:
+            return []
+        return [own_queue(env.chance, f"{self.client.host}-{self._publisher}")]
 
     # asyncio.Protocol
 
@@ -333,7 +348,7 @@ class Session(asyncio.Protocol):
             case commands.Basic.GetEmpty():
                 self._consumers[channel].gets = False
             case commands.Queue.DeleteOk():
-                self._go_on_or_end(lambda: self._declare(channel, self._fleeting[0]))
+                self._go_on_or_end(lambda: self._declare_again(channel))
             case commands.Channel.Close() | commands.Connection.Close():
                 self._closed_by_broker(channel, method.reply_code, method.reply_text)
             case commands.Connection.CloseOk():
@@ -344,15 +359,28 @@ class Session(asyncio.Protocol):
                 raise ViolationError("X1", f"{self.client.host} heard {method.name}")
 
     def _closed_by_broker(self, channel: int, code: int | None, text: str | None) -> None:
-        silent = code == _NOT_FOUND and "does not answer" in (text or "") and self._met_trouble
-        if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "") and not silent):
+        if code != _FORCED and not (code == _NOT_FOUND and self._may_miss(text or "")):
             raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
         self._asked[channel].clear()
         if channel > _PUBLISHING:
             self._consumers.pop(channel, None)
             self._go_on_or_end(lambda: self._open_again(channel))
+        elif channel == _PUBLISHING and not self._is_running:
+            self._open_again(channel)  # the owner of a queue to be declared is out of reach: go on with the next queue
+            self._ask(channel, commands.Confirm.Select())
         else:
             self._end()
+
+    def _may_miss(self, text: str) -> bool:
+        """Whether a client may hear this of a queue that is not there, or whose nodes do not answer."""
+        if "does not answer" in text and self._met_trouble:
+            return True
+        match = _MISSED.search(text)
+        plans = [*self.env.queues, *self._own, *(each.queue for each in self._consumers.values())]
+        named = [plan for plan in plans if match is not None and plan.name == match[1]]
+        if "home node" in text:
+            return all(plan.is_classic for plan in named)
+        return any(not plan.is_kept and not plan.is_exclusive for plan in named)
 
     def _open_again(self, channel: int) -> None:
         self._tell("opens channel {} again", channel)
@@ -396,19 +424,24 @@ class Session(asyncio.Protocol):
         if self.client.gets and not self.env.draining:
             self._ask(_GETTING, commands.Channel.Open())
 
+    def _declare_again(self, channel: int) -> None:
+        """The queue that this client cleared is gone."""
+        if self._clearing is not None:
+            self._declare(channel, self._clearing)
+
     def _declare(self, channel: int, queue: QueuePlan) -> None:
-        flags = False, True, False, False, False
+        flags = False, queue.is_durable, queue.is_exclusive, queue.is_auto_delete, False
         self._ask(channel, commands.Queue.Declare(0, queue.name, *flags, dict(queue.arguments)))
 
     def _subscribe(self, channel: int) -> None:
         if channel == _PUBLISHING:
             return
-        chance, queues = self.env.chance, self.env.queues
+        chance, queues = self.env.chance, [*self.env.queues, *self._own]
         draining = self.env.draining
         if channel == _GETTING:
-            queues = [queue for queue in queues if not queue.is_single_active]
+            queues = [queue for queue in queues if queue.is_classic or not queue.is_single_active]
         queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
-        no_ack = queue.has_limits and chance.random() < 0.15 and channel != _GETTING
+        no_ack = (queue.has_limits or not queue.is_kept) and chance.random() < 0.15 and channel != _GETTING
         priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
         found = SimConsumer(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
         self._consumers[channel] = found
@@ -455,21 +488,31 @@ class Session(asyncio.Protocol):
         count = chance.randint(1, self.client.burst)
         if len(self._unconfirmed) + count > self.client.window:
             return
-        self._publish_to(chance.choice(self.env.queues), count)
+        self._publish_to(chance.choice([*self.env.queues, *self._own]), count)
 
     def _publish_to(self, queue: QueuePlan, count: int) -> None:
         chance, ledger = self.env.chance, self.ledger
         padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
-        if self.crowd.large_bytes and chance.random() < _LARGE:
-            count, padding = 1, self.crowd.large_bytes
+        large = self.crowd.large_bytes or _LARGE_CLASSIC * queue.is_classic
+        if large and chance.random() < _LARGE:
+            count, padding = 1, large
         octets = []
         self._tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
         for _ in range(count):
-            number, body = ledger.body(self._publisher, padding, queue)
+            sort = self._sort(queue) if queue.is_classic else PLAIN
+            number, body = ledger.body(self._publisher, padding, queue, sort)
             self._published += 1
             self._unconfirmed[self._published] = (number, queue)
-            octets.append(amqp.publish(_PUBLISHING, queue.name, body, self._ttl_ms(queue)))
+            ttl_ms = self._ttl_ms(queue)
+            octets.append(amqp.publish(_PUBLISHING, queue.name, body, ttl_ms, persistent=sort.is_persistent,
+                                       priority=sort.priority))  # fmt: skip
         self._send(b"".join(octets))
+
+    def _sort(self, queue: QueuePlan) -> Sort:
+        """Whether a message is persistent, and its priority."""
+        chance = self.env.chance
+        is_persistent = chance.random() > _TRANSIENT
+        return Sort(is_persistent, chance.randint(0, queue.max_priority) if queue.max_priority else 0)
 
     def _ttl_ms(self, queue: QueuePlan) -> int | None:
         """Now and then a time to live, for a message that nobody misses if it expires."""
@@ -569,12 +612,13 @@ class Session(asyncio.Protocol):
         fleeting = self._fleeting
         if not fleeting or self._asked[_PUBLISHING]:
             return
-        self._tell("purges or deletes {}", fleeting[0].name)
+        queue = self._clearing = self.env.chance.choice(fleeting)
+        self._tell("purges or deletes {}", queue.name)
         if self.env.chance.random() < 0.5:
-            self._ask(_PUBLISHING, commands.Queue.Delete(0, fleeting[0].name, False, False, False))
-            self.client.loop.call_later(self.env.chance.random() * _RACE_S, self._ask_more, fleeting[0])
+            self._ask(_PUBLISHING, commands.Queue.Delete(0, queue.name, False, False, False))
+            self.client.loop.call_later(self.env.chance.random() * _RACE_S, self._ask_more, queue)
         else:
-            self._ask(_PUBLISHING, commands.Queue.Purge(0, fleeting[0].name, False))
+            self._ask(_PUBLISHING, commands.Queue.Purge(0, queue.name, False))
 
     def _ask_more(self, queue: QueuePlan) -> None:
         """Ask more of a queue that is about to be deleted."""

@@ -5,6 +5,9 @@ copy. The log may refuse; then it must say where the damage is. It may fail to r
 at the very end of the WAL for torn, since nobody can tell the two apart. It must never hand out octets that nobody
 wrote. It must never forget a term, a vote or a group, nor any entries except those at the end of the WAL.
 
+The store of classic queues has no other copy of a message, so it drops a damaged message (docs/internals/
+classic-store.md). It must find nothing that it does not find on the sound drive.
+
 The world goes on with the sound drive. Raft cannot bear a node that lost synced octets, so an operator must not start
 such a node again, and nobody does so here.
 """
@@ -14,16 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
+from reference_broker.classic.store import ClassicStore
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
+from reference_broker.sim.classic_checks import contents_of
+from reference_broker.sim.disk import CLASSIC
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.node import SimNode
 from reference_broker.sim.raft_checks import RaftChecks
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId, LogIndex
+
+Found = dict[GroupId, list[bytes]]
 
 
 def flip_and_open(node: SimNode, config: LogConfig) -> None:
@@ -39,6 +47,11 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     files.flip(path, offset, mask)
     where = f"node {node.node}, {path}, offset {offset}, mask {mask:#x}"
     node.env.note(node.host, "flip", f"{path} {offset} {mask:#x}")
+    if path.startswith(CLASSIC):
+        sound = MemoryFiles()
+        dict(_copied(node.files, sound, (CLASSIC,)))
+        _compare_stores(where, _found(sound, node), _found(files, node))
+        return
     try:
         log, recovered = LogSystem.open(
             config, files, lambda _notices: None, policy=OwnersThread, new_store=lambda: bytes(16)
@@ -52,6 +65,20 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     for group, state in recovered.items():
         _compare(where, path, log, node.checkers.raft, node, group, state)
     log.close()
+
+
+def _found(files: MemoryFiles, node: SimNode) -> Found:
+    """The messages that the store of classic queues finds on a drive, by queue, in order."""
+    store = ClassicStore.open(node.store_config, files, lambda _notices: None, OwnersThread)
+    return contents_of(store, store._found)
+
+
+def _compare_stores(where: str, sound: Found, damaged: Found) -> None:
+    """Check that the damaged store has messages of the sound store only, in their order."""
+    for group, contents in damaged.items():
+        rest = iter(sound.get(group, []))
+        check(all(content in rest for content in contents), "X3",
+              f"{where}: the store finds messages of queue {group:x} that are not there")  # fmt: skip
 
 
 def _copied(source: MemoryFiles, target: MemoryFiles, directories: tuple[str, ...]) -> Iterator[tuple[str, int]]:

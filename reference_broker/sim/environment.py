@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from random import Random
 
+from reference_broker.sim.classic_checks import ClassicChecks
+from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.fifo_checks import AbsenceChecks, DeadLetterChecks, DeliveryChecks
 from reference_broker.sim.ledger import Ledger
 from reference_broker.sim.loop import Scheduler
@@ -27,6 +29,7 @@ class Environment:
         self.scheduler = Scheduler(self.chance, self.trace)
         self.network = Network(self.scheduler)
         self.queues = plan_queues(self.chance)
+        self.queues += plan_classic_queues(self.chance, self.queues)
         """The queues that clients use; clients may add to the list."""
         self.draining = False
         """The time of trouble is over: clients only finish what they began."""
@@ -46,4 +49,5 @@ class Checkers:
         self.dead_letters = DeadLetterChecks()
         self.absences = AbsenceChecks()
         self.ledger = Ledger()
+        self.classic = ClassicChecks(self.ledger)
         self.story = Story(scheduler)

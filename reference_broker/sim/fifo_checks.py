@@ -7,6 +7,7 @@ members at the same index, and is checked in itself.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from operator import itemgetter, lt
 from typing import Any, Final
 from zlib import crc32
 
@@ -14,6 +15,7 @@ from reference_broker.machines.config import Overflow
 from reference_broker.machines.consumers import IN_SERVICE, UNLIMITED, Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.fifo import FifoMachine
+from reference_broker.machines.ready import Ready
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.raft_checks import GroupTruth
 from reference_broker.types import ChannelId, ConsumerId, GroupId, LogIndex, NodeId
@@ -34,20 +36,32 @@ def compare(truth: GroupTruth, node: NodeId, index: int, machine: Any) -> None:
 def look_through(node: NodeId, machine: FifoMachine) -> None:
     """Check that the state of one member is sound in itself."""
     where = f"node {node}, queue {machine.config.name} at entry {machine.applied}"
-    ready = machine._state.ready_in_log
     counts = machine.counts()
     here = counts.ready + counts.unacked
     gone = sum(getattr(counts, way) for way in _WAYS_OUT)
     check(counts.enqueued == here + gone, "I14", f"{where}: {counts.enqueued} came, {here} are here, {gone} left")
-    returned = sum(stretch[1] for stretch in ready.returned)
-    records = sum(record[3] for record in ready.backlog)
-    check(ready.returned_count == returned and ready.backlog.count == records, "I14", f"{where}: counts are off")
+    ready = machine._state.ready
+    levels = [ready] if isinstance(ready, Ready) else [*ready._levels.values()]
+    for level in levels:
+        _look_at_ready(where, level)
     dead, letters = counts.dead_lettered, counts.dead_letters
     check(letters <= dead <= gone, "I14", f"{where}: {letters} letters of {dead}, and {gone} left")
     _look_at_consumers(where, machine)
     _look_at_limits(where, machine)
-    if here <= _NUMBERS_MAX:
-        _look_at_numbers(where, machine, here)
+    if here <= _NUMBERS_MAX and isinstance(ready, Ready):
+        _look_at_numbers(where, machine, ready, here)
+
+
+def _look_at_ready(where: str, ready: Ready) -> None:
+    """Check counts and order of the ready messages of one priority. Places are those of the first message of each
+    stretch: log index or sequence number, offset, position."""
+    returned = sum(stretch[1] for stretch in ready.returned)
+    records = [*ready.backlog]
+    count = sum([record[3] for record in records])
+    check(ready.returned_count == returned and ready.backlog.count == count, "I14", f"{where}: counts are off")
+    back = [(*each[4][:2], each[2]) for each in sorted(ready.returned, key=itemgetter(0))]
+    places = [*back, *[record[:3] for record in records]]
+    check(all(map(lt, places, places[1:])), "X12", f"{where}: {places[:9]} are ready in this order")
 
 
 def _look_at_consumers(where: str, machine: FifoMachine) -> None:
@@ -72,11 +86,11 @@ def _look_at_consumers(where: str, machine: FifoMachine) -> None:
         check(stands == (consumer.id in standing), "I18", f"{where}: {consumer.id} stands {not stands} in service")
 
 
-def _look_at_numbers(where: str, machine: FifoMachine, here: int) -> None:
+def _look_at_numbers(where: str, machine: FifoMachine, ready: Ready, here: int) -> None:
     state = machine._state
-    first = state.ready.backlog.first_number
-    numbers = set(range(first, first + state.ready.backlog.count))
-    for number, count, _start, step, _origin in state.ready.returned:
+    first = ready.backlog.first_number
+    numbers = set(range(first, first + ready.backlog.count))
+    for number, count, _start, step, _origin in ready.returned:
         numbers.update(range(number, number + count * step, step))
     for consumer in state.consumers():
         for held in consumer.held:

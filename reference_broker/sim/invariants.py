@@ -62,6 +62,14 @@ _TABLE: Final = (
         "fifo_checks",
         "a node that was away applies all that any node has applied, then makes first deliveries",
     ),
+    (
+        "X9",
+        "classic_checks",
+        "a persistent message of a classic queue is told to be stored once octets, record and name are on disk",
+    ),
+    ("X10", "ledger", "a start finds the confirmed messages of classic queues in order, and no transient message"),
+    ("X11", "classic_checks", "in the end the classic store has files of living queues only, and counts them right"),
+    ("X12", "fifo_checks", "returned messages of a queue are ready in their old order, before all others"),
 )
 
 INVARIANTS: Final = {number: Invariant(number, statement, checker) for number, checker, statement in _TABLE}

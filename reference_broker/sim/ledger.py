@@ -1,29 +1,53 @@
 """The clients' ledger: which messages were published, confirmed, refused, delivered and settled.
 
-The ledger sees only octets of clients, with one exception: it also learns which messages stand in committed entries, so
-that it can check each confirm.
+The ledger sees only octets of clients, with one exception: it also learns which messages stand in committed entries, or
+were applied by the owner of a classic queue, so that it can check each confirm.
+
+What a confirm promises depends on the message and on its queue. A persistent message of a durable queue survives all
+but the loss of the drive. Any other message of a classic queue ends with the process of the owner.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections import Counter
+from typing import Final, NamedTuple
 
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.queues import GRAVEYARD, QueuePlan
+from reference_broker.types import NodeId
 
-_NUMBER: Final = re.compile(rb"<(\d+) (\d+)>")
+NUMBER: Final = re.compile(rb"<(\d+) (\d+)>")
 
 
 class ConsumerRecord:
-    """The first deliveries of one subscription: the newest message number of each publisher."""
+    """The first deliveries of one subscription: the newest message number of each publisher and priority."""
 
     __slots__ = ("name", "newest", "queue")
 
     def __init__(self, name: str, queue: QueuePlan) -> None:
         self.name = name
         self.queue = queue
-        self.newest: dict[int, int] = {}
+        self.newest: dict[tuple[int, int], int] = {}
+
+
+class Sort(NamedTuple):
+    """What a publisher says of a message."""
+
+    is_persistent: bool
+    priority: int
+
+
+PLAIN: Final = Sort(is_persistent=True, priority=0)
+
+
+class Taken(NamedTuple):
+    """Where the owner of a classic queue took a message: its node, and how many processes and drives of the node had
+    ended before."""
+
+    node: NodeId
+    processes: int
+    drives: int
 
 
 class Ledger:
@@ -46,22 +70,89 @@ class Ledger:
         self._first: set[int] = set()
         self._settled: set[int] = set()
         self._committed: set[int] = set()
+        self._sorts: dict[int, Sort] = {}
+        """The messages that are not plain."""
+        self._taken: dict[int, Taken] = {}
+        """The messages of classic queues that their owners have applied."""
+        self._passing: dict[int, QueuePlan] = {}
+        """The confirmed messages that end with the process of their owner."""
+        self._processes_ended: Counter[NodeId] = Counter()
+        self._drives_lost: Counter[NodeId] = Counter()
 
     def new_publisher(self) -> int:
         """A number for the next channel that publishes."""
         self._publishers += 1
         return self._publishers
 
-    def body(self, publisher: int, padding: int, queue: QueuePlan) -> tuple[int, bytes]:
+    def body(self, publisher: int, padding: int, queue: QueuePlan, sort: Sort = PLAIN) -> tuple[int, bytes]:
         """The next message: its number and its body."""
         self.published += 1
         self._home[self.published] = queue
+        if sort is not PLAIN:
+            self._sorts[self.published] = sort
         return self.published, b"<%d %d>" % (self.published, publisher) + b"." * padding
 
     def committed(self, payload: bytes) -> None:
         """An entry of a queue is committed, and so are the messages in it."""
-        for number, _ in _NUMBER.findall(payload):
+        for number, _ in NUMBER.findall(payload):
             self._committed.add(int(number))
+
+    # The owners of classic queues
+
+    def taken(self, node: NodeId, queue: str, payload: bytes) -> None:
+        """The owner of a classic queue has applied an enqueue."""
+        for text, _ in NUMBER.findall(payload):
+            number = int(text)
+            self._committed.add(number)
+            if self._home[number].name != queue:
+                continue  # a dead letter
+            check(number not in self._taken, "I23", f"message {number} is enqueued twice in {queue}")
+            self._taken[number] = Taken(node, self._processes_ended[node], self._drives_lost[node])
+
+    def process_ended(self, node: NodeId) -> None:
+        """A node has stopped."""
+        self._processes_ended[node] += 1
+
+    def drive_lost(self, node: NodeId) -> None:
+        """A node has lost its drive, with its classic queues."""
+        self._drives_lost[node] += 1
+        for number in [number for number in self._confirmed if self._was_on(node, number)]:
+            del self._confirmed[number]
+
+    def _was_on(self, node: NodeId, number: int) -> bool:
+        return number in self._taken and self._taken[number].node == node
+
+    def must_survive(self, number: int) -> bool:
+        """Whether a message is persistent and in a durable queue."""
+        return self._home[number].is_durable and self._sorts.get(number, PLAIN).is_persistent
+
+    def found(self, node: NodeId, name: str | None, queue: list[bytes]) -> set[int]:
+        """A start of a node has found these messages of a classic queue, in order, where a queue with that ``name`` is
+        still known. Returns their numbers, and checks that they may be there."""
+        newest: dict[tuple[bytes, int], int] = {}
+        numbers = set()
+        for content in queue:
+            match = NUMBER.search(content)
+            check(match is not None, "X10", f"node {node} finds octets that nobody published: {content[:60]!r}")
+            assert match is not None
+            number, home = int(match[1]), self._home[int(match[1])]
+            numbers.add(number)
+            if name is not None and home.name != name:
+                continue  # a dead letter
+            check(self.must_survive(number), "X10", f"node {node} finds transient message {number} of {home.name}")
+            key = match[2], self._sorts.get(number, PLAIN).priority
+            check(newest.get(key, 0) < number, "X10", f"node {node} finds message {number} behind {newest.get(key)}")
+            newest[key] = number
+        return numbers
+
+    def check_found(self, node: NodeId, found: set[int]) -> None:
+        """Check that a start of a node has found every message that was confirmed and is not settled."""
+        lost = sorted(
+            number for number in self._confirmed.keys() - self._settled - found if self._was_on(node, number)
+        )  # fmt: skip
+        check(not lost, "X10", f"node {node} starts without {len(lost)} confirmed messages: {lost[:10]}")
+
+    # What clients hear
 
     def confirms(self, queue: QueuePlan, number: int) -> None:
         """A publisher got a confirm for a message."""
@@ -69,17 +160,25 @@ class Ledger:
             check(number in self._committed, "I22", f"message {number} in {queue.name} is confirmed and not committed")
         self.confirmed += 1
         if queue.is_kept and not queue.has_limits:
+            self._promise(queue, number)
+
+    def _promise(self, queue: QueuePlan, number: int) -> None:
+        if not queue.is_classic:
+            self._confirmed[number] = queue
+        elif not self.must_survive(number):
+            self._passing[number] = queue
+        elif self._taken[number].drives == self._drives_lost[self._taken[number].node]:
             self._confirmed[number] = queue
 
     def refuses(self, queue: QueuePlan, number: int) -> None:
         """A publisher heard that a queue refused a message."""
-        may = queue.may_refuse or self.is_unsure
+        may = queue.may_refuse or queue.is_classic or self.is_unsure  # the owner may be out of reach
         check(may, "I28", f"message {number} is refused by {queue.name}, which cannot be full")
         self.refused += 1
 
     def delivers(self, consumer: ConsumerRecord, body: bytes, redelivered: bool) -> int:
         """A consumer got a message. Returns the number of the message."""
-        found = _NUMBER.match(body)
+        found = NUMBER.match(body)
         if found is None:
             raise ViolationError("I16", f"{consumer.name} got octets that nobody published: {body[:40]!r}")
         number, publisher = int(found[1]), int(found[2])
@@ -97,9 +196,10 @@ class Ledger:
             return number
         check(number not in self._first, "I23", f"{consumer.name} got message {number} as if for the first time")
         self._first.add(number)
-        newest = consumer.newest.get(publisher, 0)
+        key = publisher, self._sorts.get(number, PLAIN).priority if home.max_priority else 0
+        newest = consumer.newest.get(key, 0)
         check(number > newest, "I21", f"{consumer.name} got message {number} of channel {publisher} after {newest}")
-        consumer.newest[publisher] = number
+        consumer.newest[key] = number
         return number
 
     def _count(self, consumer: ConsumerRecord, number: int) -> None:
@@ -116,6 +216,13 @@ class Ledger:
 
     def check_nothing_lost(self) -> None:
         """Check, at the end, when all queues are empty, that no confirmed message was lost."""
-        lost = sorted(self._confirmed.keys() - self._settled)
-        where = {self._confirmed[number].name for number in lost}
+        promised = dict(self._confirmed)
+        promised |= {number: queue for number, queue in self._passing.items() if self._is_there(number)}
+        lost = sorted(promised.keys() - self._settled)
+        where = {promised[number].name for number in lost}
         check(not lost, "I22", f"{len(lost)} confirmed messages lost in {sorted(where)}: {lost[:10]}")
+
+    def _is_there(self, number: int) -> bool:
+        """Whether the process still runs that took a message."""
+        taken = self._taken[number]
+        return taken.processes == self._processes_ended[taken.node]

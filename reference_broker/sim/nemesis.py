@@ -26,9 +26,11 @@ _FAVOURITE: Final = 0.4
 _SPARE_NODES: Final = 3
 """A cluster needs so many nodes before one of them may be gone for good."""
 
-MOMENTS: Final = ("start", "link", "election", "change", "join", "install", "snapshot", "letters")
+MOMENTS: Final = ("start", "link", "election", "change", "join", "install", "snapshot", "letters",
+                  "stored")  # fmt: skip
 """The moments: a node starts; a link breaks; a node is elected; a change of members is in a log; a replica begins;
-another member's snapshot, or an own snapshot, is on disk; dead letters are about to be routed."""
+another member's snapshot, or an own snapshot, is on disk; dead letters are about to be routed; the store of classic
+queues has written a batch."""
 _BLOWS: Final = ("kill", "power", "power_at_operation", "pause", "slow_disk", "part_one_way", "part_both_ways",
                  "isolate", "snapshot", "campaign", "transfer")  # fmt: skip
 _FROM_S: Final = 0.3
@@ -71,6 +73,8 @@ class Nemesis:
             self.flip_bit,
             self.fill_disk,
         ]
+        if any(plan.is_classic for plan in env.queues):
+            kinds += [self.power_in_store, self.error_in_store]
         if operator.keeps_members and len(nodes) >= _SPARE_NODES:
             losses: list[Callable[[SimNode], None]] = [self.lose_for_good, self.lose_directories]
             if chance.random() < 0.5:
@@ -131,6 +135,16 @@ class Nemesis:
         """Let an operation of the drive fail soon. The node has to stop."""
         if self._spare():
             node.files.fail_after(self._env.chance.randint(1, 40))
+
+    def power_in_store(self, node: SimNode) -> None:
+        """Take power away in the middle of a batch of the store of classic queues."""
+        if self._spare():
+            node.files.fail_in_store(self._env.chance.randint(1, 12), power=True)
+
+    def error_in_store(self, node: SimNode) -> None:
+        """Let an operation of the store of classic queues fail soon. The node has to stop."""
+        if self._spare():
+            node.files.fail_in_store(self._env.chance.randint(1, 12), power=False)
 
     def flip_bit(self, node: SimNode) -> None:
         """Stop the node, flip a bit in a copy of its drive, and see what the log makes of the copy."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.classic.store import StoreConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
@@ -27,6 +28,7 @@ from reference_broker.node.client import ClientConnection
 from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
+from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import DeadMessage
@@ -38,7 +40,9 @@ from reference_broker.sim.disk import PowerLossError, SimFiles
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.loop import SimLoop
-from reference_broker.storage.executor import Executor
+from reference_broker.sim.owned import SimOwnedQueues, Watch
+from reference_broker.storage.executor import Executor, IoPolicy
+from reference_broker.storage.files import Files
 from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
 
 AMQP_PORT: Final = 5672
@@ -80,6 +84,13 @@ class SimShard(Shard):
         self._show_looks()
         self._show_deliveries()
         self._show_letters()
+
+    def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
+        owner = self.owner
+        watch = Watch(
+            self.node, owner.files, owner.checkers.classic, self.story, partial(owner.moment, "stored", owner)
+        )
+        return SimOwnedQueues(owner.store_config, watch, self._call_soon, self._failed)
 
     def _show_looks(self) -> None:
         """Have the ledger hear when nobody could tell whether a queue exists."""
@@ -153,11 +164,19 @@ class SimShard(Shard):
     def queue_gone(self, record: QueueRecord) -> None:
         """The deletion of a queue is committed."""
         self.checks.deleted(record.group)
+        self._ids_begin_anew(record)
+        super().queue_gone(record)
+
+    def queue_lost(self, record: QueueRecord) -> None:
+        """The link to the owner of a classic queue broke, and so did all subscriptions over it."""
+        self._ids_begin_anew(record)
+        super().queue_lost(record)
+
+    def _ids_begin_anew(self, record: QueueRecord) -> None:
         channels = [each for each in self.clients.channels.values() if isinstance(each, ClientChannel)]
         consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
         elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
         self.owner.checkers.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
-        super().queue_gone(record)
 
     def _show_applies(self, runner: GroupRunner) -> None:
         host: Any = runner.host
@@ -289,10 +308,12 @@ class SimNode:
         node: NodeId,
         nodes: int,
         limits: Limits,
+        store_config: StoreConfig,
         inline_share: float,
     ) -> None:
         """``moment`` hears of each step at which trouble would be bad. ``inline_share`` is the share of the writes that
-        the event loop does by itself, if it may."""
+        the event loop does by itself, if it may. ``store_config`` has the limits of the store of classic queues."""
+        self.store_config = store_config
         self.env = env
         self.checkers = checkers
         self.moment = moment
@@ -359,6 +380,7 @@ class SimNode:
     def begin_blank(self, first_boot_id: int) -> None:
         """Start on a new drive, with a first boot id that the cluster chose. The replicas of the old drive are gone."""
         checks = self.checkers.raft
+        self.checkers.ledger.drive_lost(self.node)
         for group, truth in checks.groups.items():
             if self.node in truth.members:
                 checks.left(self.node, group)
@@ -464,6 +486,7 @@ class SimNode:
         self.env.note(self.host, "power" if power else "kill", "")
         self.loop.kill()
         self.loop = self.shard = None
+        self.checkers.ledger.process_ended(self.node)
         self.env.network.host_down(self.host, silent=silent)
         if power:
             self.files.crash(self.env.chance)
@@ -505,6 +528,9 @@ class SimNode:
         housekeeping = shard.log.executors[1]
         if housekeeping.waits and housekeeping.name not in self._busy:
             self._wake(housekeeping)
+        store = shard.owned.store
+        if store is not None and store.waits and store._executor.name not in self._busy:
+            self._wake(store._executor)
 
     def _sync_time(self) -> float:
         return self.sync_s * (0.2 + 4 * self.env.chance.random() ** 3)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 GRAVEYARD: Final = "graveyard"
 """The queue of all dead letters."""
-FREE: Final = ("limited", "brief", "short", "loose", "fleeting")
+FREE: Final = ("limited", "brief", "short", "loose", "fleeting", "local-brief", "local-short", "local-loose")
 """The queues for which policies are set: messages may leave them by themselves."""
 _PLAIN: Final = 0.4
 _SIZE: Final = "x-quorum-initial-group-size"
@@ -20,12 +20,19 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuePlan:
-    """``is_kept``: the queue is never purged or deleted. ``has_limits``: messages may leave the queue by themselves."""
+    """``is_kept``: the queue is never purged or deleted. ``has_limits``: messages may leave the queue by themselves.
+
+    Only classic queues (:mod:`reference_broker.sim.classic_queues`) lack durability, are exclusive or delete
+    themselves."""
 
     name: str
     arguments: tuple[tuple[str, Any], ...]
     is_kept: bool
     has_limits: bool
+    is_classic: bool = False
+    is_durable: bool = True
+    is_exclusive: bool = False
+    is_auto_delete: bool = False
 
     @property
     def delivery_limit(self) -> int | None:
@@ -37,6 +44,11 @@ class QueuePlan:
     def is_small(self) -> bool:
         """Whether the queue has too few members to go on without one of them."""
         return int(dict(self.arguments).get(_SIZE, 3)) < 3
+
+    @property
+    def max_priority(self) -> int:
+        """The highest priority of the queue's messages; 0: the queue has no priorities."""
+        return int(dict(self.arguments).get("x-max-priority", 0))
 
     @property
     def is_single_active(self) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from reference_broker.classic.writer import Notice as ClassicNotice
 from reference_broker.log.notices import (
     GroupCreated,
     GroupDeleted,
@@ -36,6 +37,7 @@ from reference_broker.machines.commands import (
     Settle,
 )
 from reference_broker.machines.effects import DeadLetter
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.proposals import unseal
@@ -117,6 +119,20 @@ class Story:
             self._tell(node, "raft", int.from_bytes(head[1:9], "big"), _message, to, bytes(head))
 
     # Queues
+
+    def owns(self, node: NodeId, record: QueueRecord) -> None:
+        """A node owns a classic queue."""
+        self._names[record.group] = record.name
+        self._tell(node, "queue", record.group, "begins on its owner".format)
+
+    def applies_at_once(self, node: NodeId, group: GroupId, commands: Sequence[Command]) -> None:
+        """The owner of a classic queue applies commands."""
+        self._tell(node, "queue", group, _applies_at_once, commands)
+
+    def classic_noticed(self, node: NodeId, notices: Sequence[ClassicNotice]) -> None:
+        """The store of classic queues tells something."""
+        for notice in notices:
+            self._tell(node, "disk", getattr(notice, "group", METADATA_GROUP), str, notice)
 
     def applies(self, node: NodeId, group: GroupId, entry: Entry) -> None:
         """A member applies an entry."""
@@ -208,6 +224,10 @@ def _applies(entry: Entry, group: GroupId) -> str:
     else:
         words = [_command(command) for _, command in decode_batch(entry.payload, end)[1]]
     return f"applies {entry.index}: {'; '.join(words)}"
+
+
+def _applies_at_once(commands: Sequence[Command]) -> str:
+    return f"applies {'; '.join(map(_command, commands))}"
 
 
 def _command(command: Command) -> str:

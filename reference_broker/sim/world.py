@@ -7,16 +7,17 @@ queues drain, members agree, policies hold, no confirmed message is lost, disks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from zlib import crc32
 
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.machines.metadata import with_policy
+from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.config import Limits
+from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.quorum_member import QuorumMember
-from reference_broker.queues.settings import config_of
+from reference_broker.queues.settings import classic_config_of, config_of
 from reference_broker.sim.clients import Crowd, SimClient
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import check
@@ -24,6 +25,7 @@ from reference_broker.sim.nemesis import Moments, Nemesis
 from reference_broker.sim.network import WINDOWS, Weather
 from reference_broker.sim.node import SimNode, SimShard
 from reference_broker.sim.operator import Operator
+from reference_broker.sim.owned import store_config
 from reference_broker.sim.trace import KEPT
 from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
 
@@ -49,13 +51,15 @@ class World:
         self.large_bytes = chance.choice((0, 5000, 20_000)) if self._wal_file_bytes > _SMALL_FILE else 0
         """Octets of the large messages, which take many frames between nodes; 0: no message is large."""
         inline_share = chance.choice((0.0, 0.5, 1.0))
+        classic = store_config(chance)
         env.network.window = chance.choice(WINDOWS)
         limits = self._limits()
         count = chance.choice((1, 3, 3, 3, 3, 3, 5))
         for node in map(NodeId, range(1, count + 1)):
             self.nodes[node] = SimNode(
-                env, checkers, moments.come, node=node, nodes=count, limits=limits, inline_share=inline_share
-            )
+                env, checkers, moments.come, node=node, nodes=count, limits=limits, store_config=classic,
+                inline_share=inline_share,
+            )  # fmt: skip
         for each in self.nodes.values():
             each.start()
         crowd = Crowd(env, checkers.ledger, checkers.story, node_ids=list(self.nodes), large_bytes=self.large_bytes)
@@ -114,6 +118,7 @@ class World:
         network.crossed.clear()
         for source, target in sorted(network.blocked):
             network.unblock(source, target)
+        self._give_up_queues()
         for node in self.nodes.values():
             if node.is_lost:
                 network.host_up(node.host)  # its clients notice at last, as heartbeats would have told them
@@ -122,6 +127,21 @@ class World:
             node.sync_s = 0.0003
             if node.loop is not None:
                 node.loop.paused_until = 0.0
+
+    def _give_up_queues(self) -> None:
+        """The classic queues of a node that is lost for good are lost, too: clients no longer ask for them."""
+        lost = {node.node for node in self.nodes.values() if node.is_lost and not node.is_awaited}
+        for node in lost:
+            self.checkers.ledger.drive_lost(node)
+        known = [queues.values() for queues in self._known_queues()]
+        gone = {each.name for records in known for each in records if each.kind == "classic" and each.leader in lost}
+        self.queues[:] = [plan for plan in self.queues if plan.name not in gone]
+
+    def _known_queues(self) -> Iterator[Mapping[str, QueueRecord]]:
+        """The queues of the cluster, as each running node knows them."""
+        for node in self.nodes.values():
+            if node.shard is not None:
+                yield node.shard.metadata.machine.queues
 
     def wait(self, waits_for: Callable[[], str | None]) -> None:
         """Run until ``waits_for`` returns None. Raises ViolationError if that takes too long."""
@@ -162,10 +182,10 @@ class World:
         )
 
     def _hosted(self) -> Iterator[tuple[SimNode, str, FifoMachine]]:
-        """Node, name and machine of each member of a queue on a node that is not lost."""
+        """Node, name and machine of each member or owner of a queue on a node that is not lost."""
         for node in self.living:
             for name, queue in node.shard.queues.items() if node.shard is not None else ():
-                if isinstance(queue.member, QuorumMember):
+                if isinstance(queue.member, QuorumMember | ClassicMember):
                     yield node, name, queue.member.machine
 
     def _shard_of(self, channel: ChannelId) -> SimShard | None:
@@ -215,9 +235,11 @@ class World:
         for node, name, machine in self._hosted():
             assert node.shard is not None
             known = node.shard.metadata.machine
-            if name in known.queues and machine.config != config_of(
-                with_policy(known.queues[name], known.policies.values())
-            ):
+            if name not in known.queues:
+                continue
+            record = with_policy(known.queues[name], known.policies.values())
+            wanted = classic_config_of(record) if record.kind == "classic" else config_of(record)
+            if machine.config != wanted:
                 return f"queue {name} on node {node.node}: it has {machine.config}, against the policies"
         return None
 
@@ -245,6 +267,8 @@ class World:
         for node in self.living:
             assert node.shard is not None
             for name, record in node.shard.metadata.machine.queues.items():
+                if record.kind == "classic":
+                    continue
                 if record.leaving:
                     return f"queue {name} on node {node.node}: {record.leaving} are leaving"
                 runner = node.shard.runners.get(record.group)
@@ -266,6 +290,10 @@ class World:
                 found = crc32(runner.host.snapshot())
                 known = states.setdefault((group, runner.applied), found)
                 check(known == found, "I13", f"group {group:x} differs on node {node.node}")
+            if (store := node.shard.owned.store) is not None:
+                living = [record for record in node.shard.metadata.machine.queues.values()
+                          if record.kind == "classic" and record.leader == node.node]  # fmt: skip
+                self.checkers.classic.ended(node.node, node.files, store, living)
             used = node.files.octets("wal")
             bound = _WAL_FILES_MAX * self._wal_file_bytes
             check(used <= bound, "L2", f"node {node.node} keeps {used} octets of WAL for empty queues")

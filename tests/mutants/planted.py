@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reference_broker.sim.world import World
 from reference_broker.types import NodeId
@@ -74,6 +74,15 @@ class Mutant:
     shown_by: str = ""
     """A test of the broker that fails with the bug, for one that worlds seldom show: module:function, or
     module:function(argument)."""
+
+
+def _classic_queues(world: World) -> bool:
+    return any(plan.is_classic for plan in world.queues)
+
+
+def _in_classic_worlds(*mutants: Mutant) -> tuple[Mutant, ...]:
+    """The bugs, hunted only where there are classic queues."""
+    return tuple(replace(mutant, needs=_classic_queues) for mutant in mutants)
 
 
 _BROKER = "reference_broker"
@@ -299,7 +308,7 @@ MUTANTS = (
 )  # fmt: skip
 
 _CRASHES = "classic.test_store_crashes"
-STORE_MUTANTS = (
+STORE_MUTANTS = _in_classic_worlds(
     Mutant("a message is told to be stored before its sync", "classic.writer:Writer._commit",
            "queue.sync()", "pass",
            shown_by=f"{_CRASHES}:test_every_promise_survives_a_loss_of_power_at_each_call(publish_and_take)"),
@@ -349,10 +358,10 @@ STORE_MUTANTS = (
            'files.remove(f"{root}/{_CLEAN}")', "pass",
            shown_by="classic.test_store:test_what_was_delivered_is_known_after_a_clean_stop(True)"),
 )  # fmt: skip
-"""Bugs in the store of classic queues. Its crash tests find them; the simulator has no such queues."""
+"""Bugs in the store of classic queues. Its crash tests find all of them, worlds with classic queues find most."""
 
 _EFFECTS = "queues.test_classic_effects"
-CLASSIC_MUTANTS = (
+CLASSIC_MUTANTS = _in_classic_worlds(
     Mutant("requeue out of order", "machines.ready:Ready.put_back",
            "(held.number, held.count", "(-held.number, held.count",
            shown_by=f"{_EFFECTS}:test_requeued_messages_come_back_in_their_old_order((0, 1, 2, 3))"),
@@ -397,7 +406,7 @@ CLASSIC_MUTANTS = (
            "self._store.delete()", "pass",
            shown_by=f"{_EFFECTS}:test_a_deleted_queue_leaves_nothing(True)"),
 )  # fmt: skip
-"""Bugs in the member of classic queues, of which the simulator has none."""
+"""Bugs in the member of classic queues."""
 
 
 @contextmanager

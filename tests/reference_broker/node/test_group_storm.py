@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.classic.store import StoreConfig
 from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import (
     HardStateSynced,
@@ -132,7 +133,9 @@ class Node:
             config, self.files, self.notice, policy=OwnersThread, new_store=lambda: store
         )
         self.clients = self.nobody = self.services = self
-        self.owned = OwnedQueues("data/classic", self.files, OwnersThread, lambda call: call(), pytest.fail)
+        self.owned = OwnedQueues(
+            StoreConfig(directory="data/classic"), self.files, OwnersThread, lambda call: call(), pytest.fail
+        )
         self.hosting = Hosting(self, KINDS)  # type: ignore[arg-type]
         self.group = MetadataGroup()
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]

@@ -30,7 +30,7 @@ def test_meanings_stand_behind_their_events_and_are_worded_when_read() -> None:
 
 def test_the_way_of_a_message_can_be_read() -> None:
     """From the client through the logs to the client: whoever looks for its number finds every step."""
-    world = World(21, kept=None)
+    world = World(22, kept=None)
     world.run(3000)
     text = "\n".join(world.trace.lines())
     world.close()

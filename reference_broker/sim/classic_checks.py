@@ -1,0 +1,119 @@
+"""The promises of the store of classic queues, checked on the drive of each node.
+
+The checks know the store's formats (docs/internals/classic-store.md) and the ledger of the clients. They do not ask the
+store what it has written. When the store tells that messages survive, everything that must survive is looked up on the
+platter. When a node starts, everything that was confirmed is looked up in what the store found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from reference_broker.classic.index_codec import GONE, PERSISTENT, RECORD_SIZE, STORED
+from reference_broker.classic.recovery import FoundQueue
+from reference_broker.classic.store import ClassicStore
+from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.sim.disk import CLASSIC, SimFiles, UnsyncedFile
+from reference_broker.sim.invariants import check
+from reference_broker.sim.ledger import NUMBER, Ledger
+from reference_broker.types import GroupId, NodeId
+
+
+class ClassicChecks:
+    """What the owners of classic queues apply, write and find."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._names: dict[GroupId, str] = {}
+
+    def begins(self, record: QueueRecord) -> None:
+        """A node owns a queue."""
+        self._names[record.group] = record.name
+
+    def applies(self, node: NodeId, queue: str, commands: Iterable[object]) -> None:
+        """An owner applies commands."""
+        for command in commands:
+            if isinstance(command, Enqueue):
+                self._ledger.taken(node, queue, bytes(command.run.data))
+
+    # The drive
+
+    def stored(self, node: NodeId, files: SimFiles) -> None:
+        """The store of a node tells that messages survive. No octet of a message that must survive, and no record or
+        name of such a message, may be in the kernel's memory only (X9)."""
+        for group in files.names(f"{CLASSIC}/durable"):
+            for file in files.unsynced(f"{CLASSIC}/durable/{group}"):
+                self._look_at(node, file)
+        for file in files.unsynced(f"{CLASSIC}/shared"):
+            self._look_at(node, file)
+
+    def _look_at(self, node: NodeId, file: UnsyncedFile) -> None:
+        where = f"node {node}, {file.path}"
+        if file.path.endswith(".qi"):
+            missing = _records_missing(file)
+            check(not missing, "X9", f"{where}: records in slots {missing[:5]} are not on disk")
+            states = bytes(file.platter[::RECORD_SIZE])
+            has_some = STORED in states or GONE in states
+        else:
+            unsynced = [int(number) for _at, octets in file.writes for number, _ in NUMBER.findall(octets)]
+            missing = [number for number in unsynced if self._ledger.must_survive(number)]
+            check(not missing, "X9", f"{where}: messages {missing[:5]} are not on disk")
+            synced = {int(number) for number, _ in NUMBER.findall(bytes(file.platter))}
+            has_some = any(self._ledger.must_survive(number) for number in synced)
+        check(file.is_named or not has_some, "X9", f"{where}: the name of the file is not on disk")
+
+    # A start
+
+    def recovered(self, node: NodeId, store: ClassicStore) -> None:
+        """Check what the store of a node has found at a start (X10)."""
+        found: set[int] = set()
+        for group, contents in contents_of(store, store._found).items():
+            found |= self._ledger.found(node, self._names.get(group), contents)
+        self._ledger.check_found(node, found)
+
+    # The end
+
+    def ended(self, node: NodeId, files: SimFiles, store: ClassicStore, living: Collection[QueueRecord]) -> None:
+        """All is quiet, and a node has these classic queues: check its files (X11)."""
+        kinds = {True: "durable", False: "transient"}
+        for is_durable, name in kinds.items():
+            groups = {f"{each.group:016x}" for each in living if each.durable is is_durable}
+            others = set(files.names(f"{CLASSIC}/{name}")) - groups
+            check(not others, "X11", f"node {node} keeps files of queues that are gone: {name} {sorted(others)}")
+        names = [name for kind in kinds.values() for group in files.names(f"{CLASSIC}/{kind}")
+                 for name in files.names(f"{CLASSIC}/{kind}/{group}")]  # fmt: skip
+        shared = len(files.names(f"{CLASSIC}/shared"))
+        counted = store.counters.classic_segments, store.counters.classic_segments, store.counters.classic_shared_files
+        there = _count(names, ".qi"), _count(names, ".qs"), shared
+        check(there == counted, "X11", f"node {node} has {there} index, message and shared files, and counts {counted}")
+        check(shared <= 1, "X11", f"node {node} has {shared} shared files for empty queues")
+        check(store.memory_bytes == 0, "X11", f"node {node} counts {store.memory_bytes} octets of no messages")
+
+
+def contents_of(store: ClassicStore, found: Mapping[GroupId, FoundQueue]) -> dict[GroupId, list[bytes]]:
+    """The contents of the messages that a store has found, by queue, in order."""
+    contents: dict[GroupId, list[bytes]] = {}
+    for group, queue in found.items():
+        contents[group] = []
+        for each in queue.parts:
+            run = store.read(queue.files, each.part, group)
+            contents[group] += [run.content(position) for position in each.positions.tolist()]
+    return contents
+
+
+def _records_missing(file: UnsyncedFile) -> list[int]:
+    """The slots of an index segment in which a persistent message is stored, but not on the platter."""
+    missing = []
+    for offset, octets in file.writes:
+        for at in range(0, len(octets) - RECORD_SIZE + 1, RECORD_SIZE):
+            record = octets[at : at + RECORD_SIZE]
+            there = bytes(file.platter[offset + at : offset + at + RECORD_SIZE])
+            is_stored = record[0] == STORED and record[1] & PERSISTENT
+            if is_stored and there[1:] != record[1:]:
+                missing.append((offset + at) // RECORD_SIZE)
+    return missing
+
+
+def _count(names: Sequence[str], suffix: str) -> int:
+    return sum(name.endswith(suffix) for name in names)

@@ -1,0 +1,95 @@
+"""The classic queues of a node of the world. :class:`SimOwnedQueues` changes nothing; it shows the checkers what the
+owners apply, what the store tells, and what the store finds at a start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from reference_broker.classic.store import MEMORY_BYTES, ClassicStore, StoreConfig
+from reference_broker.classic.writer import Notice, Stored
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.owned_queues import OwnedQueues
+from reference_broker.node.owner import OwnerPorts, OwnerRunner
+from reference_broker.queues.classic_member import ClassicMember
+from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
+from reference_broker.sim import fifo_checks
+from reference_broker.sim.classic_checks import ClassicChecks
+from reference_broker.sim.disk import CLASSIC, SimFiles
+from reference_broker.sim.story import Story
+from reference_broker.storage.executor import OwnersThread
+from reference_broker.types import NodeId
+
+_LOOK_EVERY: Final = 16
+
+
+def store_config(chance: Random) -> StoreConfig:
+    """The limits of a world's stores. Mostly they are so small that everything happens often."""
+    return StoreConfig(
+        directory=CLASSIC,
+        memory_bytes=chance.choice((0, 2000, MEMORY_BYTES)),
+        shared_file_bytes=chance.choice((1, 12_000, 100_000)),
+    )
+
+
+class Watch(NamedTuple):
+    """Who looks on: the node, its drive, the checkers, the story, and whoever hears that messages are stored."""
+
+    node: NodeId
+    files: SimFiles
+    checks: ClassicChecks
+    story: Story
+    stored: Callable[[], None]
+
+
+class SimOwnedQueues(OwnedQueues):
+    """The owners and the store of one node."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        watch: Watch,
+        call_soon: Callable[[Callable[[], None]], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._watch = watch
+        super().__init__(config, watch.files, OwnersThread, call_soon, failed)
+
+    def begin(
+        self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
+        now_ms: Callable[[], int],
+    ) -> tuple[OwnerRunner, QueueOwner]:  # fmt: skip
+        """Have the checkers see what the owner applies."""
+        watch = self._watch
+        watch.checks.begins(record)
+        runner, host = super().begin(record, kind, channels, services, node, now_ms)
+        assert isinstance(host, ClassicMember)
+        watch.story.owns(watch.node, record)
+        apply, applied = host.apply, 0
+
+        def shown(commands: Sequence[Any]) -> None:
+            nonlocal applied
+            watch.story.applies_at_once(watch.node, record.group, commands)
+            watch.checks.applies(watch.node, record.name, commands)
+            apply(commands)
+            applied += 1
+            if applied % _LOOK_EVERY == 0:
+                fifo_checks.look_through(watch.node, host.machine)
+
+        setattr(host, "apply", shown)  # noqa: B010 - a method that is shown, not replaced
+        return runner, host
+
+    def notify(self, notices: Sequence[Notice]) -> None:
+        """The store's writer has finished a batch."""
+        watch = self._watch
+        watch.story.classic_noticed(watch.node, notices)
+        if any(isinstance(notice, Stored) for notice in notices):
+            watch.checks.stored(watch.node, watch.files)
+            watch.stored()
+        super().notify(notices)
+
+    def _open(self) -> ClassicStore:
+        store = super()._open()
+        self._watch.checks.recovered(self._watch.node, store)
+        return store
