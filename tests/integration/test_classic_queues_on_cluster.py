@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -131,6 +132,20 @@ def test_a_plain_declaration_gives_a_classic_queue(cluster: Cluster, request: py
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'x-queue-type'"):
             connection.channel().queue_declare(name, arguments={"x-queue-type": "quorum"})
         connection.channel().queue_delete(name)
+
+
+def test_any_node_tells_which_node_has_a_queue(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """An action on the leader of a classic queue must meet the node that has the queue."""
+    second, name = cluster.nodes[1], request.node.name
+    with connect(second) as connection:
+        connection.channel().queue_declare(name, durable=True, arguments={"x-queue-type": "classic"})
+    for node in cluster.nodes:
+        deadline = time.monotonic() + 30.0
+        while "error" in (answer := local_cluster.ask(node, {"op": "leader", "queue": name})):
+            assert time.monotonic() < deadline, answer  # the node has not heard of the queue yet
+        assert answer == {"ok": True, "leader": second.name}
+    unknown = local_cluster.ask(second, {"op": "leader", "queue": "nope"})
+    assert "no queue 'nope'" in unknown["error"] and "name one of" in unknown["fix"]
 
 
 def test_a_requeued_message_comes_back_in_its_place(cluster: Cluster, request: pytest.FixtureRequest) -> None:
