@@ -7,6 +7,7 @@ platter. When a node starts, everything that was confirmed is looked up in what 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from reference_broker.classic.index_codec import GONE, PERSISTENT, RECORD_SIZE, STORED
@@ -26,10 +27,27 @@ class ClassicChecks:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._names: dict[GroupId, str] = {}
+        self._unstored: dict[GroupId, deque[tuple[int, int]]] = {}
+        """Sequence number and number of each message that a queue's owner has not heard of as stored."""
 
     def begins(self, record: QueueRecord) -> None:
         """A node owns a queue."""
         self._names[record.group] = record.name
+        self._unstored[record.group] = deque()
+
+    def numbered(self, group: GroupId, next_seq: int, commands: Iterable[object]) -> None:
+        """An owner is about to apply commands; the first message gets the sequence number ``next_seq``."""
+        for command in commands:
+            if isinstance(command, Enqueue):
+                numbers = [int(number) for number, _ in NUMBER.findall(bytes(command.run.data))]
+                self._unstored[group].extend(enumerate(numbers, next_seq))
+                next_seq += command.run.count
+
+    def heard(self, group: GroupId, seq_end: int) -> None:
+        """The owner hears that the messages below ``seq_end`` survive, and may confirm them."""
+        unstored = self._unstored[group]
+        while unstored and unstored[0][0] < seq_end:
+            self._ledger.stored(unstored.popleft()[1])
 
     def applies(self, node: NodeId, queue: str, commands: Iterable[object]) -> None:
         """An owner applies commands."""

@@ -117,15 +117,16 @@ class DeadLetterChecks:
     """Dead letters that are sent at most once: one leader sends each of them, whoever leads later (X7)."""
 
     def __init__(self) -> None:
-        self._sent: set[tuple[GroupId, int, int, int]] = set()
+        self._sent: set[tuple[GroupId, int, int, int, int]] = set()
 
-    def sent(self, node: NodeId, group: GroupId, letters: DeadLetter) -> None:
-        """A node routes dead letters of a queue."""
+    def sent(self, node: NodeId, group: GroupId, letters: DeadLetter, life: int = 0) -> None:
+        """A node routes dead letters of a queue. ``life``: the boot id of the owner of a classic queue, whose messages
+        may come back, and die again, after a restart."""
         if letters.first_id:
             return
         for span in letters.spans:
             for number in range(span.start, span.start + span.count * span.step, span.step):
-                place = group, span.index, span.offset, number
+                place = group, span.index, span.offset, number, life
                 check(place not in self._sent, "X7", f"node {node} sends {place} of group {group:x} once more")
                 self._sent.add(place)
 

@@ -74,6 +74,8 @@ class Ledger:
         """The messages that are not plain."""
         self._taken: dict[int, Taken] = {}
         """The messages of classic queues that their owners have applied."""
+        self._stored: set[int] = set()
+        """The messages of which their owners have heard that they survive."""
         self._passing: dict[int, QueuePlan] = {}
         """The confirmed messages that end with the process of their owner."""
         self._processes_ended: Counter[NodeId] = Counter()
@@ -108,6 +110,10 @@ class Ledger:
                 continue  # a dead letter
             check(number not in self._taken, "I23", f"message {number} is enqueued twice in {queue}")
             self._taken[number] = Taken(node, self._processes_ended[node], self._drives_lost[node])
+
+    def stored(self, number: int) -> None:
+        """The owner of a classic queue has heard that a message survives."""
+        self._stored.add(number)
 
     def process_ended(self, node: NodeId) -> None:
         """A node has stopped."""
@@ -167,8 +173,11 @@ class Ledger:
             self._confirmed[number] = queue
         elif not self.must_survive(number):
             self._passing[number] = queue
-        elif self._taken[number].drives == self._drives_lost[self._taken[number].node]:
-            self._confirmed[number] = queue
+        else:
+            is_safe = number in self._stored or number in self._settled
+            check(is_safe, "I22", f"message {number} in {queue.name} is confirmed and not stored")
+            if self._taken[number].drives == self._drives_lost[self._taken[number].node]:
+                self._confirmed[number] = queue
 
     def refuses(self, queue: QueuePlan, number: int) -> None:
         """A publisher heard that a queue refused a message."""

@@ -232,7 +232,8 @@ class SimShard(Shard):
 
         def shown(group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
             self.story.buries(self.node, group, letters, contents)
-            self.owner.checkers.dead_letters.sent(self.node, group, letters)
+            life = self.boot_id if group in self.owned.runners else 0
+            self.owner.checkers.dead_letters.sent(self.node, group, letters, life)
             self.owner.moment("letters", self.owner)
             dead_letter(group, letters, contents)
 

@@ -66,10 +66,15 @@ class SimOwnedQueues(OwnedQueues):
         runner, host = super().begin(record, kind, channels, services, node, now_ms)
         assert isinstance(host, ClassicMember)
         watch.story.owns(watch.node, record)
-        apply, applied = host.apply, 0
+        apply, stored, applied, store = host.apply, host.stored, 0, host._store
+
+        def heard(seq_end: int) -> None:
+            watch.checks.heard(record.group, seq_end)
+            stored(seq_end)
 
         def shown(commands: Sequence[Any]) -> None:
             nonlocal applied
+            watch.checks.numbered(record.group, store.next_seq, commands)
             watch.story.applies_at_once(watch.node, record.group, commands)
             watch.checks.applies(watch.node, record.name, commands)
             apply(commands)
@@ -77,7 +82,8 @@ class SimOwnedQueues(OwnedQueues):
             if applied % _LOOK_EVERY == 0:
                 fifo_checks.look_through(watch.node, host.machine)
 
-        setattr(host, "apply", shown)  # noqa: B010 - a method that is shown, not replaced
+        setattr(host, "apply", shown)  # noqa: B010 - methods that are shown, not replaced
+        setattr(host, "stored", heard)  # noqa: B010
         return runner, host
 
     def notify(self, notices: Sequence[Notice]) -> None:

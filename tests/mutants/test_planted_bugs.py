@@ -14,16 +14,17 @@ import pytest
 from tests.mutants.hunt import hunt
 from tests.mutants.planted import CLASSIC_MUTANTS, MUTANTS, STORE_MUTANTS, Mutant, planted
 
-QUICK = {
+QUICK = {  # the invariants that may show the bug
     "messages do not wait for term and vote to be on disk": "I6",
     "a majority is one member too small": "I5",
     "the leader counts what it has not synced": "I5",
     "a follower claims what it has not synced": "I5",
     "the WAL is not synced": "I10",
     "a message is told to be stored before its sync": "X9",
-    "new files of a queue have no name after a loss of power": "X9",
-    "a shared file goes with the first of its messages": "X10",
-    "a requeue goes to the end": "X12",
+    "new files of a queue have no name after a loss of power": "X9 X10",
+    "a shared file goes with the first of its messages": "X10 X1",
+    "a requeue goes to the end": "X12 I21 I23",
+    "a confirm does not wait for the store": "I22",
 }
 EVERY = (*MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS)
 
@@ -32,7 +33,7 @@ EVERY = (*MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS)
 def test_the_simulator_finds(mutant: Mutant) -> None:
     found = hunt(mutant, worlds_max=8)
     assert found.outcome is not None, f"{mutant.name}: not found in {found.worlds} worlds"
-    assert found.outcome.invariant == QUICK[mutant.name], found.outcome.error
+    assert found.outcome.invariant in QUICK[mutant.name].split(), found.outcome.error
 
 
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda each: each.name)

@@ -57,6 +57,7 @@ class Bench:
         return number
 
     def confirm(self, number: int) -> None:
+        self.ledger.stored(number)
         self.ledger.confirms(PLAN, number)
 
     def stop(self, *, power: bool) -> None:
@@ -159,6 +160,22 @@ def test_a_transient_message_lives_as_long_as_the_process_of_its_owner(ends: boo
     else:
         with pytest.raises(ViolationError, match="I22"):
             bench.ledger.check_nothing_lost()
+
+
+@pytest.mark.parametrize(("seq_end", "is_safe"), [(5, False), (6, True)])
+def test_a_confirm_before_the_owner_heard_of_the_store_is_seen(seq_end: int, is_safe: bool) -> None:
+    """I22."""
+    bench = Bench()
+    number, body = bench.ledger.body(1, 0, PLAN)
+    commands = [Enqueue(ChannelId(NODE, 1, 1, 1), number, MessageRun.of(b"", [body]))]
+    bench.checks.numbered(GROUP, 5, commands)
+    bench.checks.applies(NODE, RECORD.name, commands)
+    bench.checks.heard(GROUP, seq_end)
+    if is_safe:
+        bench.ledger.confirms(PLAN, number)
+    else:
+        with pytest.raises(ViolationError, match=r"I22.*\n.*not stored"):
+            bench.ledger.confirms(PLAN, number)
 
 
 def test_a_message_that_is_enqueued_twice_is_seen() -> None:
