@@ -106,6 +106,8 @@ class Cluster:
     directory: str
     nodes: tuple[Node, ...]
     directories: Directories = Directories()
+    limits: dict[str, int] = field(default_factory=dict)
+    """Limits of all nodes, by their names in ``node.json``; what is left out has its default."""
 
     @property
     def secret_file(self) -> Path:
@@ -144,6 +146,7 @@ def load(directory: Path) -> Cluster:
             directory=plain["directory"],
             nodes=tuple(Node(**node) for node in plain["nodes"]),
             directories=Directories(**plain.get("directories", {})),
+            limits=plain.get("limits", {}),
         )
     except FileNotFoundError as error:
         fix = "start one with `perftest broker start`, or name its directory with --dir"
@@ -245,5 +248,6 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         "exit_with_stdin": exit_with_stdin,
         "first_life": node.first_life,
         "secret_file": str(cluster.secret_file),
+        **({"limits": cluster.limits} if cluster.limits else {}),
         **{key: value for key in _OF_LAYOUT if (value := getattr(cluster.directories, key))},
     }

@@ -23,7 +23,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -192,9 +192,12 @@ def replace_node(cluster: Cluster, name: str) -> Cluster:
 
 
 @contextlib.contextmanager
-def temporary(parent: Path, *, nodes: int = 3, layout: Layout | None = None) -> Iterator[Cluster]:
+def temporary(
+    parent: Path, *, nodes: int = 3, layout: Layout | None = None, limits: Mapping[str, int] | None = None
+) -> Iterator[Cluster]:
     """A cluster on free ports with its data below ``parent``, until the end of the ``with`` block or of this process.
     With a layout, its roles lie below the drives of the layout, in a directory of the cluster's own on each drive.
+    ``limits`` are limits of the nodes, by their names in ``node.json``.
 
     The data lies beside the results and not in the system's temporary directory, which is often memory: an fsync there
     costs nothing, so the measured latency would not be that of a disk.
@@ -202,7 +205,7 @@ def temporary(parent: Path, *, nodes: int = 3, layout: Layout | None = None) -> 
     clean(parent)
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     directories = placed(layout, directory.name) if layout else Directories()
-    planned = plan(directory, _new_identity(), _ports_for(nodes), directories)
+    planned = replace(plan(directory, _new_identity(), _ports_for(nodes), directories), limits=dict(limits or {}))
     roots = drives_of(layout, [node.name for node in planned.nodes]) if layout else []
     with _until_removed(planned, [root / directory.name for root in roots]):
         launched = _launch(planned, exit_with_stdin=True)

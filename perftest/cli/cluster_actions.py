@@ -23,7 +23,6 @@ from infra import control, local_cluster
 from infra.local_cluster import ClusterError
 from perftest.cli.action_target import ActionTarget
 from perftest.cli.drive_actions import DriveActions, in_words
-from perftest.cli.measured_broker import LOCAL_NODES
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Recoveries, Recovery
@@ -56,7 +55,7 @@ def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: 
         rule = "actions are for a local cluster, and this run measures a broker at a URI"
         fix = "leave out -h and -H, name a local cluster with --cluster, or leave out the timeline"
         raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
-    refuse_actions_at(plan, _places(kept, layout), typed)
+    refuse_actions_at(plan, _places(kept, layout, plan.cluster.nodes), typed)
 
 
 def refuse_actions_at(plan: Plan, places: Places, typed: Sequence[str] = ()) -> None:
@@ -74,7 +73,7 @@ def refuse_actions_at(plan: Plan, places: Places, typed: Sequence[str] = ()) -> 
         raise SpecError(problems)
 
 
-def _places(kept: Path | None, layout: Layout | None) -> Places:
+def _places(kept: Path | None, layout: Layout | None, count: int) -> Places:
     """What there is to act on."""
     from reference_broker.storage.drives.profiles import PROFILES
 
@@ -82,7 +81,7 @@ def _places(kept: Path | None, layout: Layout | None) -> Places:
         cluster = local_cluster.load(kept)
         nodes, drives = [node.name for node in cluster.nodes], control.modelled_drives(cluster)
     else:
-        nodes = [f"node{number}" for number in range(1, LOCAL_NODES + 1)]
+        nodes = [f"node{number}" for number in range(1, count + 1)]
         drives = [drive.name for drive in layout.drives if not drive.path] if layout is not None else []
     return Places(nodes, drives, tuple(PROFILES))
 

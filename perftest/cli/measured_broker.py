@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,24 +19,26 @@ if TYPE_CHECKING:
     from infra.layout import Layout
     from infra.local_cluster import Cluster
 
-LOCAL_NODES: Final = 3
-
 
 @contextlib.contextmanager
 def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = None) -> Iterator[Cluster | None]:
     """The local cluster to measure: None for a plan with URIs, the cluster in the directory ``kept``, or a temporary
-    cluster in ``out`` with the files of its nodes where ``layout`` says. Raises CliError."""
+    cluster in ``out`` as ``plan.cluster`` says, with the files of its nodes where ``layout`` says. Raises CliError."""
     if plan.uris:
         yield None
     elif kept is not None:
         yield _kept(kept)
     else:
-        _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine")
+        nodes, limits = plan.cluster.nodes, plan.cluster.settings
+        count = f"{nodes} reference node{'s' * (nodes > 1)}"
+        _progress(f"no broker was named (-h): starting {count} on this machine")
         if layout is not None:
             _progress(f"layout {layout.text}")
+        if limits:
+            _progress(f"limits {', '.join(f'{name} {value}' for name, value in limits.items())}")
         make_directory(out)
         began = time.monotonic()
-        with local_cluster.temporary(out, nodes=LOCAL_NODES, layout=layout) as cluster:
+        with local_cluster.temporary(out, nodes=nodes, layout=layout, limits=limits) as cluster:
             _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
             yield cluster
 
@@ -65,7 +67,8 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
     durability = next((node["durability"] for node in nodes if node.get("durability")), "")
     if any(queue.type is QueueType.CLASSIC for queue in plan.queues):
         durability = f"{_classic_in_words(plan)}; persistent messages are synced there before each confirm"
-    placed = {"layout": cluster.directories.layout} if cluster.directories.layout else {}
+    placed: dict[str, Any] = {"layout": cluster.directories.layout} if cluster.directories.layout else {}
+    placed |= {"limits": cluster.limits} if cluster.limits else {}
     return {"cluster": "local", "nodes": described, "durability": durability, **placed}
 
 

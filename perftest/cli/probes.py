@@ -32,6 +32,7 @@ from perftest.spec.plan import Plan, Settings
 from perftest.spec.slo import Objective, Verdict, judge, shown
 
 if TYPE_CHECKING:
+    from infra.layout import Layout
     from infra.local_cluster import Cluster
 
 _SEARCHED: Final = ("in_flight", "prefetch", "ack_interval")
@@ -126,6 +127,7 @@ class SearchPlan:
     objectives: tuple[Objective, ...]
     out: Path
     cluster: Path | None
+    layout: Layout | None
     as_json: bool
 
 
@@ -173,7 +175,7 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
         raise CliError("a search does not act on the nodes while it measures", "timeline", fix, Exit.USAGE)
     stop, interrupts = StopRequest(), Interrupts()
     out = asked.out / run_id("search", time.time_ns())
-    with interrupts.installed(), target(asked.plan, asked.cluster, out) as cluster:
+    with interrupts.installed(), target(asked.plan, asked.cluster, out, asked.layout) as cluster:
 
         def listen(_number: int) -> None:
             stop.abort() if stop.finishing else stop.finish_step()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import Exit
+from perftest.cli.layouts import layout_option, no_layout_beside
 from perftest.cli.sections import (
     ACK_INTERVAL,
     COUNT,
@@ -106,6 +107,7 @@ _search_options = options(
     ),
 )
 @target_options
+@layout_option
 @_search_options
 @json_option
 @click.pass_context
@@ -128,12 +130,14 @@ def _asked(
     uri: str | None,
     uris: str | None,
     cluster: Path | None,
+    layout: Path | None,
     workload: str | None,
     slos: tuple[str, ...],
     out: Path,
     as_json: bool,
     **flags: Any,
 ) -> SearchPlan:
+    from perftest.cli.asked_cluster import layout_for, tell_of_unused
     from perftest.cli.probes import SearchPlan
     from perftest.spec.check import check_plan
     from perftest.spec.problem import Problem, SpecError
@@ -143,6 +147,7 @@ def _asked(
 
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
+    no_layout_beside(layout, targets, cluster)
     plan, swept = _base_plan(targets, workload, flags)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
     for text in slos:
@@ -158,11 +163,17 @@ def _asked(
         problems.append(Problem(path="", value=flags["repeats"], rule=rule, fix="use 1, 3 or 5", file="--repeats"))
     if problems:
         raise SpecError(problems)
-    return SearchPlan(plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, as_json=as_json)
+    if targets or cluster is not None:
+        tell_of_unused(plan)
+    placed = None if targets or cluster is not None else layout_for(plan, layout)
+    return SearchPlan(
+        plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, layout=placed, as_json=as_json
+    )
 
 
 def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
     """A plan of one isolated step with the load of the command line, and the settings that the workload file sweeps."""
+    from perftest.cli.asked_cluster import in_folder
     from perftest.cli.reproduce import LOAD_FLAGS, beside, plan_of_words
     from perftest.cli.workload import find
     from perftest.spec import plan_for
@@ -170,6 +181,7 @@ def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, 
 
     changes = {name: flags[name] for name in LOAD_FLAGS if flags[name] is not None}
     base = plan_for(find(workload), targets) if workload is not None else plan_of_words(beside(targets))
+    base = in_folder(base, find(workload)) if workload is not None else base
     load = base.steps[0].settings if workload is not None else Settings()
     settings = replace(load, **changes)
     step = Step(number=1, label="", settings=settings, duration_s=flags["duration_s"], warmup_s=flags["warmup_s"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.layouts import LAYOUT_PATH
 from perftest.cli.sections import COUNT, DURATION, SectionedCommand, json_option, option, options
+from perftest.spec.cluster import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from perftest.cli.simulation import Setup
     from perftest.spec.plan import Plan
 
-NODES_MAX: Final = 9
 
 # fmt: off
 _simulate_options = options(
@@ -39,7 +39,8 @@ _simulate_options = options(
     option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [step N]'", multiple=True,
            help="Act on a node at this virtual time, such as '2s kill leader', '3s restart killed'; also beside the "
                 "actions of the workload. Repeatable."),
-    option("--nodes", section="Target", type=COUNT, default="3", help="Number of broker nodes: 1, 3, 5, 7 or 9."),
+    option("--nodes", section="Target", type=COUNT, default=None,
+           help="Number of broker nodes: 1, 3, 5, 7 or 9.  [default: as the workload says, or 3]"),
     option("--hosts", section="Target", type=click.Choice(("one", "each")), default="one",
            help="Machines: one, with its drives, for all processes; or one for each node and one for the generator."),
     option("--cores", section="Target", type=COUNT, default=None,
@@ -166,11 +167,10 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
 
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
-    setups = list(zip(asked["layouts"] or (None,), _setups(asked, known), strict=True))
-    refuse_one_title([setup.placement.title for _layout, setup in setups], "--layout")
     limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
-    plans = [_plan(name, asked) for name in names or (None,)]
-    for plan in plans:
+    plans = [(plan, _setups(plan, asked, known)) for plan in (_plan(name, asked) for name in names or (None,))]
+    for plan, setups in plans:
+        refuse_one_title([setup.placement.title for _layout, setup in setups], "--layout")
         for _, setup in setups:
             refuse_actions_at(shortened(plan, limits), places_of(setup), asked["actions"])
     return [
@@ -182,14 +182,16 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
             limits=limits,
             layout=layout,
         )
-        for plan in plans
+        for plan, setups in plans
         for number in range(asked["repeats"])
         for layout, setup in setups
     ]
 
 
-def _setups(asked: dict[str, Any], known: Calibration) -> list[Setup]:
-    """A setup for each layout; without layouts, one with the drives of ``--drive``. Raises CliError and SpecError."""
+def _setups(plan: Plan, asked: dict[str, Any], known: Calibration) -> list[tuple[Path | None, Setup]]:
+    """A setup for each layout, with the layout; without layouts, one with the drives of ``--drive``, or else with the
+    layout of the workload. Raises CliError and SpecError."""
+    from perftest.cli.asked_cluster import limits_of
     from perftest.cli.simulated_drives import of_layouts, of_options
     from perftest.cli.simulation import Setup
     from reference_broker.virtual.network import Link
@@ -198,15 +200,20 @@ def _setups(asked: dict[str, Any], known: Calibration) -> list[Setup]:
     between = Link(
         latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8
     )
-    placed = of_layouts(asked["layouts"]) or [of_options(asked["drives"], asked["pool"], known.drive)]
-    return [
+    layouts = list(asked["layouts"])
+    if plan.cluster.layout and not (layouts or asked["drives"] or asked["pool"]):
+        layouts = [Path(plan.cluster.layout)]
+    placed = of_layouts(layouts) or [of_options(asked["drives"], asked["pool"], known.drive)]
+    setups = [
         Setup(
-            nodes=asked["nodes"], seed=asked["seed"], node_costs=known.node, generator_costs=known.generator,
+            nodes=asked["nodes"] or plan.cluster.nodes, limits=limits_of(plan), seed=asked["seed"],
+            node_costs=known.node, generator_costs=known.generator,
             within=within, between=between, cores=asked["cores"] or known.cores, shared=asked["hosts"] == "one",
             placement=placement,
         )
         for placement in placed
     ]  # fmt: skip
+    return list(zip(layouts or [None], setups, strict=True))
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
@@ -218,7 +225,7 @@ def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
 
 def _check(asked: dict[str, Any]) -> None:
     problems = []
-    if not 1 <= asked["nodes"] <= NODES_MAX or asked["nodes"] % 2 == 0:
+    if asked["nodes"] is not None and asked["nodes"] not in NODES:
         problems.append(f"--nodes {asked['nodes']}: use 1, 3, 5, 7 or 9")
     if asked["cores"] == 0:
         problems.append("--cores 0: a machine has at least one core")

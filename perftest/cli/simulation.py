@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perftest.cli.cluster_actions import ClusterActions
@@ -12,6 +12,7 @@ from perftest.cli.virtual_generator import EPOCH_NS, VirtualGenerator, free_of_c
 from perftest.results.stages import StageCounts
 from perftest.spec.actions import Places
 from perftest.spec.plan import Plan
+from reference_broker.node.config import Limits
 from reference_broker.storage.drives.model import InstanceCap
 from reference_broker.storage.drives.profiles import PROFILES
 from reference_broker.virtual.cluster import NodeSpec, State, VirtualCluster, start
@@ -59,6 +60,7 @@ class Setup:
     between: Link
     cores: int
     shared: bool
+    limits: Limits = field(default_factory=Limits)
 
 
 class Simulation:
@@ -145,7 +147,9 @@ def _nodes(setup: Setup, machines: list[Machine]) -> list[NodeSpec]:
     for machine in machines:
         drives = _drives(placement) if placement.own_drives else of_machines[machine.name]
         by_role = {role: drives[name] for role, name in placement.roles.items()}
-        specs.append(NodeSpec(machine=machine, costs=setup.node_costs, drives=by_role, pool=placement.pool))
+        specs.append(
+            NodeSpec(machine=machine, costs=setup.node_costs, drives=by_role, pool=placement.pool, limits=setup.limits)
+        )
     return specs
 
 

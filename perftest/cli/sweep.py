@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from perftest.cli.asked_cluster import in_folder, layout_for, refuse_limits, tell_of_unused
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.layouts import SERIES, layout_of, layout_option, no_layout_beside
 from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option, options
@@ -129,8 +130,11 @@ def sweep(
         ctx.exit(int(_resume_series(resume, rest)))
     plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
-    placed = layout_of(layout) if layout is not None else None
-    several = {each: layout_of(Path(each)) for each in named}
+    refuse_limits(plan)
+    if targets or cluster is not None:
+        tell_of_unused(plan)
+    placed = None if named or targets or cluster is not None else layout_for(plan, layout)
+    several = {each: layout_of(Path(each), plan.cluster.nodes) for each in named}
     _check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)
     if plan.timeline:
         from perftest.cli.cluster_actions import refuse_actions
@@ -180,7 +184,7 @@ def _resume_series(place: Path, options: Options) -> Exit:
     from perftest.cli.layout_series import measure_series, series_of
 
     plan, repeats, names = series_of(place)
-    layouts = {each: layout_of(Path(each)) for each in names}
+    layouts = {each: layout_of(Path(each), plan.cluster.nodes) for each in names}
     _check_layouts(plan, [*layouts.values()], None, assert_findings=options.assert_findings)
     return measure_series(plan, options, repeats, layouts, place)
 
@@ -228,13 +232,14 @@ def swept_plan(name: str | None, asked: dict[str, Any]) -> Plan:
         raise CliError("there is nothing to sweep", "WORKLOAD", fix, Exit.USAGE)
     overrides = [*asked["overrides"], *_sweep_override(asked)]
     try:
-        read = load_workload(find(name), overrides) if name else parse_workload(ONE_QUEUE, "--vary", overrides)
+        path = find(name) if name else Path()
+        read = load_workload(path, overrides) if name else parse_workload(ONE_QUEUE, "--vary", overrides)
         problems = check(*read)
     except SpecError as error:
         problems = error.problems
     if problems:
         raise SpecError([_blamed(problem, asked["varied"]) for problem in problems])
-    return expand(read[0], (), quick=asked["quick"])
+    return in_folder(expand(read[0], (), quick=asked["quick"]), path)
 
 
 def _blamed(problem: Problem, varied: Sequence[str]) -> Problem:

@@ -12,6 +12,7 @@ from typing import Final
 
 from perftest.spec.actions import faults
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
+from perftest.spec.cluster import faults as faults_of
 from perftest.spec.expand import expand
 from perftest.spec.findings import broken_finding
 from perftest.spec.load import Document, Location
@@ -61,6 +62,9 @@ def check(workload: Workload, document: Document) -> list[Problem]:
     first = plan.only(plan.load)
     problems = [_placed(found, workload, document, plan) for found in broken(first, _key)]
     problems += _timeline(workload, document)
+    problems += [
+        document.problem(("cluster", each.key), each.rule, each.fix, each.value) for each in faults_of(workload.cluster)
+    ]
     return [*problems, *times, *group_problems(plan, workload, document, _key), *_findings(plan, document)]
 
 

@@ -14,6 +14,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from perftest.spec.cluster import ClusterSpec
 from perftest.spec.fields import changed
 from perftest.spec.plan import GROUP_PARTS, Plan
 
@@ -51,12 +52,12 @@ def _background_from_json(plain: Mapping[str, Any]) -> dict[str, Any]:
 def plan_digest(plan: Plan) -> str:
     """SHA-256 (hex) of the plan in canonical JSON: sorted keys, no spaces, UTF-8.
 
-    The addresses of the brokers are left out: the same workload against two clusters has one digest. Every field that
-    has its default is left out, too: an option that is added later leaves the digests of other runs as they are. So is
-    the routing key of queues that the server names, because the key is drawn for each run. So are the findings, which
-    change nothing that a run does.
+    The addresses of the brokers and the cluster to be started are left out: the same workload against two clusters has
+    one digest. Every field that has its default is left out, too: an option that is added later leaves the digests of
+    other runs as they are. So is the routing key of queues that the server names, because the key is drawn for each
+    run. So are the findings, which change nothing that a run does.
     """
-    plan = replace(plan, uris=(), findings=())
+    plan = replace(plan, uris=(), findings=(), cluster=ClusterSpec())
     if any(not queue.name for queue in plan.queues):
         plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
     plain = _by_group(plan, _deviations)

@@ -86,6 +86,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "connecting": _connecting(plan.connecting),
         "background": [_background(each) for each in plan.background],
         "groups": [{**_background(each), "measured": True} for each in plan.measured[1:]],
+        "cluster": _deviations(plan.cluster),
         "timeline": [_deviations(each) | {"do": each.do.value} for each in plan.timeline],
         "sweep": _sweep(plan),
         "findings": [{"trend": each.trend.value} | _deviations(each) for each in plan.findings],

@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from perftest.spec import behaviour
 from perftest.spec.actions import TimedAction
+from perftest.spec.cluster import ClusterSpec
 from perftest.spec.fields import COUNT, SECONDS, SIZE, Longest, Quantity, by_key, quantity_of, types_of
 from perftest.spec.plan import Isolation, QueueSpec, Settings
 from perftest.spec.trends import Finding
@@ -155,6 +156,8 @@ _add_section(
     "An action on a node of the local cluster in the middle of the run. Its time counts from the first step.",
 )
 
+_add_section(ClusterSpec, "Cluster", "The cluster that is started on this machine if no broker is named.")
+
 Queue = Annotated[QueueSpec, _SECTION]
 Load = Annotated[Settings, _SECTION]
 Exchange = Annotated[behaviour.Exchange, _SECTION]
@@ -263,6 +266,7 @@ class Workload(Model):
     groups: Annotated[list[GroupLoad], Field(description="loads beside this one, measured or background")] = Field(
         default_factory=list
     )
+    cluster: Annotated[ClusterSpec, _SECTION] = ClusterSpec()
     timeline: Annotated[
         list[Annotated[TimedAction, _SECTION]], Field(description="actions on the local cluster while the load runs")
     ] = Field(default_factory=list)

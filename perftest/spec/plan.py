@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from perftest.spec.actions import TimedAction
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
+from perftest.spec.cluster import ClusterSpec
 from perftest.spec.fields import (
     AckInterval,
     Count,
@@ -170,7 +171,8 @@ class Plan:
 
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
     ``findings`` are what the source found; they change nothing that a run does.
-    ``timeline`` are actions on the nodes of the local cluster while the plan runs.
+    ``timeline`` are actions on the nodes of the local cluster while the plan runs. ``cluster`` is what is started if no
+    broker is named.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -193,6 +195,7 @@ class Plan:
     workers: int = 0
     findings: tuple[Finding, ...] = ()
     timeline: tuple[TimedAction, ...] = ()
+    cluster: ClusterSpec = field(default_factory=ClusterSpec)
 
     @classmethod
     def of(cls, *, background: tuple[Group, ...] = (), **values: Any) -> Plan:

@@ -196,11 +196,12 @@ class NodeConfig:
             found.append(f"io: {self.io}: {error}")
         if self.instance_octets_per_second < 0:
             found.append(f"instance_octets_per_second: {self.instance_octets_per_second}: must be positive, or 0")
-        found.extend(_limit_problems(self.limits))
+        found.extend(limit_problems(self.limits))
         return found
 
 
-def _limit_problems(limits: Limits) -> list[str]:
+def limit_problems(limits: Limits) -> list[str]:
+    """Everything that is wrong with limits, each as "limits.key: value: rule"."""
     found = [f"limits.{f.name}: {getattr(limits, f.name)}: must be positive" for f in fields(limits)
              if getattr(limits, f.name) <= 0]  # fmt: skip
     if limits.election_ticks_min >= limits.election_ticks_max:

@@ -81,7 +81,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
 
     @contextmanager
-    def target(_plan: Plan, _kept: object, _out: Path) -> Iterator[None]:
+    def target(_plan: Plan, _kept: object, _out: Path, _layout: object) -> Iterator[None]:
         yield None
 
     monkeypatch.setattr(probes, "probe", made.probe)

@@ -1,0 +1,71 @@
+"""The ``cluster:`` section of a workload: what is started for it, after options had their say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perftest.cli.layouts import layout_of
+from perftest.spec.problem import Problem, SpecError
+
+if TYPE_CHECKING:
+    from infra.layout import Layout
+    from perftest.spec.plan import Plan
+    from reference_broker.node.config import Limits
+
+
+def in_folder(plan: Plan, workload: Path) -> Plan:
+    """The plan with the path of its layout, which a workload file names from the folder that it lies in."""
+    path = workload.absolute().parent / plan.cluster.layout
+    if not plan.cluster.layout or not path.is_file():
+        return plan
+    return replace(plan, cluster=replace(plan.cluster, layout=str(path)))
+
+
+def layout_for(plan: Plan, typed: Path | None) -> Layout | None:
+    """The layout of the cluster that is started for a plan: ``typed`` with --layout, or that of the workload. Raises
+    SpecError with all problems of the layout and of the limits."""
+    refuse_limits(plan)
+    if typed is not None and plan.cluster.layout:
+        click.echo(f"--layout {typed} stands in for the workload's layout {plan.cluster.layout}", err=True)
+    asked = typed or (Path(plan.cluster.layout) if plan.cluster.layout else None)
+    return layout_of(asked, plan.cluster.nodes) if asked is not None else None
+
+
+def limits_of(plan: Plan) -> Limits:
+    """The limits of the nodes that a plan asks for. Raises SpecError."""
+    from reference_broker.node.config import Limits
+
+    refuse_limits(plan)
+    return Limits(**plan.cluster.settings)
+
+
+def tell_of_unused(plan: Plan) -> None:
+    """Say that a named broker is measured and not the cluster that the workload asks for, if it asks for one."""
+    if plan.cluster != type(plan.cluster)():
+        click.echo("the cluster of the workload is not started: a broker was named", err=True)
+
+
+def refuse_limits(plan: Plan) -> None:
+    """Raises SpecError with all problems of the limits that a plan gives to its nodes."""
+    if problems := [
+        Problem(path=f"cluster.settings.{name}", value=value, rule=rule, fix=fix, file=plan.name)
+        for name, value, rule, fix in _wrong_limits(plan.cluster.settings)
+    ]:
+        raise SpecError(problems)
+
+
+def _wrong_limits(settings: dict[str, int]) -> Iterator[tuple[str, int, str, str]]:
+    from reference_broker.node.config import Limits, limit_problems
+
+    known = [each.name for each in fields(Limits)]
+    for name in [name for name in settings if name not in known]:
+        yield name, settings[name], f"a node has no limit {name!r}", f"use one of: {', '.join(known)}"
+    limits = Limits(**{name: value for name, value in settings.items() if name in known})
+    for text in limit_problems(limits):
+        name, _, rule = text.removeprefix("limits.").partition(": ")
+        yield name, getattr(limits, name), rule, "change this limit, or the one that it depends on"

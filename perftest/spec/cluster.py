@@ -1,0 +1,38 @@
+"""The cluster that a workload asks for: what is started when nobody names a broker. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Final, NamedTuple
+
+from perftest.spec.fields import Count, Longest
+
+NODES: Final = (1, 3, 5, 7, 9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """The ``cluster:`` section of a workload file."""
+
+    nodes: Annotated[Count, "number of nodes: 1, 3, 5, 7 or 9"] = 3
+    layout: Annotated[str, Longest(400), "layout file, named from the folder of this file, or bundled layout"] = ""
+    settings: Annotated[dict[str, int], "limits of the nodes, by their names in node.json"] = field(
+        default_factory=dict
+    )
+
+
+class Fault(NamedTuple):
+    """A key of the section that cannot be, and what to do."""
+
+    key: str
+    value: object
+    rule: str
+    fix: str
+
+
+def faults(cluster: ClusterSpec) -> Iterator[Fault]:
+    """What is wrong with a section, as far as the section shows."""
+    if cluster.nodes not in NODES:
+        rule = f"a cluster of {cluster.nodes} nodes is not started"
+        yield Fault("nodes", cluster.nodes, rule, "use 1, 3, 5, 7 or 9: an even number tolerates no more failures")
