@@ -3,8 +3,6 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# One test process more than cores: tests with real processes wait half of their time.
-WORKERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 SETUP := .venv/.installed
 
 .PHONY: demo test check sim storm bench profile setup clean help
@@ -13,7 +11,7 @@ demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its re
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
 
 test: check  ## ruff, mypy --strict, pytest
-	$(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 check: $(SETUP)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from perftest.cli.options.choices import Choices
 from perftest.cli.options.plan import plan_of
 from perftest.cli.run import run
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
+from perftest.spec.cluster import ClusterSpec
 from perftest.spec.plan import GROUP_PARTS, Group, Plan, QueueSpec, QueueType, Settings, Step
 
 EXAMPLES = Path(__file__).parent / "data" / "perftest_examples.txt"
@@ -26,6 +27,7 @@ DEFAULTS: Mapping[type, Any] = {
     Exchange: Exchange(name="direct"),
     Publishing: Publishing(),
     Consuming: Consuming(),
+    ClusterSpec: ClusterSpec(),
     Connecting: Connecting(allocation="random", recovery_s=(5.0, 5.0)),  # type: ignore[arg-type]
 }
 """What holds beside a URI, and is left out of the file."""

@@ -238,7 +238,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     made = local_cluster.Cluster(cluster="c", directory="d", nodes=nodes)
 
     @contextlib.contextmanager
-    def temporary(parent: Path, *, nodes: int, layout: object) -> Iterator[local_cluster.Cluster]:
+    def temporary(parent: Path, *, nodes: int, layout: object, limits: object) -> Iterator[local_cluster.Cluster]:
         log.append("start")
         try:
             yield made
