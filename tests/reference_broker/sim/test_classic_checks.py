@@ -9,11 +9,16 @@ import pytest
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoredQueue
 from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.config import FifoConfig, Overflow
+from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.origins import NEVER
+from reference_broker.machines.ready import FoundStretch
 from reference_broker.message_run import MessageRun
 from reference_broker.sim.classic_checks import ClassicChecks
 from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.disk import CLASSIC, SimFiles
+from reference_broker.sim.fifo_checks import look_through
 from reference_broker.sim.invariants import ViolationError
 from reference_broker.sim.ledger import Ledger, Sort
 from reference_broker.sim.loop import Scheduler
@@ -176,6 +181,15 @@ def test_a_confirm_before_the_owner_heard_of_the_store_is_seen(seq_end: int, is_
     else:
         with pytest.raises(ViolationError, match=r"I22.*\n.*not stored"):
             bench.ledger.confirms(PLAN, number)
+
+
+def test_a_classic_queue_may_be_above_a_limit_that_was_lowered() -> None:
+    """I28. It refuses message by message, and keeps what it has."""
+    config = FifoConfig(name="local", max_length=2, overflow=Overflow.REJECT_PUBLISH)
+    machine = FifoMachine.beside_a_store(config)
+    found = FoundStretch(entry=1, offset=0, start=0, count=3, expires=NEVER, size=9, was_delivered=True)
+    machine.load([found], 4)
+    look_through(NODE, machine)
 
 
 def test_a_message_that_is_enqueued_twice_is_seen() -> None:
