@@ -50,6 +50,7 @@ class Directories:
     segment_dir: str = ""
     logs_dir: str = ""
     data_dir: str = ""
+    classic_dir: str = ""
     io: str = ""
     layout: str = ""
     drives: list[dict[str, Any]] = field(default_factory=list)
@@ -61,8 +62,8 @@ class Node:
     """One node process. ``start_time`` identifies the process together with ``pid``.
 
     ``data_dir`` is the node's own directory; metadata and snapshots lie in ``store_dir``, which is its subdirectory
-    ``data`` if empty. An empty ``wal_dir`` stands for ``data_dir/wal``, and an empty ``segment_dir`` for a directory
-    beside the snapshots.
+    ``data`` if empty. An empty ``wal_dir`` stands for ``data_dir/wal``, an empty ``segment_dir`` for a directory beside
+    the snapshots, and an empty ``classic_dir`` for another one there.
     ``metrics_port`` 0 stands for no port. ``first_life`` is the first boot id of a node that was replaced, as the
     cluster answered it; 0 for a node that was never replaced.
     """
@@ -78,6 +79,7 @@ class Node:
     wal_dir: str = ""
     segment_dir: str = ""
     store_dir: str = ""
+    classic_dir: str = ""
     pid: int = 0
     start_time: int = 0
     first_life: int = 0
@@ -94,6 +96,7 @@ class Node:
             "data_dir": data_dir,
             "wal_dir": self.wal_dir or str(Path(self.data_dir) / "wal"),
             "segment_dir": self.segment_dir or f"{data_dir}/segments",
+            "classic_dir": self.classic_dir or f"{data_dir}/classic",
             "logs_dir": str(Path(self.log_file).parent),
         }
 
@@ -193,8 +196,10 @@ def plan(
 ) -> Cluster:
     """A cluster with the paths and ports of its nodes (a row of :data:`PORT_ROLES` for each node), without processes.
 
-    ``before`` is the cluster whose data the nodes continue with; it has as many nodes.
+    ``before`` is the cluster whose data the nodes continue with; it has as many nodes. On a modelled drive, classic
+    queues never lie in a ``data_dir`` of ``directories``, because that is on a real drive.
     """
+    is_modelled = any("classic" in drive["roles"] for drive in directories.drives)
 
     def own(role: str, name: str) -> str:
         return str(Path(role.replace("{node}", name)) / name) if role else ""
@@ -208,6 +213,8 @@ def plan(
             wal_dir=own(directories.wal_dir, name),
             segment_dir=own(directories.segment_dir, name),
             store_dir=own(directories.data_dir, name),
+            classic_dir=own(directories.classic_dir, name)
+            or (str(directory / name / "classic") if is_modelled and directories.data_dir else ""),
             first_life=before.nodes[number - 1].first_life if before else 0,
             **dict(zip(PORT_ROLES, row, strict=True)),
         )

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 from infra.cluster import Directories
 
 NODE: Final = "{node}"
-_KEYS: Final = {"data": "data_dir", "logs": "logs_dir", "segment": "segment_dir", "wal": "wal_dir"}
+ROLES: Final = ("data", "logs", "segment", "wal")
+"""The roles that every layout places. Classic queues lie with the data unless the layout places them, too."""
+_KEYS: Final = {role: f"{role}_dir" for role in (*ROLES, "classic")}
 """The directory of each role that a node can keep apart."""
-ROLES: Final = tuple(_KEYS)
 
 
 class Fault(NamedTuple):
@@ -121,7 +122,7 @@ def _nearest(path: Path) -> Path:
 def directories(layout: Layout, cluster: str) -> Directories:
     """The directories of a cluster with this identity: one for each role of each node, below the drive's directory."""
     paths = {drive.name: str(Path(drive.path).absolute()) for drive in layout.with_paths}
-    placed = {role: paths[layout.roles[role]] for role in _KEYS if layout.roles[role] in paths}
+    placed = {role: paths[layout.roles[role]] for role in _KEYS if layout.roles.get(role) in paths}
     return Directories(
         **{_KEYS[role]: str(Path(path) / cluster / role) for role, path in placed.items()},
         io=layout.io,

@@ -182,7 +182,7 @@ def empty(node: Node) -> None:
     """Remove every file of a node that does not run, except its own log. Directories stay, because a drive may be
     mounted there. Raises OSError."""
     keep = Path(node.log_file)
-    for role in ("data_dir", "wal_dir", "segment_dir"):
+    for role in ("data_dir", "wal_dir", "segment_dir", "classic_dir"):
         for path, directories, names in os.walk(node.paths()[role], topdown=False):
             for name in names:
                 if Path(path, name) != keep:

@@ -116,10 +116,12 @@ def _figures(figures: Figures) -> dict[str, int]:
 
 
 def _roles(file: LayoutFile) -> tuple[str, ...]:
-    """The roles to place. On modelled drives, classic queues have a role of their own."""
+    """The roles to place. Classic queues lie in the directory of the data if they are on the same real drive."""
     from infra.layout import ROLES
 
-    return (*ROLES, *(["classic"] if file.drives[file.drive_of("classic")].is_modelled else []))
+    classic = file.drive_of("classic")
+    is_apart = file.drives[classic].is_modelled or classic != file.drive_of("data")
+    return (*ROLES, *(["classic"] if is_apart else []))
 
 
 def _impossible(file: LayoutFile, document: Document) -> Iterator[Problem]:
@@ -152,7 +154,3 @@ def _not_here(file: LayoutFile, document: Document) -> Iterator[Problem]:
             rule = f"drive {name} is a FUSE drive, and no cluster is started on one"
             fix = "make the drive, and write mount: with its mount point; or write profile: for a modelled drive"
             yield document.problem(("drives", name, "fuse"), rule, fix)
-    classic, data = file.drive_of("classic"), file.drive_of("data")
-    if classic != data and not (file.drives[classic].is_modelled and file.drives[data].is_modelled):
-        rule = "a node keeps classic queues where its data is"
-        yield document.problem(("roles", "classic"), rule, f"write classic: {file.drive_of('data')}, or leave it out")

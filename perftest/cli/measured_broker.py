@@ -66,10 +66,16 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
     described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
     durability = next((node["durability"] for node in nodes if node.get("durability")), "")
     if any(queue.type is QueueType.CLASSIC for queue in plan.queues):
-        durability = f"{_classic_in_words(plan)}; persistent messages are synced there before each confirm"
+        durability = f"{_classic_in_words(plan)}; {_syncs_of_classic(cluster)}"
     placed: dict[str, Any] = {"layout": cluster.directories.layout} if cluster.directories.layout else {}
     placed |= {"limits": cluster.limits} if cluster.limits else {}
     return {"cluster": "local", "nodes": described, "durability": durability, **placed}
+
+
+def _syncs_of_classic(cluster: Cluster) -> str:
+    if any("classic" in drive["roles"] for drive in cluster.directories.drives):
+        return "their drive is modelled, so its syncs last as long as on that drive, and sync nothing"
+    return "persistent messages are synced there before each confirm"
 
 
 def _durability_in_words(plan: Plan) -> str:

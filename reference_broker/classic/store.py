@@ -46,6 +46,8 @@ from reference_broker.storage.files import Files
 from reference_broker.types import GroupId
 
 MEMORY_BYTES: Final = 256 << 20
+_KINDS: Final = ("durable", "transient")
+"""The directories of queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,11 @@ class StoreConfig:
     shared_file_bytes: int = SHARED_FILE_BYTES
 
 
+def was_used(files: Files, directory: str) -> bool:
+    """Whether a store was open in this directory before, which need not exist."""
+    return _KINDS[0] in files.names(directory)
+
+
 class ClassicStore:
     """All classic queues of one node. One thread owns the store; the writer has its own thread, or none."""
 
@@ -68,7 +75,7 @@ class ClassicStore:
         self.memory_bytes = 0
         """Octets of the messages in memory."""
         self._files = files
-        for name in ("durable", "transient"):
+        for name in _KINDS:
             files.make_dir(f"{config.directory}/{name}")
         shared = SharedStore(files, f"{config.directory}/shared", counters, config.shared_file_bytes)
         self._shared = shared

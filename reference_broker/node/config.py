@@ -18,6 +18,8 @@ from reference_broker.storage.executor import policy_named
 from reference_broker.types import NodeId
 
 _SMALL_MESSAGE_BYTES: Final = 64 * 1024
+CLASSIC: Final = "classic"
+"""The directory of classic queues below ``data_dir``, where nobody names another."""
 FRAME_BYTES_MIN: Final = 4096
 """What any node takes before it knows who speaks: the hello is one frame."""
 
@@ -140,12 +142,12 @@ class NodeConfig:
     """One node.
 
     Every role has a directory of its own, which may lie on a drive of its own. The defaults are ``segments`` in
-    ``data_dir`` for ``segment_dir``, and ``data_dir`` itself for ``logs_dir``. With ``exit_with_stdin`` the node ends
-    with the process that started it. ``first_life`` is the first boot id of a node that replaces a lost node
-    (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of ``secret_file``, proves that a peer
-    is a node of the cluster; a node without peers needs none. ``io`` names the I/O policy of all stores of the node:
-    ``dedicated``, or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
-    ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
+    ``data_dir`` for ``segment_dir``, ``classic`` there for ``classic_dir``, and ``data_dir`` itself for ``logs_dir``.
+    With ``exit_with_stdin`` the node ends with the process that started it. ``first_life`` is the first boot id of a
+    node that replaces a lost node (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of
+    ``secret_file``, proves that a peer is a node of the cluster; a node without peers needs none. ``io`` names the I/O
+    policy of all stores of the node: ``dedicated``, or ``pool:N``. ``drives`` are modelled drives, on which directories
+    of the node lie; ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
     """
 
     name: str
@@ -156,6 +158,7 @@ class NodeConfig:
     wal_dir: Path
     segment_dir: Path
     logs_dir: Path
+    classic_dir: Path
     users: dict[str, str]
     limits: Limits = field(default_factory=Limits)
     exit_with_stdin: bool = False
@@ -173,8 +176,19 @@ class NodeConfig:
 
     def role_directories(self) -> dict[str, Path]:
         """The directory of each role that a modelled drive can take."""
-        classic = self.data_dir / "classic"
-        return {"wal": self.wal_dir, "segment": self.segment_dir, "data": self.data_dir, "classic": classic}
+        return {
+            "wal": self.wal_dir, "segment": self.segment_dir, "data": self.data_dir, "classic": self.classic_dir,
+        }  # fmt: skip
+
+    @property
+    def is_classic_apart(self) -> bool:
+        """Whether classic queues lie elsewhere than below ``data_dir``, so that their drive may be missing alone."""
+        return self.classic_dir != self.data_dir / CLASSIC
+
+    @property
+    def is_classic_placed(self) -> bool:
+        """Whether classic queues have a directory or a modelled drive that was chosen for them."""
+        return self.is_classic_apart or any("classic" in drive.roles for drive in self.drives)
 
     def problems(self) -> list[str]:
         """Everything that is wrong, each as "key: value: rule"."""
@@ -196,6 +210,8 @@ class NodeConfig:
             found.append(f"io: {self.io}: {error}")
         if self.instance_octets_per_second < 0:
             found.append(f"instance_octets_per_second: {self.instance_octets_per_second}: must be positive, or 0")
+        if self.classic_dir in (self.data_dir, self.wal_dir, self.segment_dir):
+            found.append(f"classic_dir: {self.classic_dir}: must differ from data_dir, wal_dir and segment_dir")
         found.extend(limit_problems(self.limits))
         return found
 
@@ -257,8 +273,8 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 }
 _TOP: Final = {"name": _TEXT, "node": _WHOLE, "cluster": _TEXT, "nodes": "a list", "data_dir": _TEXT}
 _TOP_OPTIONAL: Final = {
-    "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT, "exit_with_stdin": _FLAG,
-    "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
+    "wal_dir": _TEXT, "segment_dir": _TEXT, "classic_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT,
+    "exit_with_stdin": _FLAG, "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
     "users": "an object of names and passwords", "drives": "a list", "instance_octets_per_second": _WHOLE,
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
@@ -308,6 +324,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         wal_dir=Path(raw.get("wal_dir") or data_dir / "wal"),
         segment_dir=Path(raw.get("segment_dir") or data_dir / "segments"),
         logs_dir=Path(raw.get("logs_dir") or data_dir),
+        classic_dir=Path(raw.get("classic_dir") or data_dir / CLASSIC),
         users=dict(raw.get("users") or {"guest": "guest"}),
         limits=Limits(**raw.get("limits", {})),
         exit_with_stdin=bool(raw.get("exit_with_stdin", False)),

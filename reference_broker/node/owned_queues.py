@@ -1,6 +1,6 @@
 """The queues that this node owns, and the store in which their messages are.
 
-The store opens with the first such queue, or at the start if there is one on the drive. A node without these queues has
+The store opens with the first such queue, or at the start if the store was open before. A node without these queues has
 neither the files nor the thread of the store.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from reference_broker.classic.counters import COUNTERS
 from reference_broker.classic.parts import QueueName
-from reference_broker.classic.store import ClassicStore, StoreConfig
+from reference_broker.classic.store import ClassicStore, StoreConfig, was_used
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.owner import OwnerPorts, OwnerRunner
@@ -47,8 +47,7 @@ class OwnedQueues:
         self._call_soon = call_soon
         self._failed = failed
         self._notices: deque[Sequence[Notice]] = deque()
-        parent, _slash, name = config.directory.rpartition("/")
-        if name in files.names(parent):
+        if was_used(files, config.directory):
             self._open()
 
     def begin(

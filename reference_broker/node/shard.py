@@ -25,6 +25,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node.alarms import NO_ALARM, REAL_ROOM, Alarm, Alarms, Room
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
+from reference_broker.node.classic_place import claim
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
@@ -155,12 +156,15 @@ class Shard:
         self.hosting.recover(recovered)
 
     def _new_alarms(self, room: Room, drives: NodeDrives) -> Alarms:
-        directories = (self.config.data_dir, self.config.wal_dir, self.config.segment_dir)
+        config = self.config
+        placed = [config.classic_dir] if config.is_classic_placed else []
+        directories = (config.data_dir, config.wal_dir, config.segment_dir, *placed)
         free = Room(room.memory, lambda place: drives.free_bytes(place, room.disk))
-        return Alarms(self.config.limits, directories, free)
+        return Alarms(config.limits, directories, free)
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
-        store = StoreConfig(directory=str(self.config.data_dir / "classic"))
+        claim(files, self.config)
+        store = StoreConfig(directory=str(self.config.classic_dir))
         return OwnedQueues(store, files, policy, self._call_soon, self._failed)
 
     def _call_soon(self, call: Callable[[], None]) -> None:

@@ -40,6 +40,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "data_dir": str(config.data_dir),
         "wal_dir": str(config.wal_dir),
         "segment_dir": str(config.segment_dir),
+        "classic_dir": str(config.classic_dir),
         "durability": _durability(config),
         "connections": len(shard.clients.connections),
         "busiest": [

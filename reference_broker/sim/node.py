@@ -36,7 +36,7 @@ from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.roles import Role
 from reference_broker.sim import fifo_checks
-from reference_broker.sim.disk import PowerLossError, SimFiles
+from reference_broker.sim.disk import CLASSIC, PowerLossError, SimFiles
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.loop import SimLoop
@@ -337,7 +337,7 @@ class SimNode:
         )  # fmt: skip
         self._config = NodeConfig(
             name=self.host, node=node, cluster="sim", members=members, data_dir=Path("data"), wal_dir=Path("wal"),
-            segment_dir=Path("segments"), logs_dir=Path("logs"),
+            segment_dir=Path("segments"), logs_dir=Path("logs"), classic_dir=Path(CLASSIC),
             users={"guest": "guest"}, limits=limits, secret=_SECRET,
         )  # fmt: skip
         self._inline_share = inline_share

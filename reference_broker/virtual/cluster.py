@@ -285,6 +285,7 @@ def _config(member: Member, members: tuple[Member, ...], limits: Limits) -> Node
         wal_dir=Path("/wal"),
         segment_dir=Path("/segment"),
         logs_dir=Path("/data"),
+        classic_dir=Path(_CLASSIC),
         users=_USERS,
         limits=limits,
         secret=b"what only the nodes of one world know",

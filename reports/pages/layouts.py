@@ -82,10 +82,16 @@ def layout_of(run: pd.Series[Any]) -> DrawnLayout | None:
         name=str(layout.get("name") or layout.get("title") or "layout"),
         io=_io(layout.get("io", "dedicated")),
         drives=tuple(
-            DrawnDrive(name=name, what=_what(drive), roles=tuple(role for role, on in roles.items() if on == name))
+            DrawnDrive(name=name, what=(what := _what(drive)), roles=tuple(_drawn_roles(roles, name, what)))
             for name, drive in _drives(layout["drives"])
         ),
     )
+
+
+def _drawn_roles(roles: Mapping[str, str], drive: str, what: str) -> Iterator[str]:
+    """The roles on a drive. A model charges only syncs and reads, and a log file has neither."""
+    for role in (role for role, on in roles.items() if on == drive):
+        yield f"{role} (no cost)" if role == "logs" and what.startswith("modelled") else role
 
 
 def _read_line(line: str) -> dict[str, Any]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from infra import local_cluster
-from infra.cluster import ClusterError, Node
+from infra.cluster import ClusterError, Node, plan
 from infra.layout import Drive, Layout, directories, faults, roots
 
 ROLES = {"data": "disk", "logs": "disk", "segment": "disk", "wal": "fast"}
 NODES = ["node1", "node2"]
+PORTS = (5691, 5791, 5891, 5991)
 
 
 def layout(disk: Path | str, fast: Path | str, *, mounts: bool = False, io: str = "dedicated") -> Layout:
@@ -77,6 +79,25 @@ def test_a_modelled_drive_is_left_to_the_node() -> None:
     assert placed.drives == [{"name": "fast", "profile": "nvme", "roles": ["wal"]}]
     assert placed.instance_octets_per_second == 1000 and roots(mixed, NODES) == [Path("/slow")]
     assert placed.layout == "two: disk (/slow) data, segment; fast (modelled nvme) logs, wal; io dedicated"
+
+
+def test_classic_queues_have_a_directory_where_the_layout_places_them() -> None:
+    """On a modelled drive beside real data, they do not lie on the drive of the data, which would write them back."""
+    place = layout("/slow", "/{node}/fast")
+    assert directories(place, "c1").classic_dir == ""
+    own = replace(place, roles={**ROLES, "classic": "fast"})
+    assert directories(own, "c1").classic_dir == "/{node}/fast/c1/classic"
+    (node,) = plan(Path("/c"), "c1", [PORTS], directories(own, "c1")).nodes
+    assert node.paths()["classic_dir"] == "/node1/fast/c1/classic/node1"
+
+    def modelled(data: Drive) -> str:
+        drives = (data, Drive(name="fast", profile="nvme"))
+        placed = directories(replace(own, drives=drives, roles={**own.roles, "wal": "disk"}), "c1")
+        assert placed.drives[-1] == {"name": "fast", "profile": "nvme", "roles": ["classic"]}
+        return plan(Path("/c"), "c1", [PORTS], placed).nodes[0].paths()["classic_dir"]
+
+    assert modelled(Drive(name="disk", path="/slow")) == "/c/node1/classic"
+    assert modelled(Drive(name="disk", profile="hdd7200")) == "/c/node1/data/classic"
 
 
 def test_every_node_models_the_drives_of_its_layout(tmp_path: Path) -> None:

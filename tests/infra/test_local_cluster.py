@@ -382,12 +382,13 @@ def test_a_paused_node_is_said_to_be_paused_and_can_be_stopped(kept: local_clust
 
 def test_each_role_has_a_directory_for_each_node(tmp_path: Path, stand_in: Path, base_port: int) -> None:
     """And they are kept: a WAL on another drive must be found again."""
-    asked = Directories(wal_dir=str(tmp_path / "w"), segment_dir=str(tmp_path / "s"), logs_dir=str(tmp_path / "l"))
+    asked = Directories(wal_dir=str(tmp_path / "w"), segment_dir=str(tmp_path / "s"), logs_dir=str(tmp_path / "l"),
+                        classic_dir=str(tmp_path / "q"))  # fmt: skip
     for directories in (asked, None):
         cluster = local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port, directories=directories)
         config = json.loads((tmp_path / "c" / "node1" / "node.json").read_text())
-        assert [config[f"{role}_dir"] for role in ("wal", "segment", "logs", "data")] == [
-            str(tmp_path / path) for path in ("w/node1", "s/node1", "l/node1", "c/node1/data")
+        assert [config[f"{role}_dir"] for role in ("wal", "segment", "logs", "classic", "data")] == [
+            str(tmp_path / path) for path in ("w/node1", "s/node1", "l/node1", "q/node1", "c/node1/data")
         ]
         assert (
             config["nodes"][0]["metrics_port"] == base_port + 300 and (tmp_path / "l" / "node1" / "node.log").exists()

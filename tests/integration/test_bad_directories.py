@@ -236,12 +236,13 @@ def test_a_drive_that_is_full_at_the_roll_over_stops_its_node_under_load(tmp_pat
 
 
 @needs_root
-def test_a_drive_that_runs_low_stops_publishers_on_every_node(tmp_path: Path, base_port: int) -> None:
+@pytest.mark.parametrize("role", ["wal_dir", "classic_dir"])
+def test_a_drive_that_runs_low_stops_publishers_on_every_node(tmp_path: Path, base_port: int, role: str) -> None:
     """What is published on one node is written on the others, too: they would be filled to the last octet by clients
     that never hear of it. When there is room again, or the node is gone, publishers go on."""
-    wal = tmp_path / "wal" / "node2"
-    directories = local_cluster.Directories(wal_dir=str(tmp_path / "wal"))
-    with small_drive(wal, "200m"):
+    drive = tmp_path / "drive" / "node2"
+    directories = local_cluster.Directories(**{role: str(tmp_path / "drive")})
+    with small_drive(drive, "200m"):
         cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
         try:
             heard: list[str] = []
@@ -254,11 +255,11 @@ def test_a_drive_that_runs_low_stops_publishers_on_every_node(tmp_path: Path, ba
                 def publish_until_heard(count: int) -> None:
                     assert wait(lambda: _publish_one(connection, channel) or len(heard) >= count, 20), heard
 
-                filler = fill(wal, but=40_000_000)
+                filler = fill(drive, but=40_000_000)
                 publish_until_heard(1)
                 filler.unlink()
                 publish_until_heard(2)
-                fill(wal, but=40_000_000)
+                fill(drive, but=40_000_000)
                 publish_until_heard(3)
                 local_cluster.kill(cluster, "node2")
                 publish_until_heard(4)

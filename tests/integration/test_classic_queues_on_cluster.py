@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 import urllib.error
@@ -18,6 +19,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
+from infra.layout import Drive, Layout
 from infra.local_cluster import Cluster, Node
 from tests.integration.testing.scripts import until
 
@@ -236,3 +238,62 @@ def test_what_was_confirmed_survives_a_kill_and_the_rest_goes(tmp_path: Path) ->
             with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'transient'"):
                 while True:
                     connection.channel().queue_declare("transient", passive=True)
+
+
+def names_below(directory: str) -> list[str]:
+    """The names of the files below a directory."""
+    return sorted(path.name for path in Path(directory).rglob("*") if path.is_file())
+
+
+def test_classic_queues_on_a_drive_of_their_own_survive_kills_and_are_taken_away(tmp_path: Path) -> None:
+    """Nothing of them lies on the drive of the data, and nothing of them is left behind."""
+    drives = (Drive(name="disk", path=str(tmp_path / "disk")), Drive(name="own", path=str(tmp_path / "{node}-own")))
+    roles = {**dict.fromkeys(("data", "logs", "segment", "wal"), "disk"), "classic": "own"}
+    layout = Layout(name="apart", drives=drives, roles=roles)
+    with local_cluster.temporary(tmp_path / "runs", nodes=1, layout=layout) as cluster:
+        (node,) = cluster.nodes
+        own = node.paths()["classic_dir"]
+        assert Path(own).is_relative_to(tmp_path / "node1-own") and names_below(own) == ["identity"]
+        with connect(node) as connection:
+            channel = connection.channel()
+            for name, mode in (("kept", "default"), ("lazy", "lazy")):
+                channel.queue_declare(name, durable=True, arguments={"x-queue-mode": mode})
+                publish(channel, name, bodies(20))
+        assert {Path(name).suffix for name in names_below(own)} >= {".qi", ".qs", ".rdq"}
+        assert not {".qi", ".qs", ".rdq"} & {Path(name).suffix for name in names_below(str(tmp_path / "disk"))}
+        local_cluster.kill(cluster, node.name)
+        cluster = local_cluster.start_node(cluster, node.name)
+        with connect(cluster.nodes[0]) as connection:
+            for name in ("kept", "lazy"):
+                assert [body for body, _again in take(connection.channel(), name, 20)] == bodies(20)
+    assert not [*(tmp_path / "disk").iterdir(), *(tmp_path / "node1-own").iterdir()]
+
+
+def test_the_drive_of_classic_queues_is_awaited_watched_and_emptied(tmp_path: Path, base_port: int) -> None:
+    """A start without the drive is refused, and names the drive; a replaced node begins with an empty directory."""
+    directories = local_cluster.Directories(classic_dir=str(tmp_path / "own"))
+    cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
+    try:
+        second = cluster.nodes[1]
+        own = Path(second.paths()["classic_dir"])
+        with connect(second) as connection:
+            connection.channel().queue_declare("q", durable=True)
+            publish(connection.channel(), "q", bodies(10))
+        local_cluster.kill(cluster, second.name)
+        own.rename(own.with_name("unmounted"))
+        with pytest.raises(local_cluster.ClusterError, match="the directory is not this node's") as refused:
+            local_cluster.start_node(cluster, second.name)
+        assert refused.value.where.startswith(f"{own}: holds nothing;")
+        assert refused.value.fix.startswith("is the drive of classic_dir mounted?")
+        shutil.rmtree(own)
+        own.with_name("unmounted").rename(own)
+        cluster = local_cluster.start_node(cluster, second.name)
+        with connect(cluster.nodes[1]) as connection:
+            assert [body for body, _again in take(connection.channel(), "q", 10)] == bodies(10)
+            connection.channel().queue_delete("q")
+        local_cluster.kill(cluster, second.name)
+        (own / "durable" / "of-before").touch()
+        cluster = local_cluster.replace_node(cluster, second.name)
+        assert names_below(str(own)) == ["identity"]
+    finally:
+        local_cluster.stop(local_cluster.load(tmp_path / "c"))

@@ -16,7 +16,7 @@ from perftest.cli.sections import option, options
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
-_FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "logs_dir", "layout")
+_FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "classic_dir", "logs_dir", "layout")
 
 _AS_BEFORE = "{}  [default: {}, or as before if --dir holds a cluster]"
 
@@ -60,6 +60,7 @@ _start_options = options(
 )
 @_role("--wal-dir", "the write-ahead logs")
 @_role("--segment-dir", "the segment files")
+@_role("--classic-dir", "the messages of classic queues")
 @_role("--logs-dir", "the log files with messages for operators")
 def start(
     nodes: str | None,
@@ -69,6 +70,7 @@ def start(
     port: int | None,
     wal_dir: Path | None,
     segment_dir: Path | None,
+    classic_dir: Path | None,
     logs_dir: Path | None,
     layout: Path | None,
     as_json: bool,
@@ -86,10 +88,12 @@ def start(
         return
     if replace:
         raise click.UsageError("--replace is for one node: name it with --node")
-    if layout is not None and (wal_dir or segment_dir or logs_dir):
-        raise click.UsageError("--layout places all files: leave out --wal-dir, --segment-dir and --logs-dir")
-    wal, segment, logs = (str(path.absolute()) if path else "" for path in (wal_dir, segment_dir, logs_dir))
-    directories = local_cluster.Directories(wal_dir=wal, segment_dir=segment, logs_dir=logs)
+    roles = {"wal_dir": wal_dir, "segment_dir": segment_dir, "classic_dir": classic_dir, "logs_dir": logs_dir}
+    placed_roles: dict[str, Any] = {role: str(path.absolute()) for role, path in roles.items() if path is not None}
+    if layout is not None and placed_roles:
+        alone = ", ".join(f"--{role.replace('_', '-')}" for role in roles)
+        raise click.UsageError(f"--layout places all files: leave out {alone}")
+    directories = local_cluster.Directories(**placed_roles)
     try:
         count = int(nodes) if nodes is not None else None
         placed = layout_of(layout, count or _nodes_in(directory)) if layout is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ import pytest
 
 import workloads
 from infra import local_cluster
-from infra.layout import Layout, directories
+from infra.cluster import Cluster
+from infra.layout import ROLES, Drive, Layout, directories
+from perftest.cli.measured_broker import broker_facts
+from perftest.spec.expand import expand
+from perftest.spec.load import parse_workload
 from reference_broker.node.drive_config import drive_problems
 
 Call = Callable[..., tuple[int, str, str]]
@@ -33,13 +38,13 @@ def good(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """A FUSE drive, a profile that is none, a mount that is none, and classic queues apart from the data."""
+    """A FUSE drive, a profile that is none, and a mount that is none."""
     file = tmp_path / "bad.yaml"
     text = GOOD.replace("{directory: DISK}", "{fuse: {profile: hdd7200, size: 1GB}}").replace(
         "{directory: FAST}", f"{{mount: {tmp_path}}}"
     )
     text = text.replace("roles:", "  odd: {profile: floppy}\nroles:").replace("segment: disk", "segment: odd")
-    file.write_text(text.replace("wal: fast", "wal: fast, classic: fast"))
+    file.write_text(text)
     return file
 
 
@@ -70,11 +75,10 @@ def test_all_problems_are_told_before_anything_starts(
 ) -> None:
     code, _out, err = call(*command, str(bad))
     assert code == 2 and asked == []
-    assert err.count("error: ") == 4
+    assert err.count("error: ") == 3
     assert "drive disk is a FUSE drive, and no cluster is started on one" in err
     assert "there is no profile 'floppy'" in err and "use one of: st1-1t, " in err
     assert "is no mount point" in err and "bad.yaml:4: drives.fast.mount" in err
-    assert "a node keeps classic queues where its data is" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -91,6 +95,19 @@ def test_a_cluster_is_asked_for_with_the_layout(
         assert f"layout two directories: disk ({tmp_path / 'disk'}) data, logs, segment; fast" in err
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_classic_queues_have_a_directory_on_the_drive_that_is_theirs(
+    call: Call, good: Path, asked: list[Layout | None], command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Beside the data they stay where they always were, so a cluster from before finds them."""
+    out = ("--dir", str(tmp_path / "c")) if command[0] == "broker" else ("--out", str(tmp_path / "runs"))
+    for drive in ("fast", "disk"):
+        good.write_text(re.sub(r"wal: fast.*}", f"wal: fast, classic: {drive}}}", good.read_text()))
+        assert call(*command, str(good), *out)[0] == 1
+    apart, together = (layout and directories(layout, "c1").classic_dir for layout in asked)
+    assert (apart, together) == (f"{tmp_path}/{{node}}-fast/c1/classic", "")
+
+
 @pytest.mark.parametrize("name", workloads.layout_names())
 def test_a_bundled_layout_is_modelled_by_every_node(call: Call, name: str, asked: list[Layout | None]) -> None:
     """The published comparison needs one, two and three drives of two kinds, and every kind of file on one of them."""
@@ -103,6 +120,24 @@ def test_a_bundled_layout_is_modelled_by_every_node(call: Call, name: str, asked
     assert drive_problems(placed.drives) == [] and {drive["profile"] for drive in placed.drives} == {profile}
     assert sorted(role for drive in placed.drives for role in drive["roles"]) == ["classic", "data", "segment", "wal"]
     assert placed.instance_octets_per_second == 250_000_000 and placed.data_dir == placed.wal_dir == ""
+
+
+@pytest.mark.parametrize(
+    ("drive", "words"),
+    [(Drive(name="d", profile="nvme"), "their drive is modelled, so its syncs last as long as on that drive, and sync "
+      "nothing"), (Drive(name="d", path="/d"), "persistent messages are synced there before each confirm")],
+    ids=["modelled", "real"],
+)  # fmt: skip
+def test_the_manifest_promises_no_syncs_that_a_modelled_drive_does_not_do(
+    drive: Drive, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A modelled sync lasts as long as a real one, and keeps nothing."""
+    monkeypatch.setattr(local_cluster, "summary", lambda _cluster: [])
+    text = "schema: 1\nname: w\ntitle: t\nqueues: [{name: q, type: classic}]\nstep: {duration: 2s}\n"
+    plan = expand(parse_workload(text, "w.yaml")[0], ())
+    layout = Layout(name="one", drives=(drive,), roles=dict.fromkeys((*ROLES, "classic"), "d"))
+    cluster = Cluster(cluster="c", directory="/c", nodes=(), directories=directories(layout, "c"))
+    assert broker_facts(plan, cluster)["durability"].endswith(f"; {words}")
 
 
 def test_there_are_six_published_layouts() -> None:

@@ -94,7 +94,8 @@ class QuietCluster:
         )
         return NodeConfig(
             name=f"n{node}", node=node, cluster="c", members=members, data_dir=Path("data"), wal_dir=Path("wal"),
-            segment_dir=Path("segments"), logs_dir=Path("logs"), users={}, limits=self.limits, secret=b"s",
+            segment_dir=Path("segments"), logs_dir=Path("logs"), classic_dir=Path("data/classic"), users={},
+            limits=self.limits, secret=b"s",
         )  # fmt: skip
 
     # What happens

@@ -64,6 +64,7 @@ class World:
             wal_dir=Path("wal"),
             segment_dir=Path("segments"),
             logs_dir=Path("logs"),
+            classic_dir=Path("data/classic"),
             users={"guest": "guest"},
             limits=Limits(**limits),
         )

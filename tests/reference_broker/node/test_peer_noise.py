@@ -65,6 +65,7 @@ class Node:
             wal_dir=Path("wal"),
             segment_dir=Path("segments"),
             logs_dir=Path("logs"),
+            classic_dir=Path("data/classic"),
             users={},
             secret=b"s" * 32,
         )

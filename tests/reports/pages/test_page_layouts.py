@@ -94,6 +94,16 @@ def test_a_layout_of_the_manifest_is_read_in_both_forms(sample_tables: ModuleTyp
     assert found.drives[1].what.endswith("/mnt/disk (b)")
 
 
+def test_a_modelled_drive_says_that_its_log_files_cost_nothing(sample_tables: ModuleType) -> None:
+    """Who moves the log files to another modelled drive must not look for a difference."""
+    run = sample_tables.tables(sample_tables.SWEEP).runs.iloc[0].copy()
+    line = "two: fast (modelled nvme) wal, logs; disk (/mnt/disk) data, segment; io dedicated"
+    run["manifest"] = json.dumps({"broker": {"layout": line}})
+    found = layout_of(run)
+    assert found is not None
+    assert [drive.roles for drive in found.drives] == [("wal", "logs (no cost)"), ("data", "segment", "classic")]
+
+
 @pytest.mark.parametrize("layout", ["", "nothing", 7, {}, {"drives": {}}, "x; io dedicated"])
 def test_what_is_no_layout_is_left_out(sample_tables: ModuleType, layout: Any) -> None:
     run = sample_tables.tables(sample_tables.SWEEP).runs.iloc[0].copy()
