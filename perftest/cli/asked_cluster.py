@@ -9,31 +9,48 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perftest.cli.layouts import layout_of
+from perftest.cli.layouts import Inline, layout_of
 from perftest.spec.problem import Problem, SpecError
 
 if TYPE_CHECKING:
     from infra.layout import Layout
+    from perftest.spec.load import Document
     from perftest.spec.plan import Plan
     from reference_broker.node.config import Limits
 
 
 def in_folder(plan: Plan, workload: Path) -> Plan:
     """The plan with the path of its layout, which a workload file names from the folder that it lies in."""
+    if not plan.cluster.layout or isinstance(plan.cluster.layout, dict):
+        return plan
     path = workload.absolute().parent / plan.cluster.layout
-    if not plan.cluster.layout or not path.is_file():
+    if not path.is_file():
         return plan
     return replace(plan, cluster=replace(plan.cluster, layout=str(path)))
 
 
-def layout_for(plan: Plan, typed: Path | None) -> Layout | None:
-    """The layout of the cluster that is started for a plan: ``typed`` with --layout, or that of the workload. Raises
-    SpecError with all problems of the layout and of the limits."""
+def layout_for(plan: Plan, typed: Path | None, document: Document | None = None) -> Layout | None:
+    """The layout of the cluster that is started for a plan: ``typed`` with --layout, or that of the workload, whose
+    ``document`` knows the lines. Raises SpecError with all problems of the layout and of the limits."""
     refuse_limits(plan)
-    if typed is not None and plan.cluster.layout:
-        click.echo(f"--layout {typed} stands in for the workload's layout {plan.cluster.layout}", err=True)
-    asked = typed or (Path(plan.cluster.layout) if plan.cluster.layout else None)
-    return layout_of(asked, plan.cluster.nodes) if asked is not None else None
+    asked = layout_in(plan, document)
+    if typed is not None and asked is not None:
+        named = f" {asked}" if isinstance(asked, Path) else ""
+        click.echo(f"--layout {typed} stands in for the workload's layout{named}", err=True)
+    chosen = typed or asked
+    return layout_of(chosen, plan.cluster.nodes) if chosen is not None else None
+
+
+def layout_in(plan: Plan, document: Document | None = None) -> Path | Inline | None:
+    """The layout that a workload asks for: a file, or what stands in the workload itself. Without the ``document``, as
+    for a plan that a run directory holds, no problem can name a line."""
+    from perftest.spec.load import Document
+
+    layout = plan.cluster.layout
+    if isinstance(layout, str):
+        return Path(layout) if layout else None
+    known = document or Document(data={}, file=plan.name)
+    return Inline(content=layout, name=plan.name, document=known.part(("cluster", "layout")))
 
 
 def limits_of(plan: Plan) -> Limits:

@@ -128,7 +128,7 @@ def setup_of(known: Calibration, seed: int = 1, nodes: int = 3) -> Setup:
 
 def _plan(seconds: float) -> Plan:
     times = f"step={{duration: {seconds + WARMUP_S:g}s, warmup: {WARMUP_S:g}s}}"
-    return swept_plan(None, {**_ASKED, "overrides": [times]})
+    return swept_plan(None, {**_ASKED, "overrides": [times]})[0]
 
 
 def _profile(directory: Path) -> DriveProfile:

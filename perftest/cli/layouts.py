@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,8 +36,18 @@ layout_option = option(
 """``--layout`` of commands that start a cluster."""
 
 
-def layout_of(path: Path, nodes: int | None = None) -> Layout:
-    """The placement that a layout file or a bundled layout describes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inline:
+    """A layout that stands in a workload: what a layout file would say, its name if it has no title, and the document
+    that knows its lines."""
+
+    content: dict[str, Any]
+    name: str
+    document: Document
+
+
+def layout_of(path: Path | Inline, nodes: int | None = None) -> Layout:
+    """The placement that a layout file, a bundled layout or a workload describes.
 
     ``nodes`` is the number of nodes; left out: those of a run's cluster. Raises SpecError with all problems of the
     file and of the drives that it names, before anything is started.
@@ -57,9 +68,9 @@ def layout_of(path: Path, nodes: int | None = None) -> Layout:
     return placed
 
 
-def modelled_layout_of(path: Path) -> Layout:
-    """The placement that a layout file or a bundled layout describes, for nodes at virtual time, which have modelled
-    drives only. Raises SpecError with all problems of the file."""
+def modelled_layout_of(path: Path | Inline) -> Layout:
+    """The placement that a layout file, a bundled layout or a workload describes, for nodes at virtual time, which have
+    modelled drives only. Raises SpecError with all problems of the file."""
     from perftest.spec.problem import SpecError
 
     file, document = _read(path)
@@ -74,19 +85,21 @@ def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | N
         raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
 
 
-def _read(path: Path) -> tuple[LayoutFile, Document]:
+def _read(path: Path | Inline) -> tuple[LayoutFile, Document]:
     import workloads
-    from perftest.spec.layout import load_layout
+    from perftest.spec.layout_file import checked, load_layout
 
+    if isinstance(path, Inline):
+        return checked(path.content, path.document), path.document
     bundled = workloads.layout_path_of(str(path))
     return load_layout(bundled if bundled.exists() and not path.exists() else path)
 
 
-def _placed(file: LayoutFile, path: Path) -> Layout:
+def _placed(file: LayoutFile, path: Path | Inline) -> Layout:
     from infra.layout import Layout
 
     return Layout(
-        name=file.title or path.stem,
+        name=file.title or (path.name if isinstance(path, Inline) else path.stem),
         drives=tuple(_drives(file)),
         roles={role: file.drive_of(role) for role in _roles(file)},
         io=file.io,

@@ -28,6 +28,7 @@ from perftest.cli.target import only_one_target, split_uris, target_options
 
 if TYPE_CHECKING:
     from perftest.cli.probes import SearchPlan
+    from perftest.spec.load import Document
     from perftest.spec.plan import Plan
 
 
@@ -148,7 +149,7 @@ def _asked(
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
-    plan, swept = _base_plan(targets, workload, flags)
+    plan, swept, document = _base_plan(targets, workload, flags)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
     for text in slos:
         try:
@@ -165,23 +166,28 @@ def _asked(
         raise SpecError(problems)
     if targets or cluster is not None:
         tell_of_unused(plan)
-    placed = None if targets or cluster is not None else layout_for(plan, layout)
+    placed = None if targets or cluster is not None else layout_for(plan, layout, document)
     return SearchPlan(
         plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, layout=placed, as_json=as_json
     )
 
 
-def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
-    """A plan of one isolated step with the load of the command line, and the settings that the workload file sweeps."""
+def _base_plan(
+    targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]
+) -> tuple[Plan, tuple[str, ...], Document | None]:
+    """A plan of one isolated step with the load of the command line, the settings that the workload file sweeps, and
+    the document of that file."""
     from perftest.cli.asked_cluster import in_folder
     from perftest.cli.reproduce import LOAD_FLAGS, beside, plan_of_words
     from perftest.cli.workload import find
     from perftest.spec import plan_for
+    from perftest.spec.load import load_workload
     from perftest.spec.plan import Isolation, Settings, Step
 
     changes = {name: flags[name] for name in LOAD_FLAGS if flags[name] is not None}
     base = plan_for(find(workload), targets) if workload is not None else plan_of_words(beside(targets))
     base = in_folder(base, find(workload)) if workload is not None else base
+    document = load_workload(find(workload))[1] if workload is not None else None
     load = base.steps[0].settings if workload is not None else Settings()
     settings = replace(load, **changes)
     step = Step(number=1, label="", settings=settings, duration_s=flags["duration_s"], warmup_s=flags["warmup_s"])
@@ -194,4 +200,4 @@ def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, 
         swept=(),
         drain_s=flags["drain_s"],
     )
-    return plan, base.swept
+    return plan, base.swept, document

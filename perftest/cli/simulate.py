@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perftest.cli.calibration import Calibration
+    from perftest.cli.layouts import Inline
     from perftest.cli.simulated_cells import Cell
     from perftest.cli.simulation import Setup
+    from perftest.spec.load import Document
     from perftest.spec.plan import Plan
 
 
@@ -168,7 +170,8 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
     limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
-    plans = [(plan, _setups(plan, asked, known)) for plan in (_plan(name, asked) for name in names or (None,))]
+    read = [_plan(name, asked) for name in names or (None,)]
+    plans = [(plan, _setups(plan, document, asked, known)) for plan, document in read]
     for plan, setups in plans:
         refuse_one_title([setup.placement.title for _layout, setup in setups], "--layout")
         for _, setup in setups:
@@ -188,10 +191,12 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _setups(plan: Plan, asked: dict[str, Any], known: Calibration) -> list[tuple[Path | None, Setup]]:
+def _setups(
+    plan: Plan, document: Document, asked: dict[str, Any], known: Calibration
+) -> list[tuple[Path | Inline | None, Setup]]:
     """A setup for each layout, with the layout; without layouts, one with the drives of ``--drive``, or else with the
     layout of the workload. Raises CliError and SpecError."""
-    from perftest.cli.asked_cluster import limits_of
+    from perftest.cli.asked_cluster import layout_in, limits_of
     from perftest.cli.simulated_drives import of_layouts, of_options
     from perftest.cli.simulation import Setup
     from reference_broker.virtual.network import Link
@@ -200,9 +205,10 @@ def _setups(plan: Plan, asked: dict[str, Any], known: Calibration) -> list[tuple
     between = Link(
         latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8
     )
-    layouts = list(asked["layouts"])
-    if plan.cluster.layout and not (layouts or asked["drives"] or asked["pool"]):
-        layouts = [Path(plan.cluster.layout)]
+    layouts: list[Path | Inline] = list(asked["layouts"])
+    of_workload = layout_in(plan, document)
+    if of_workload is not None and not (layouts or asked["drives"] or asked["pool"]):
+        layouts = [of_workload]
     placed = of_layouts(layouts) or [of_options(asked["drives"], asked["pool"], known.drive)]
     setups = [
         Setup(
@@ -213,14 +219,15 @@ def _setups(plan: Plan, asked: dict[str, Any], known: Calibration) -> list[tuple
         )
         for placement in placed
     ]  # fmt: skip
-    return list(zip(layouts or [None], setups, strict=True))
+    shown: list[Path | Inline | None] = [*layouts] or [None]
+    return list(zip(shown, setups, strict=True))
 
 
-def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
+def _plan(name: str | None, asked: dict[str, Any]) -> tuple[Plan, Document]:
     from perftest.cli.sweep import swept_plan, typed_actions
 
-    plan = swept_plan(name, asked | {"in_random_order": False})
-    return replace(plan, seed=asked["seed"], timeline=(*plan.timeline, *typed_actions(asked["actions"])))
+    plan, document = swept_plan(name, asked | {"in_random_order": False})
+    return replace(plan, seed=asked["seed"], timeline=(*plan.timeline, *typed_actions(asked["actions"]))), document
 
 
 def _check(asked: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ import click
 from perftest.cli.calibration import Calibration
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.judgement import is_missed, judged
+from perftest.cli.layouts import Inline
 from perftest.cli.rounds import GRAVITY
 from perftest.cli.simulated_run import Limits, simulate
 from perftest.cli.simulation import Setup
@@ -33,14 +34,14 @@ from reports.stats.reproduction import Reproduction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One simulation. ``layout`` is the layout file or bundled layout from which the drives come."""
+    """One simulation. ``layout`` is the layout from which the drives come."""
 
     plan: Plan
     setup: Setup
     calibration: Calibration
     out: Path
     limits: Limits
-    layout: Path | None = None
+    layout: Path | Inline | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

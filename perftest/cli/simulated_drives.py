@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perftest.cli.exits import CliError, Exit
@@ -15,11 +14,14 @@ from reference_broker.storage.drives.profiles import PROFILES, DriveProfile
 from reference_broker.virtual.cluster import ROLES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from infra.layout import Layout
+    from perftest.cli.layouts import Inline
 
 
-def of_layouts(paths: Sequence[Path]) -> list[Placement]:
-    """The placement of each layout file. Raises SpecError with the problems of all files."""
+def of_layouts(paths: Sequence[Path | Inline]) -> list[Placement]:
+    """The placement of each layout. Raises SpecError with the problems of all files."""
     found, problems = [], []
     for path in paths:
         try:

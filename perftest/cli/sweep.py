@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perftest.cli.rounds import Rounds
     from perftest.cli.session_options import Options
     from perftest.spec.actions import TimedAction
+    from perftest.spec.load import Document
     from perftest.spec.plan import Plan
     from perftest.spec.problem import Problem
 
@@ -128,12 +129,12 @@ def sweep(
         _refuse_changes(name, asked, changed=bool(layout or targets or cluster))
         rest = Options(out=out, ui=ui, as_json=as_json, report=report, assert_findings=assert_findings)
         ctx.exit(int(_resume_series(resume, rest)))
-    plan, rounds = _resumed(resume, name, asked) if resume else (swept_plan(name, asked), _rounds(asked))
+    (plan, rounds), document = (_resumed(resume, name, asked), None) if resume else _planned(name, asked)
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
     refuse_limits(plan)
     if targets or cluster is not None:
         tell_of_unused(plan)
-    placed = None if named or targets or cluster is not None else layout_for(plan, layout)
+    placed = None if named or targets or cluster is not None else layout_for(plan, layout, document)
     several = {each: layout_of(Path(each), plan.cluster.nodes) for each in named}
     _check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)
     if plan.timeline:
@@ -219,8 +220,14 @@ def _check_layouts(plan: Plan, layouts: Sequence[Layout], resume: Path | None, *
         refuse_unjudgeable(plan, titles, "--vary layout=A,B")
 
 
-def swept_plan(name: str | None, asked: dict[str, Any]) -> Plan:
-    """The plan of the workload, with the changes that options ask for. Raises SpecError."""
+def _planned(name: str | None, asked: dict[str, Any]) -> tuple[tuple[Plan, Rounds], Document]:
+    plan, document = swept_plan(name, asked)
+    return (plan, _rounds(asked)), document
+
+
+def swept_plan(name: str | None, asked: dict[str, Any]) -> tuple[Plan, Document]:
+    """The plan of the workload, with the changes that options ask for, and the document of the workload. Raises
+    SpecError."""
     from perftest.cli.workload import find
     from perftest.spec import SpecError
     from perftest.spec.check import check
@@ -239,7 +246,7 @@ def swept_plan(name: str | None, asked: dict[str, Any]) -> Plan:
         problems = error.problems
     if problems:
         raise SpecError([_blamed(problem, asked["varied"]) for problem in problems])
-    return in_folder(expand(read[0], (), quick=asked["quick"]), path)
+    return in_folder(expand(read[0], (), quick=asked["quick"]), path), read[1]
 
 
 def _blamed(problem: Problem, varied: Sequence[str]) -> Problem:

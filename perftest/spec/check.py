@@ -15,10 +15,11 @@ from perftest.spec.check_groups import check_groups, group_problems, unreadable_
 from perftest.spec.cluster import faults as faults_of
 from perftest.spec.expand import expand
 from perftest.spec.findings import broken_finding
-from perftest.spec.load import Document, Location
+from perftest.spec.layout import Layout, broken_relations
+from perftest.spec.load import Document
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
 from perftest.spec.plan import Plan, QueueType
-from perftest.spec.problem import Problem
+from perftest.spec.problem import Location, Problem
 from perftest.spec.rules import (
     PREFETCH_MAX,
     SIZE_BYTES_MAX,
@@ -65,6 +66,9 @@ def check(workload: Workload, document: Document) -> list[Problem]:
     problems += [
         document.problem(("cluster", each.key), each.rule, each.fix, each.value) for each in faults_of(workload.cluster)
     ]
+    if isinstance(layout := workload.cluster.layout, dict):
+        part = document.part(("cluster", "layout"))
+        problems += [part.problem(*each) for each in broken_relations(Layout.model_validate(layout))]
     return [*problems, *times, *group_problems(plan, workload, document, _key), *_findings(plan, document)]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perftest.spec.load import Document, Location
+from perftest.spec.load import Document
 from perftest.spec.models import BackgroundLoad, GroupLoad, Workload
 from perftest.spec.plan import Plan
-from perftest.spec.problem import Problem
+from perftest.spec.problem import Location, Problem
 from perftest.spec.rules import Naming, broken_groups, broken_in
 from perftest.spec.sweep import points, swept_value
 from perftest.spec.units import UnitError, format_duration

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-from perftest.spec.fields import Count, Longest
+from perftest.spec.fields import Count
 
 NODES: Final = (1, 3, 5, 7, 9)
+LayoutOf = str | dict[str, Any]
+"""A layout of drives: the path of its file or the name of a bundled layout, or the content of such a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +18,9 @@ class ClusterSpec:
     """The ``cluster:`` section of a workload file."""
 
     nodes: Annotated[Count, "number of nodes: 1, 3, 5, 7 or 9"] = 3
-    layout: Annotated[str, Longest(400), "layout file, named from the folder of this file, or bundled layout"] = ""
+    layout: Annotated[
+        LayoutOf, "layout file, named from the folder of this file, or bundled layout, or what a layout file says"
+    ] = ""
     settings: Annotated[dict[str, int], "limits of the nodes, by their names in node.json"] = field(
         default_factory=dict
     )

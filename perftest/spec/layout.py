@@ -1,22 +1,21 @@
-"""The layout of drives: ``layout.yaml``, which says on which drives the nodes of a cluster keep which files.
+"""The layout of drives: on which drives the nodes of a cluster keep which files.
 
-A layout names drives and places *roles* on them, which are the kinds of files of a node. One file serves local clusters
-of the bundled broker and of RabbitMQ. This module knows only the file: the machine is checked by :mod:`infra.layout`,
+A layout names drives and places *roles* on them, which are the kinds of files of a node. It stands in a file of its own
+(:mod:`perftest.spec.layout_file`) or in the ``cluster:`` section of a workload, and serves local clusters of the
+bundled broker and of RabbitMQ. This module knows only what is written: the machine is checked by :mod:`infra.layout`,
 which gets the layout as plain values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from perftest.spec.load import Document, Location, problem_of, read_yaml
-from perftest.spec.models import Count, Duration, Model, Octets
-from perftest.spec.problem import Problem, SpecError
+from perftest.spec.keys import Count, Duration, Model, Octets
+from perftest.spec.problem import Location
 
 ROLES: Final = ("data", "logs", "segment", "wal", "classic")
 """The kinds of files of a node: metadata and snapshots, messages for operators, segment files, the write-ahead log, and
@@ -76,7 +75,7 @@ def _policy(value: object) -> str:
 
 
 class Layout(Model):
-    """A layout file."""
+    """Drives, and which of them holds which files of the nodes: the content of a layout file."""
 
     title: str = ""
     drives: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)], Drive], Field(min_length=1)]
@@ -98,31 +97,8 @@ class Layout(Model):
         return self.roles.get(role, self.roles["data"])  # type: ignore[call-overload, no-any-return]
 
 
-def load_layout(path: Path) -> tuple[Layout, Document]:
-    """Read a layout file. Raises :class:`~perftest.spec.problem.SpecError` with all problems of the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"the layout file cannot be read: {getattr(error, 'strerror', None) or error}"
-        fix = "give the path of a layout file, or the name of a bundled layout, such as disks/three_hdd"
-        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
-    return parse_layout(text, str(path))
-
-
-def parse_layout(text: str, file: str) -> tuple[Layout, Document]:
-    """:func:`load_layout` for text that was read already."""
-    document = read_yaml(text, file, what="a layout file", begin="drives: {disk: {directory: …}}")
-    try:
-        layout = Layout.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError([problem_of(document, detail, Layout) for detail in error.errors()]) from error
-    if problems := [document.problem(*each) for each in _relations(layout)]:
-        raise SpecError(problems)
-    return layout, document
-
-
-def _relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:
-    """Broken relations between keys: place, rule, fix, value."""
+def broken_relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:
+    """Broken relations between the keys of a layout: place, rule, fix, value."""
     for name, drive in layout.drives.items():
         given = [kind for kind in _KINDS if getattr(drive, kind) is not None]
         if len(given) != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast, get_args, get_origin
 
@@ -14,24 +14,28 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from perftest.spec.models import SECTIONS, Workload
-from perftest.spec.problem import Problem, SpecError
-
-Location = tuple[str | int, ...]
+from perftest.spec.problem import Location, Problem, SpecError
 
 _SEGMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]|(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A workload file: its plain values, and the line of each."""
+    """A workload file: its plain values, and the line of each. ``place`` is the part of the file that is spoken of."""
 
     data: dict[str, Any]
     file: str
     lines: dict[Location, int] = field(default_factory=dict)
     overrides: dict[Location, str] = field(default_factory=dict)
+    place: Location = ()
+
+    def part(self, place: Location) -> Document:
+        """The same document, for problems whose locations begin at a place."""
+        return replace(self, place=place)
 
     def problem(self, location: Location, rule: str, fix: str, value: object = None) -> Problem:
         """A problem at a place of this document. A value from ``--set`` blames this flag."""
+        location = (*self.place, *location)
         for prefix in (location[:length] for length in range(len(location), 0, -1)):
             if prefix in self.overrides:
                 flag = f"--set {self.overrides[prefix]}"
@@ -181,6 +185,8 @@ def _shown(location: Location) -> Location:
         return location[:3]
     if len(location) > 4 and location[0] == "queues" and location[2] == "arguments":
         return location[:4]
+    if location[:2] == ("cluster", "layout"):
+        location = (*location[:2], *location[3:])
     return location[:-1] if location[-1:] == ("[key]",) else location
 
 

@@ -7,7 +7,6 @@ plan get their keys, types and defaults from the fields of these parts, and are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import reduce
@@ -17,31 +16,29 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
+    Discriminator,
     Field,
     GetCoreSchemaHandler,
-    WithJsonSchema,
+    Tag,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     create_model,
 )
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from perftest.spec import behaviour
 from perftest.spec.actions import TimedAction
-from perftest.spec.cluster import ClusterSpec
-from perftest.spec.fields import COUNT, SECONDS, SIZE, Longest, Quantity, by_key, quantity_of, types_of
+from perftest.spec.cluster import ClusterSpec, LayoutOf
+from perftest.spec.fields import Longest, Quantity, by_key, quantity_of, types_of
+from perftest.spec.keys import Count, Duration, Model, reader_of, schema_of
+from perftest.spec.layout import Layout
 from perftest.spec.plan import Isolation, QueueSpec, Settings
 from perftest.spec.trends import Finding
-from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, UnitError
+from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD
 
 SCHEMA_VERSION: Final = 1
 """The version a workload file names. Raised when a file of the previous version would be misread."""
-
-
-class Model(BaseModel):
-    """The strictness that all sections share."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 # Parts of the plan as sections of the file
@@ -58,6 +55,8 @@ def _type_of(kind: Any) -> Any:
         return Annotated[tuple[*map(_type_of, inner)], Field(strict=False)]  # type: ignore[misc]
     if inner[-1:] == (type(None),):
         return reduce(or_, map(_type_of, inner))
+    if kind == LayoutOf:
+        return _LAYOUT
     if kind in SECTIONS:
         return Annotated[kind, _SECTION]
     return Annotated[kind, Field(strict=False)] if isinstance(kind, type) and issubclass(kind, Enum) else kind
@@ -65,28 +64,8 @@ def _type_of(kind: Any) -> Any:
 
 def _validators(mark: object) -> list[Any]:
     if isinstance(mark, Quantity):
-        return [BeforeValidator(_reader(mark)), _schema(mark)]
+        return [BeforeValidator(reader_of(mark)), schema_of(mark)]
     return [Field(max_length=mark.characters) if isinstance(mark, Longest) else Field(description=str(mark))]
-
-
-def _reader(quantity: Quantity) -> Callable[[object], object]:
-    """A validator that keeps the rule and the fix of the parser."""
-
-    def read(value: object) -> object:
-        try:
-            return quantity.parse(value)
-        except UnitError as error:
-            raise PydanticCustomError("quantity", "{rule}", {"rule": error.rule, "fix": error.fix}) from error
-
-    return read
-
-
-def _schema(quantity: Quantity) -> WithJsonSchema:
-    names = "|".join([*(unit.replace("/", "\\/") for unit in quantity.units)])
-    pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
-    numbers = [{"type": "number", "minimum": quantity.least}, {"type": "string", "pattern": pattern}]
-    words = [{"const": word} for word in quantity.words.values()]
-    return WithJsonSchema({"anyOf": [*numbers, *words], "description": quantity.meaning})
 
 
 class _Section:
@@ -107,6 +86,18 @@ class _Section:
 _SECTION: Final = _Section()
 SECTIONS: Final[dict[type, type[Model]]] = {}
 """The keys of a section for each part of the plan that is a section of the file."""
+
+
+def _as_written(content: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """A layout stays as it was written, so that whoever reads the plan can read the layout as a layout file."""
+    check(content)
+    return content
+
+
+_LAYOUT: Final = Annotated[
+    Annotated[str, Field(max_length=400), Tag("file")] | Annotated[Layout, WrapValidator(_as_written), Tag("drives")],
+    Discriminator(lambda value: "file" if isinstance(value, str) else "drives"),
+]
 
 
 def _add_section(part: Any, name: str, words: str) -> None:
@@ -169,9 +160,6 @@ Found = Annotated[Finding, _SECTION]
 
 # The rest of the file
 
-Duration = Annotated[float, BeforeValidator(_reader(SECONDS)), _schema(SECONDS)]
-Count = Annotated[int, BeforeValidator(_reader(COUNT)), _schema(COUNT)]
-Octets = Annotated[int, BeforeValidator(_reader(SIZE)), _schema(SIZE)]
 Swept = Literal[
     "in_flight",
     "prefetch",

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 
 from perftest.errors import HelpfulError, three_lines
 
+Location = tuple[str | int, ...]
+"""The way to a value in a document: keys, and numbers of list entries."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:

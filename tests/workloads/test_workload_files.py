@@ -9,7 +9,7 @@ import pytest
 
 import workloads
 from perftest.spec import Isolation, Plan, plan_for
-from perftest.spec.layout import load_layout
+from perftest.spec.layout_file import load_layout
 from perftest.spec.models import json_schema
 
 

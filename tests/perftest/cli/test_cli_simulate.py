@@ -430,7 +430,7 @@ def test_the_shipped_calibration_says_where_it_comes_from() -> None:
 def test_long_steps_are_shortened_and_short_steps_kept(times: str, expected: tuple[float, float]) -> None:
     """A steady state need not last for minutes, and a warm-up keeps its share of the truth."""
     asked = {"overrides": [f"step={times}"], "varied": ["in_flight=1"], "isolated": False, "in_random_order": False}
-    plan = shortened(swept_plan(None, asked | {"quick": False}), Limits(steady_s=5.0, warmup_s=2.0))
+    plan = shortened(swept_plan(None, asked | {"quick": False})[0], Limits(steady_s=5.0, warmup_s=2.0))
     assert (plan.steps[0].duration_s, plan.steps[0].warmup_s) == expected
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perftest.spec.layout import load_layout, parse_layout
+from perftest.spec.layout_file import load_layout, parse_layout
 from perftest.spec.problem import SpecError
 
 GOOD = """\
