@@ -13,16 +13,26 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.judgement import is_missed, judged, keep
-from perftest.cli.layouts import SERIES
+from perftest.cli.layouts import SERIES, sides_in
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
-from perftest.cli.rounds import GRAVITY, put_unfinished_aside, runs_in
+from perftest.cli.rounds import (
+    GRAVITY,
+    Rounds,
+    enough_in,
+    means,
+    plan_of_round,
+    put_unfinished_aside,
+    rounds_from_json,
+    rounds_to_json,
+    runs_in,
+)
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.results.writer import run_id
@@ -35,37 +45,49 @@ if TYPE_CHECKING:
 
 
 def measure_series(
-    plan: Plan, options: Options, repeats: int, layouts: Mapping[str, Layout], place: Path | None = None
+    plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, Layout], place: Path | None = None
 ) -> Exit:
-    """Measure the plan on each layout, ``repeats`` times, and return the gravest exit code. ``layouts`` are by the
-    words with which they were named. With ``place``, continue the series in that directory."""
-    place = place or _new_directory(plan, options, repeats, list(layouts))
+    """Measure the plan on each layout in each round, and return the gravest exit code. ``layouts`` are by the words
+    with which they were named. With ``place``, continue the series in that directory."""
+    place = place or _new_directory(plan, options, rounds, list(layouts))
+    sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
+    for side in sides:
+        put_unfinished_aside(side)
     codes: list[Exit] = []
-    for number in range(1, repeats + 1):
-        for at, (name, layout) in enumerate(layouts.items(), start=1):
-            side = place / side_of(at, name)
-            put_unfinished_aside(side)
+    for number in range(1, rounds.repeats + 1):
+        if _is_enough(sides, rounds):
+            break
+        for side, (name, layout) in zip(sides, layouts.items(), strict=True):
             if len(runs_in(side)) >= number:
                 continue
-            click.echo(f"layout {name}, round {number} of {repeats}", err=True)
+            most = "at most " if rounds.until else ""
+            click.echo(f"layout {name}, round {number} of {most}{rounds.repeats}", err=True)
             here = replace(options, out=side, layout=layout, report=False, is_round=True)
-            codes.append(Exit(measure(plan, here)))
+            codes.append(Exit(measure(plan_of_round(plan, rounds, number), here)))
             if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
-                _tell(place, options, None, cut_short=True)
+                _tell(place, rounds, options, None, cut_short=True)
                 return codes[-1]
-    found = judged(plan, [run for side in _sides(place) for run in runs_in(side)])
+    found = judged(plan, [run for side in sides_in(place) for run in runs_in(side)])
     keep(found, place)
-    _tell(place, options, found, cut_short=False)
+    _tell(place, rounds, options, found, cut_short=False)
     if options.assert_findings and is_missed(found):
         codes.append(Exit.MISSED)
     return next((code for code in GRAVITY if code in codes), Exit.OK)
 
 
-def series_of(place: Path) -> tuple[Plan, int, list[str]]:
+def _is_enough(sides: Sequence[Path], rounds: Rounds) -> bool:
+    """Whether the metric is precise enough in every step on every layout. A round that has begun is finished first, so
+    that all layouts have as many rounds."""
+    whole = len({len(runs_in(side)) for side in sides}) == 1
+    return whole and all(enough_in(side, rounds) for side in sides)
+
+
+def series_of(place: Path) -> tuple[Plan, Rounds, list[str]]:
     """The plan, the rounds and the names of the layouts that a series was started with. Raises CliError."""
     try:
         plain = json.loads((place / SERIES).read_text(encoding="utf-8"))
-        return plan_from_json(plain["plan"]), int(plain["repeats"]), [str(each) for each in plain["layouts"]]
+        rounds = rounds_from_json({"until": "", "part": 0.0, "random": False, **plain})
+        return plan_from_json(plain["plan"]), rounds, [str(each) for each in plain["layouts"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"the series of layouts cannot be continued: {error}"
         raise CliError(what, str(place / SERIES), "start a new sweep, without --resume") from error
@@ -76,35 +98,44 @@ def side_of(number: int, name: str) -> str:
     return f"{number}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', Path(name).stem)}"
 
 
-def _new_directory(plan: Plan, options: Options, repeats: int, layouts: Sequence[str]) -> Path:
+def _new_directory(plan: Plan, options: Options, rounds: Rounds, layouts: Sequence[str]) -> Path:
     place = options.out / run_id(f"{plan.name}-layouts", time.time_ns())
-    plain = {"schema": 1, "repeats": repeats, "layouts": layouts, "plan": plan_to_json(replace(plan, uris=()))}
+    plain = {"schema": 1, **rounds_to_json(rounds), "layouts": layouts, "plan": plan_to_json(replace(plan, uris=()))}
     make_directory(place)
     with explained("the state of the series cannot be written", place / SERIES, "choose another directory with --out"):
         (place / SERIES).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     return place
 
 
-def _sides(place: Path) -> list[Path]:
-    """The directories of the layouts, in the order in which these were named."""
-    return sorted((each for each in place.glob("*-*") if each.is_dir()), key=lambda each: int(each.name.split("-")[0]))
-
-
-def _tell(place: Path, options: Options, found: Reproduction | None, *, cut_short: bool) -> None:
-    """Print the verdicts and where the runs are, make one report of all of them, and name the next commands."""
-    sides = _sides(place)
+def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | None, *, cut_short: bool) -> None:
+    """Print the verdicts and where the runs are, make one report of all of them, and name the next commands. If rounds
+    ended by a metric, print the metric of each step on each layout, too."""
+    sides = sides_in(place)
+    steps = _means(sides, rounds, as_json=options.as_json)
     runs = [run for side in sides for run in runs_in(side)]
     report, doubt = report_or_doubt(runs, place) if options.report and runs and not cut_short else (None, None)
     if options.as_json:
         record: dict[str, object] = {"record": "layouts", "path": str(place), "report": str(report) if report else None}
         record |= {"findings": found.to_json()} if found is not None else {}
+        record |= {"metric": rounds.until.metric, "steps": steps} if rounds.until is not None else {}
         click.echo(json.dumps({**record, "sides": [str(side) for side in sides]}, ensure_ascii=False))
     else:
         if found is not None:
             click.echo("\n" + wrapped_lines(found.lines(), terminal_width()))
         commands = [f"perftest sweep --resume {place}"] if cut_short else []
-        commands += [] if report or cut_short else [f"perftest report {' '.join(map(str, runs))}"]
+        commands += [] if report or cut_short else [f"perftest report {place}"]
         commands += [f"perftest compare {sides[0]} {sides[-1]}"] if len(sides) > 1 and not cut_short else []
         click.echo("\n" + where_and_next("layouts", place, report, commands))
     if doubt is not None:
         click.echo(doubt.lines(), err=True)
+
+
+def _means(sides: Sequence[Path], rounds: Rounds, *, as_json: bool) -> dict[str, list[dict[str, Any]]]:
+    """The metric that ends the rounds, in each step of each layout, by the directory of the layout."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for side in sides if rounds.until is not None else ():
+        assert rounds.until is not None
+        if not as_json:
+            click.echo(f"\n{side.name}")
+        found[side.name] = means(side, rounds.until, as_json=as_json)
+    return found

@@ -79,6 +79,12 @@ def modelled_layout_of(path: Path | Inline) -> Layout:
     return _placed(file, path)
 
 
+def sides_in(series: Path) -> list[Path]:
+    """The directories of the layouts of a series, in the order in which these were named."""
+    sides = [each for each in series.iterdir() if each.is_dir() and each.name.partition("-")[0].isdecimal()]
+    return sorted(sides, key=lambda each: int(each.name.partition("-")[0]))
+
+
 def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | None) -> None:
     """Refuse ``--layout`` for a broker that this command does not start. Raises CliError."""
     if layout is not None and (uris or cluster is not None):

@@ -56,13 +56,13 @@ def report(
     """Make an HTML report of one or more runs.
 
     If the workload states findings, the report judges them over all runs of the same plan. RUN is the directory of a
-    run, or a directory that holds the rounds of a sweep.
+    run, or a directory that holds the rounds of a sweep, or its layouts.
     """
     from perftest.cli.ui.summary import terminal_width, wrapped_lines
-    from perftest.results.reader import read_manifest, run_directories
+    from perftest.results.reader import read_manifest
     from perftest.results.schema import MANIFEST
 
-    found = [each for run in runs for each in run_directories(run)]
+    found = [each for run in runs for each in _runs_in(run)]
     for run in found:
         if len(found) == 1 or not (run / MANIFEST).exists():
             read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
@@ -73,9 +73,29 @@ def report(
     if as_json:
         click.echo(json.dumps({"report": str(page), "findings": judged}, ensure_ascii=False))
     else:
-        click.echo("\n".join([*(wrapped_lines(each["lines"], terminal_width()) for each in judged), str(page)]))
+        for each in judged:
+            named = [each["workload"]] if len(judged) > 1 else []
+            click.echo("\n".join([*named, wrapped_lines(each["lines"], terminal_width())]))
+        click.echo(page)
     missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
     ctx.exit(int(Exit.MISSED if assert_findings and missed else Exit.OK))
+
+
+def _runs_in(place: Path) -> list[Path]:
+    """The runs of a directory: the run itself, its rounds, or the rounds on each layout of a series. Raises
+    NotARunError."""
+    from perftest.cli.layouts import SERIES, sides_in
+    from perftest.results.errors import NotARunError
+    from perftest.results.reader import run_directories
+    from perftest.results.schema import MANIFEST
+
+    if not (place / SERIES).is_file():
+        return run_directories(place)
+    found = [each.parent for side in sides_in(place) for each in sorted(side.glob(f"*/{MANIFEST}"))]
+    if not found:
+        fix = f"measure the layouts: `perftest sweep --resume {place}`"
+        raise NotARunError("no layout of this sweep has a run", str(place), fix)
+    return found
 
 
 def build_report(runs: Sequence[Path], out: Path | None, beside: Path) -> Path:

@@ -82,11 +82,10 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
     put_unfinished_aside(place)
     codes: list[Exit] = []
     while (number := len(runs_in(place)) + 1) <= rounds.repeats:
-        if enough(_rows(place), rounds):
+        if enough_in(place, rounds):
             break
-        steps = in_order(_by_number(plan.steps), "random", plan.seed + number) if rounds.random else plan.steps
         click.echo(f"round {number} of at most {rounds.repeats}", err=True)
-        codes.append(Exit(measure(plan.changed(steps=tuple(steps)), _of_a_round(options, place))))
+        codes.append(Exit(measure(plan_of_round(plan, rounds, number), _of_a_round(options, place))))
         if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
             break
     cut_short = bool(codes) and codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED)
@@ -98,6 +97,13 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
     return next((code for code in GRAVITY if code in codes), Exit.OK)
 
 
+def plan_of_round(plan: Plan, rounds: Rounds, number: int) -> Plan:
+    """The plan with the steps in the order of a round."""
+    if not rounds.random:
+        return plan
+    return plan.changed(steps=tuple(in_order(_by_number(plan.steps), "random", plan.seed + number)))
+
+
 def _of_a_round(options: Options, place: Path) -> Options:
     return replace(options, out=place, report=False, is_round=True)
 
@@ -106,12 +112,27 @@ def rounds_of(place: Path) -> tuple[Plan, Rounds]:
     """The plan and the rounds that a directory of rounds was started with. Raises CliError."""
     try:
         plain = json.loads((place / STATE).read_text(encoding="utf-8"))
-        until = parse_objective(plain["until"]) if plain["until"] else None
-        rounds = Rounds(repeats=plain["repeats"], until=until, part=plain["part"], random=plain["random"])
-        return plan_from_json(plain["plan"]), rounds
+        return plan_from_json(plain["plan"]), rounds_from_json(plain)
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"the sweep cannot be continued: {error}"
         raise CliError(what, str(place / STATE), "start a new sweep, without --resume") from error
+
+
+def rounds_to_json(rounds: Rounds) -> dict[str, Any]:
+    """The rounds as plain JSON values."""
+    until = rounds.until.text if rounds.until else ""
+    return {"repeats": rounds.repeats, "until": until, "part": rounds.part, "random": rounds.random}
+
+
+def rounds_from_json(plain: Mapping[str, Any]) -> Rounds:
+    """The rounds that :func:`rounds_to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    until = parse_objective(plain["until"]) if plain["until"] else None
+    return Rounds(repeats=int(plain["repeats"]), until=until, part=float(plain["part"]), random=bool(plain["random"]))
+
+
+def enough_in(place: Path, rounds: Rounds) -> bool:
+    """Whether the runs of a directory are :func:`enough`."""
+    return enough(_rows(place), rounds)
 
 
 def enough(rows: Mapping[str, Sequence[Mapping[str, Any]]], rounds: Rounds) -> bool:
@@ -136,14 +157,7 @@ def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
     import time
 
     place = options.out / run_id(f"{plan.name}-rounds", time.time_ns())
-    state = {
-        "schema": 1,
-        "repeats": rounds.repeats,
-        "until": rounds.until.text if rounds.until else "",
-        "part": rounds.part,
-        "random": rounds.random,
-        "plan": plan_to_json(replace(plan, uris=())),
-    }
+    state = {"schema": 1, **rounds_to_json(rounds), "plan": plan_to_json(replace(plan, uris=()))}
     make_directory(place)
     fix = "choose another directory with --out"
     with explained("the state of the rounds cannot be written", place / STATE, fix):
@@ -180,7 +194,7 @@ def _by_number(steps: Sequence[Step]) -> list[Step]:
 def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | None, *, cut_short: bool) -> None:
     """Print each step's metric over the rounds, the verdicts, the directory of the rounds, and the next commands."""
     metric = rounds.until or parse_objective("rate>0")
-    steps = _means(place, metric, as_json=options.as_json)
+    steps = means(place, metric, as_json=options.as_json)
     report, doubt = report_or_doubt(runs_in(place), place) if options.report and not cut_short else (None, None)
     if options.as_json:
         record = {"record": "rounds", "path": str(place), "report": str(report) if report else None}
@@ -197,8 +211,9 @@ def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | N
         click.echo(doubt.lines(), err=True)
 
 
-def _means(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:
-    """Each step's mean over the rounds and half of its interval. They are printed here unless JSON is wanted."""
+def means(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:
+    """Each step's mean over the rounds of a directory and half of its interval. They are printed here unless JSON is
+    wanted."""
     steps = []
     for name, of_step in _rows(place).items():
         values = [measured(metric, row) for row in of_step]

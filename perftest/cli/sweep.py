@@ -157,7 +157,7 @@ def sweep(
     if several:
         from perftest.cli.layout_series import measure_series
 
-        ctx.exit(int(measure_series(plan, options, rounds.repeats, several)))
+        ctx.exit(int(measure_series(plan, options, rounds, several)))
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))
@@ -170,7 +170,7 @@ def _take_layouts(asked: dict[str, Any], layout: Path | None, running: Sequence[
     typed = [text for text in asked["varied"] if _axis(text)[0] == LAYOUT]
     asked["varied"] = tuple(text for text in asked["varied"] if text not in typed)
     asked["layouts"] = named = [each.strip() for text in typed for each in _axis(text)[1].split(",")]
-    beside = {"--layout": layout, "a broker that runs already": running, "--until": asked["until"]}
+    beside = {"--layout": layout, "a broker that runs already": running}
     for what, given in beside.items():
         if named and given:
             rule = f"layouts are varied on clusters that are started for them, which does not go with {what}"
@@ -184,10 +184,10 @@ def _resume_series(place: Path, options: Options) -> Exit:
     """Measure what is left of a sweep over layouts. Raises CliError, SpecError."""
     from perftest.cli.layout_series import measure_series, series_of
 
-    plan, repeats, names = series_of(place)
+    plan, rounds, names = series_of(place)
     layouts = {each: layout_of(Path(each), plan.cluster.nodes) for each in names}
     _check_layouts(plan, [*layouts.values()], None, assert_findings=options.assert_findings)
-    return measure_series(plan, options, repeats, layouts, place)
+    return measure_series(plan, options, rounds, layouts, place)
 
 
 def typed_actions(typed: Sequence[str]) -> list[TimedAction]:

@@ -78,6 +78,40 @@ def test_verdicts_on_findings_are_printed_before_the_path(
     assert json.loads(call("report", str(run), "--json")[1])["findings"] == pipeline.findings
 
 
+def test_verdicts_of_several_workloads_say_whose_they_are(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    run = records.write_run(tmp_path).path
+    pipeline.findings = [
+        {"workload": name, "verdict": "reproduced", "lines": ["The source's findings: reproduced."]}
+        for name in ("disks/one", "disks/four")
+    ]
+    out = call("report", str(run))[1].splitlines()
+    assert out[:4] == ["disks/one", "The source's findings: reproduced.", "disks/four", out[1]]
+    assert out[4:] == [str(run / "report.html")]
+
+
+def test_a_series_of_layouts_is_reported_as_a_whole(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    """All rounds on all layouts, in the order of the layouts; without rounds that were cut short."""
+    place = tmp_path / "series"
+    sides = [place / f"{number}-drive" for number in (2, 10)]
+    runs = [str(run) for side in sides for run in sorted(records.write_run(side).path for _ in range(2))]
+    records.write_run(sides[0] / "unfinished")
+    (place / "report").mkdir()
+    (place / "layouts.json").write_text("{}")
+    pipeline.commands.clear()
+    assert call("report", str(place))[1] == f"{place / 'report.html'}\n"
+    assert pipeline.commands[0][3:7] == runs and pipeline.commands[0][7] == "--store"
+
+
+def test_a_series_without_a_run_is_no_report(call: Call, pipeline: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "layouts.json").write_text("{}")
+    code, _out, err = call("report", str(tmp_path))
+    assert code != 0 and "no layout of this sweep has a run" in err and f"--resume {tmp_path}" in err
+
+
 def test_no_findings_cannot_be_asserted(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
     """A gate that waits for verdicts must not pass because there are none."""
     assert call("report", str(records.write_run(tmp_path).path), "--assert")[0] == 4
