@@ -190,6 +190,11 @@ class NodeConfig:
         """Whether classic queues have a directory or a modelled drive that was chosen for them."""
         return self.is_classic_apart or any("classic" in drive.roles for drive in self.drives)
 
+    def watched_directories(self) -> tuple[Path, ...]:
+        """The directories whose drives must not become full. All of them are there once the node has started."""
+        placed = [self.classic_dir] if self.is_classic_placed else []
+        return (self.data_dir, self.wal_dir, self.segment_dir, *placed)
+
     def problems(self) -> list[str]:
         """Everything that is wrong, each as "key: value: rule"."""
         found = []

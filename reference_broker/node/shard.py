@@ -156,11 +156,8 @@ class Shard:
         self.hosting.recover(recovered)
 
     def _new_alarms(self, room: Room, drives: NodeDrives) -> Alarms:
-        config = self.config
-        placed = [config.classic_dir] if config.is_classic_placed else []
-        directories = (config.data_dir, config.wal_dir, config.segment_dir, *placed)
         free = Room(room.memory, lambda place: drives.free_bytes(place, room.disk))
-        return Alarms(config.limits, directories, free)
+        return Alarms(self.config.limits, self.config.watched_directories(), free)
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
         claim(files, self.config)

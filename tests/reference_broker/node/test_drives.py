@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.node.config import ConfigError, load
+from reference_broker.node.alarms import Alarms, Room
+from reference_broker.node.config import ConfigError, Limits, load
 from reference_broker.node.drives import NodeDrives
 from reference_broker.storage.files import RealFiles
 from tests.reference_broker.node.test_config_problems import GOOD
@@ -75,6 +76,31 @@ def test_a_full_drive_has_no_room_for_any_directory_on_it(tmp_path: Path) -> Non
     assert rooms == [0, 0, 7, 7]
     assert not drives.answer({"op": "drive", "drive": "r", "do": "free"})["drive"]["full"]
     assert drives.free_bytes(data, lambda _place: 7) == 7
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["below the data", "elsewhere"])
+def test_a_full_drive_of_classic_queues_raises_the_alarm(tmp_path: Path, apart: bool) -> None:
+    """Publishers must be stopped before a write fails, which would stop the node."""
+    place = {"classic_dir": str(tmp_path / "own")} if apart else {}
+    drive = {"name": "c", "profile": FAST, "roles": ["classic"]}
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps({**GOOD, "data_dir": str(tmp_path / "data"), "drives": [drive], **place}))
+    config = load(file)
+    drives = NodeDrives(config)
+    alarms = Alarms(Limits(), config.watched_directories(), Room(
+        lambda: 0, lambda place: drives.free_bytes(place, lambda _place: 1 << 40)))  # fmt: skip
+    assert not alarms.check()
+    drives.answer({"op": "drive", "drive": "c", "do": "fill"})
+    assert alarms.check() and alarms.reason == "low on disk"
+    drives.answer({"op": "drive", "drive": "c", "do": "free"})
+    assert alarms.check() and alarms.reason == ""
+
+
+def test_only_directories_that_are_there_are_watched(tmp_path: Path) -> None:
+    """Without a place of their own, the directory of classic queues is made with the first of these queues."""
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps({**GOOD, "data_dir": "/d", "wal_dir": "/w", "segment_dir": "/s"}))
+    assert load(file).watched_directories() == (Path("/d"), Path("/w"), Path("/s"))
 
 
 def test_operators_change_and_break_a_drive(tmp_path: Path) -> None:
