@@ -18,6 +18,7 @@ from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
+from reference_broker.storage.errors import StorageError, drive_failure
 from reference_broker.storage.executor import IoPolicy
 from reference_broker.storage.files import Files
 from reference_broker.types import GroupId
@@ -54,11 +55,12 @@ class OwnedQueues:
         self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
         now_ms: Callable[[], int],
     ) -> tuple[OwnerRunner, QueueOwner]:  # fmt: skip
-        """Own a queue, with the messages that the store has found of it."""
+        """Own a queue, with the messages that the store has found of it. Raises StorageError if the store of the first
+        queue cannot be opened."""
         assert kind.owner is not None, "a kind that lives on one node has an owner"
         is_lazy = dict(record.arguments).get("x-queue-mode") == "lazy"
         name = QueueName(record.group, is_durable=record.durable, is_lazy=is_lazy)
-        host = kind.owner(record, (self.store or self._open()).queue(name), channels, services, now_ms)
+        host = kind.owner(record, (self.store or self._opened()).queue(name), channels, services, now_ms)
         runner = self.runners[record.group] = OwnerRunner(record, host, node)
         return runner, host
 
@@ -84,6 +86,12 @@ class OwnedQueues:
         """Called in the store's thread."""
         self._notices.append(notices)
         self._call_soon(self._take_notices)
+
+    def _opened(self) -> ClassicStore:
+        try:
+            return self._open()
+        except OSError as error:
+            raise StorageError(drive_failure("the store of classic queues", self._config.directory, error)) from error
 
     def _open(self) -> ClassicStore:
         self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy)

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.node.node_ports import Runner
+from reference_broker.storage.errors import StorageError
 from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
@@ -125,9 +126,11 @@ class Turns:
 
     def guarded(self, call: Callable[..., object], *arguments: object) -> None:
         """Call. A defect, or a safety violation, must not leave a node that looks alive and confirms nothing: it stops
-        the node."""
+        the node. So does a store that cannot be used."""
         try:
             call(*arguments)
+        except StorageError as error:
+            self._failed(str(error))
         except Exception as error:
             log.exception("defect")
             self._failed(f"defect: {error!r}")

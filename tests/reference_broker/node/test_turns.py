@@ -10,6 +10,7 @@ from reference_broker.node.turns import Turns
 from reference_broker.sim.loop import Scheduler, SimLoop
 from reference_broker.sim.network import Network
 from reference_broker.sim.trace import Trace
+from reference_broker.storage.errors import StorageError
 from reference_broker.types import NodeId
 
 PATIENCE_MS = 2000
@@ -142,3 +143,14 @@ def test_a_suspension_in_a_turn_is_noticed_before_a_client_is_written_to() -> No
     node.now_ns += PATIENCE_MS * 1_000
     node.turns.check_suspension()
     assert node.happened == ["suspended"], "a long turn is as bad as a long sleep: the last word is just as old"
+
+
+def test_a_store_that_cannot_be_used_stops_the_node_with_its_own_words() -> None:
+    """A full drive is no defect, and the reader needs the file and what to do."""
+    node = Node()
+
+    def fail() -> None:
+        raise StorageError("the store cannot be written: no space left\n  /data")
+
+    node.run(lambda: node.turns.after(0.001, fail), 0.01)
+    assert node.failures == ["the store cannot be written: no space left\n  /data"]
