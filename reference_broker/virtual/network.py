@@ -1,6 +1,7 @@
 """TCP between machines at virtual time: links with a latency and a bandwidth, and back-pressure.
 
-The octets of all connections from one machine to another pass one link, one after the other. A connection has a window:
+The octets of all connections from one machine to another pass one link, one after the other, in segments: a receiver
+reads the first segment of a large write while the sender still copies the rest. A connection has a window:
 octets beyond it wait with the sender until the receiver has read, and a protocol is told to pause when too many wait.
 
 Links lose nothing and do not break. Only the end of a process (:meth:`VirtualNetwork.end`) breaks its connections, as
@@ -23,6 +24,8 @@ WINDOW_OCTETS: Final = 2 << 20
 """Octets of a connection that the kernels of both ends hold."""
 READ_OCTETS: Final = 256 << 10
 """The most octets of one read: what asyncio and uvloop ask for."""
+SEGMENT_OCTETS: Final = 64 << 10
+"""The largest segment that a kernel hands on at once. A receiver reads the first one while the rest is being sent."""
 _HIGH_WATER: Final = 64 << 10
 _SECOND_NS: Final = 1_000_000_000
 
@@ -113,10 +116,13 @@ class VirtualTransport(asyncio.Transport):
         octets = bytes(data)
         if self.is_closing() or not octets:
             return
-        self._loop.spend(self._costs.send(octets))
-        self._out.append(octets)
-        self._out_octets += len(octets)
-        self._pump()
+        cost_ns = self._costs.send(octets)
+        for begin in range(0, len(octets), SEGMENT_OCTETS):
+            segment = octets[begin : begin + SEGMENT_OCTETS]
+            self._loop.spend(cost_ns * len(segment) // len(octets))
+            self._out.append(segment)
+            self._out_octets += len(segment)
+            self._pump()
         if self._out_octets > self._high and not self._is_paused:
             self._is_paused = True
             self.protocol.pause_writing()

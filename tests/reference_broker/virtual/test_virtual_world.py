@@ -18,7 +18,7 @@ from reference_broker.virtual.cluster import NodeSpec, State, VirtualCluster, st
 from reference_broker.virtual.costs import Costs, messages
 from reference_broker.virtual.files import VirtualDrive, VirtualFiles
 from reference_broker.virtual.loop import VirtualLoop
-from reference_broker.virtual.network import WINDOW_OCTETS, Link, VirtualNetwork
+from reference_broker.virtual.network import SEGMENT_OCTETS, WINDOW_OCTETS, Link, VirtualNetwork
 from reference_broker.virtual.threads import VirtualPolicy
 from reference_broker.virtual.world import Machine, Process, World
 
@@ -143,6 +143,20 @@ def test_octets_take_the_latency_and_the_bandwidth_of_the_link() -> None:
     while len(reader.data) < 10**6:
         world.step()
     assert reader.last_ns - began_ns == 15 * MS
+
+
+def test_a_large_write_is_read_in_segments_while_the_rest_is_under_way() -> None:
+    """A node that gets two hundred messages at once writes them in one batch, and on a real machine in several."""
+    world = World(1)
+    here, transport, _, reader = connected(world, a_network(world, latency_ns=5 * MS, octets_per_second=65_536_000))
+    began_ns = world.now_ns
+    here.call_soon(transport.write, bytes(3 * SEGMENT_OCTETS))
+    while not reader.data:
+        world.step()
+    assert (len(reader.data), reader.last_ns - began_ns) == (SEGMENT_OCTETS, 6 * MS)
+    while len(reader.data) < 3 * SEGMENT_OCTETS:
+        world.step()
+    assert reader.last_ns - began_ns == 8 * MS
 
 
 def test_a_reader_that_pauses_stops_the_writer_and_loses_nothing() -> None:
