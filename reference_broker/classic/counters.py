@@ -62,6 +62,11 @@ class Counters:
         for spec in COUNTERS:
             setattr(self, spec.name, 0)
 
+    def add(self, other: Counters) -> None:
+        """Add the values of others."""
+        for spec in COUNTERS:
+            setattr(self, spec.name, getattr(self, spec.name) + getattr(other, spec.name))
+
     def as_dict(self) -> dict[str, int]:
         """Name to value, in the order of the table."""
         return {spec.name: getattr(self, spec.name) for spec in COUNTERS}

@@ -11,6 +11,7 @@ stored. So messages may come back after a loss of power, in their old order and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -22,7 +23,7 @@ from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import GONE, PERSISTENT, RECORD, RECORD_SIZE, SEGMENT_MESSAGES, Records
 from reference_broker.classic.part_codec import encode_part
 from reference_broker.classic.parts import Part, Place, QueueName
-from reference_broker.classic.shared import SharedStore
+from reference_broker.classic.shared import SharedAppender
 from reference_broker.storage.files import Buffer, File, Files, sync_ns
 
 INDEX: Final = ".qi"
@@ -116,7 +117,7 @@ class QueueFiles:
     """The segments of one queue. The owner's thread reads :meth:`SegmentFiles.messages` of parts that it holds."""
 
     def __init__(
-        self, name: QueueName, files: Files, root: str, shared: SharedStore, counters: Counters, *,
+        self, name: QueueName, files: Files, root: str, shared: SharedAppender, counters: Counters, *,
         has_directory: bool = False,
     ) -> None:  # fmt: skip
         """``has_directory``: a start has found the directory of the queue, with or without messages."""
@@ -127,6 +128,8 @@ class QueueFiles:
         self._has_directory = has_directory
         self._is_new = False
         self._placed: list[tuple[Part, Place]] = []
+        self._released: Counter[int] = Counter()
+        """References to shared files that messages had which are gone, until the index says so."""
         self._changed: set[int] = set()
         self._idle: set[int] = set()
         """Segments in which no message is left, while later messages can still come into them."""
@@ -142,14 +145,15 @@ class QueueFiles:
         buffers, size, check = encode_part(self.name.group, part.seq, run)
         number = index_codec.segment_of(part.seq)
         segment = self.segments.get(number) or self._create(number)
-        file, offset = self._shared.stage(buffers, size) if part.is_large else (0, segment.stage(buffers, size))
+        if part.is_large:
+            file, offset = self._shared.stage(buffers, size, part.count)
+        else:
+            file, offset = 0, segment.stage(buffers, size)
         is_kept = part.is_persistent and self.name.is_durable
         flags = PERSISTENT if is_kept else 0
         records = index_codec.records_of(part.seq, part.count, (file, offset), check, part.expires, flags)
         segment.put(part.seq % SEGMENT_MESSAGES, records)
         segment.must_sync |= is_kept
-        if file:
-            self._shared.references[file] += part.count
         self._placed.append((part, Place(file, offset, size, check)))
         self._changed.add(number)
         self._counters.classic_messages_written += part.count
@@ -163,7 +167,7 @@ class QueueFiles:
         gone = segment.take(seq % SEGMENT_MESSAGES, count, step)
         self._changed.add(number)
         if len(gone) and (file := int(gone[0]["file"])):  # one part lies in one file
-            self._shared.references[file] -= len(gone)
+            self._released[file] += len(gone)
 
     def write_messages(self) -> None:
         """Write the parts. The index follows once all queues have written theirs."""
@@ -189,12 +193,15 @@ class QueueFiles:
             self._is_new = False
 
     def sweep(self, next_seq: int) -> None:
-        """Remove the segments in which no message is left and that no message after ``next_seq`` can be in."""
+        """Remove the segments in which no message is left and that no message after ``next_seq`` can be in, and the
+        shared files that nothing refers to."""
         idle = {number for number in self._idle | self._changed if not self.segments[number].live}
         self._changed.clear()
         self._idle = {number for number in idle if (number + 1) * SEGMENT_MESSAGES > next_seq}
         for number in sorted(idle - self._idle):
             self._remove(number)
+        self._shared.release(self._released)
+        self._released.clear()
 
     def delete(self) -> None:
         """Remove everything that the queue wrote."""
@@ -202,7 +209,7 @@ class QueueFiles:
             live = segment.records[segment.records["state"] == index_codec.STORED]
             for file in np.unique(live["file"]).tolist():
                 if file:
-                    self._shared.references[file] -= int((live["file"] == file).sum())
+                    self._released[file] += int((live["file"] == file).sum())
         for number in list(self.segments):
             self._remove(number)
         self._changed.clear()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
@@ -37,7 +37,7 @@ from reference_broker.classic.queue_files import (
     remove_directory,
     remove_files,
 )
-from reference_broker.classic.shared import SharedStore
+from reference_broker.classic.shared import SharedAppender, SharedStore
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.files import Files, read_whole, write_whole
 from reference_broker.types import GroupId
@@ -59,15 +59,18 @@ class FoundQueue:
     delivered_end: int
 
 
-def recover(files: Files, root: str, shared: SharedStore, counters: Counters) -> dict[GroupId, FoundQueue]:
-    """Read the store and clean it up. Raises OSError if the drive cannot be read or written."""
+def recover(
+    files: Files, root: str, shared: SharedStore, counters: Counters, appender_of: Callable[[GroupId], SharedAppender]
+) -> dict[GroupId, FoundQueue]:
+    """Read the store and clean it up. ``appender_of`` gives each queue the appender of its later messages. Raises
+    OSError if the drive cannot be read or written."""
     delivered = _take_clean(files, root)
     for name in files.names(f"{root}/transient"):
         remove_directory(files, f"{root}/transient/{name}")
     queues = {}
     for name in files.names(f"{root}/durable"):
         group = GroupId(int(name, 16))
-        found = _Queue(QueueName(group, is_durable=True), files, root, shared, counters).read()
+        found = _Queue(QueueName(group, is_durable=True), files, root, appender_of(group), counters).read()
         found.delivered_end = min(delivered.get(group, 0), found.next_seq) if delivered is not None else found.next_seq
         queues[group] = found
     shared.recovered()
@@ -77,8 +80,8 @@ def recover(files: Files, root: str, shared: SharedStore, counters: Counters) ->
 class _Queue:
     """Reads the files of one queue."""
 
-    def __init__(self, name: QueueName, files: Files, root: str, shared: SharedStore, counters: Counters) -> None:
-        self._name, self._files, self._shared, self._counters = name, files, shared, counters
+    def __init__(self, name: QueueName, files: Files, root: str, shared: SharedAppender, counters: Counters) -> None:
+        self._name, self._files, self._shared, self._counters = name, files, shared.store, counters
         self._queue = QueueFiles(name, files, root, shared, counters, has_directory=True)
         self._parts: list[FoundPart] = []
 
@@ -109,7 +112,7 @@ class _Queue:
             self._parts.append(FoundPart(part, positions, run.body_sizes()[positions]))
             is_there[seqs[begin:end] % SEGMENT_MESSAGES] = True
             if part.is_large:
-                self._shared.references[int(live[begin]["file"])] += end - begin
+                self._shared.refer(int(live[begin]["file"]), end - begin)
         segment.records["state"] = np.where(is_there, STORED, GONE)
         segment.live = int(is_there.sum())
         if segment.live:

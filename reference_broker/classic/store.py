@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 The owner's thread keeps for each queue its *parts* (:mod:`~reference_broker.classic.parts`), by their first sequence
-number. A published run becomes one part or a few. Persistent messages of durable queues go to the writer, and the owner
+number. A published run becomes one part or a few. Persistent messages of durable queues go to a writer, and the owner
 hears by :class:`~reference_broker.classic.writer.Stored` when they survive a loss of power. All messages of a lazy
 queue go to the writer, and leave memory as soon as they are written; their confirms wait for that, so publishers cannot
 fill the memory faster than the drive writes. Other messages stay in memory only.
@@ -25,7 +25,7 @@ most of it CRC and copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,11 +35,12 @@ import numpy.typing as npt
 from reference_broker.classic import part_codec
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import segment_of
+from reference_broker.classic.lanes import lanes_of
 from reference_broker.classic.parts import NEVER, FoundPart, Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover, write_clean
-from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedStore
-from reference_broker.classic.writer import Add, Delete, Notify, Operation, Take, Writer
+from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedAppender, SharedStore
+from reference_broker.classic.writer import Add, Delete, Health, Notify, Operation, Take, Writer
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import Executor, IoPolicy
 from reference_broker.storage.files import Files
@@ -66,35 +67,47 @@ def was_used(files: Files, directory: str) -> bool:
 
 
 class ClassicStore:
-    """All classic queues of one node. One thread owns the store; the writer has its own thread, or none."""
+    """All classic queues of one node. One thread owns the store; writers have other threads, or none."""
 
-    def __init__(self, config: StoreConfig, files: Files, notify: Notify) -> None:
+    def __init__(self, config: StoreConfig, files: Files, notify: Notify, policy: IoPolicy) -> None:
         """Use :meth:`open`."""
         self.config = config
-        self.counters = counters = Counters()
         self.memory_bytes = 0
         """Octets of the messages in memory."""
         self._files = files
         for name in _KINDS:
             files.make_dir(f"{config.directory}/{name}")
-        shared = SharedStore(files, f"{config.directory}/shared", counters, config.shared_file_bytes)
-        self._shared = shared
-        self._writer = Writer(files, config.directory, shared, counters, notify)
+        self._shared = shared = SharedStore(files, f"{config.directory}/shared", config.shared_file_bytes)
+        self._health = health = Health()
+        self._counters = Counters()
+        self._lanes = lanes_of(
+            policy,
+            lambda each: Writer(files, config.directory, SharedAppender(shared, each), each, health, notify),
+            self._counters,
+        )
         self._queues: dict[GroupId, StoredQueue] = {}
         self._found: dict[GroupId, FoundQueue] = {}
-        self._executor: Executor[Operation]
 
     @classmethod
     def open(cls, config: StoreConfig, files: Files, notify: Notify, policy: IoPolicy) -> ClassicStore:
-        """Read what is there, and start. ``notify`` is called in the writer's thread. Raises OSError if the drive
+        """Read what is there, and start. ``notify`` is called in a writer's thread. Raises OSError if the drive
         cannot be read or written."""
-        store = cls(config, files, notify)
-        store._found = recover(files, config.directory, store._shared, store.counters)
+        store = cls(config, files, notify, policy)
+        lanes = store._lanes
+        store._found = recover(
+            files, config.directory, store._shared, store._counters, lambda group: lanes.writer(group).shared
+        )
         for group, found in store._found.items():
-            store._writer.queues[group] = found.files
-        store._executor = policy("classic store", store._writer.handle)
-        store._executor.start()
+            lanes.writer(group).queues[group] = found.files
+        lanes.start()
         return store
+
+    @property
+    def counters(self) -> Counters:
+        """The figures of the store."""
+        counters = self._lanes.counters()
+        counters.classic_shared_files = len(self._shared)
+        return counters
 
     def queue(self, name: QueueName) -> StoredQueue:
         """The queue of that name, with what was found of it at the start."""
@@ -115,17 +128,16 @@ class ClassicStore:
         self.submit(Delete(queue.name))
 
     def submit(self, operation: Operation) -> None:
-        """Hand an operation to the writer."""
-        self._executor.submit(operation)
+        """Hand an operation to the writer of its queue."""
+        self._lanes.submit(operation)
 
-    @property
-    def waits(self) -> bool:
-        """Whether the writer has something to do."""
-        return self._executor.waits
+    def executors(self) -> Iterator[Executor[Operation]]:
+        """Without threads: the executors whose ``run_pending`` the owner may call, each when it likes."""
+        return self._lanes.executors()
 
     def run_pending(self) -> bool:
         """Without threads: carry out what waits. False if there was nothing."""
-        return self._executor.run_pending()
+        return sum(executor.run_pending() for executor in self.executors()) > 0
 
     def read(self, files: QueueFiles | None, part: Part, group: GroupId) -> MessageRun:
         """Read a part back from the drive."""
@@ -137,23 +149,21 @@ class ClassicStore:
             assert files is not None, "a queue that wrote has files"
             file = files.segments[segment_of(part.seq)].messages
         octets = file.read(place.offset, place.size)
-        self.counters.classic_reads += 1
-        self.counters.classic_read_bytes += len(octets)
+        self._counters.classic_reads += 1
+        self._counters.classic_read_bytes += len(octets)
         return part_codec.decode_part(octets, group, part.seq, place.check)
 
     def files_of(self, group: GroupId) -> QueueFiles | None:
         """The files of a queue, None before it has written anything."""
-        return self._writer.queues.get(group)
+        return self._lanes.files_of(group)
 
     def close(self) -> None:
         """Finish what waits, and leave the file of a clean stop."""
-        self._executor.close()
-        if not self._writer.has_failed:
+        self._lanes.close()
+        if not self._health.has_failed:
             delivered = {group: queue.delivered_end for group, queue in self._queues.items() if queue.name.is_durable}
             delivered |= {group: found.delivered_end for group, found in self._found.items()}
             write_clean(self._files, self.config.directory, delivered)
-        for files in self._writer.queues.values():
-            files.close()
         self._shared.close()
 
 

@@ -1,8 +1,9 @@
-"""The writer of the store: group commit for all classic queues of a node.
+"""A writer of the store: group commit for classic queues.
 
 Theory of operation
 -------------------
-The writer takes all waiting operations and makes one batch of them. It writes the parts of all queues, then the index
+A writer has all classic queues of a node, or one of them (:mod:`~reference_broker.classic.lanes`). It takes all waiting
+operations and makes one batch of them. It writes the parts of all queues, then the index
 records, then it syncs what must survive, and then it tells the owner. Operations that arrive meanwhile wait for the
 next batch, so a slow drive makes the batches larger. A part whose messages are all gone when its turn comes is never
 written, and a queue whose consumers keep up with its publishers hardly touches the drive. A lazy queue writes every
@@ -24,7 +25,7 @@ from typing import Final
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.parts import Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
-from reference_broker.classic.shared import SharedStore
+from reference_broker.classic.shared import SharedAppender
 from reference_broker.storage.errors import drive_failure
 from reference_broker.storage.files import Files
 from reference_broker.types import GroupId
@@ -90,23 +91,33 @@ Notice = Stored | Deleted | Failed
 Notify = Callable[[list[Notice]], None]
 
 
+@dataclass(slots=True)
+class Health:
+    """What all writers of a node know of the drive: once a call has failed, nothing more is written."""
+
+    has_failed: bool = False
+
+
 class Writer:
     """Handles lists of operations, one list at a time."""
 
-    def __init__(self, files: Files, root: str, shared: SharedStore, counters: Counters, notify: Notify) -> None:
+    def __init__(
+        self, files: Files, root: str, shared: SharedAppender, counters: Counters, health: Health, notify: Notify
+    ) -> None:
         self.queues: dict[GroupId, QueueFiles] = {}
-        self.has_failed = False
-        self._files, self._root, self._shared, self._counters, self._notify = files, root, shared, counters, notify
+        self.shared = shared
+        self._files, self._root, self._counters, self._notify = files, root, counters, notify
+        self._health = health
         self._next_seq: dict[GroupId, int] = {}
 
     def handle(self, operations: list[Operation]) -> None:
         """Carry out a list of operations."""
-        if self.has_failed:
+        if self._health.has_failed:
             return
         try:
             self._handle(operations)
         except OSError as error:
-            self.has_failed = True
+            self._health.has_failed = True
             self._notify([Failed(drive_failure("the store of classic queues", self._root, error))])
 
     def _handle(self, operations: Sequence[Operation]) -> None:
@@ -135,7 +146,7 @@ class Writer:
 
     def _queue(self, name: QueueName) -> QueueFiles:
         if (queue := self.queues.get(name.group)) is None:
-            queue = self.queues[name.group] = QueueFiles(name, self._files, self._root, self._shared, self._counters)
+            queue = self.queues[name.group] = QueueFiles(name, self._files, self._root, self.shared, self._counters)
         return queue
 
     def _commit(self, operations: Sequence[Operation]) -> None:
@@ -143,13 +154,13 @@ class Writer:
         self._counters.classic_batches += 1
         groups = dict.fromkeys(operation.queue.group for operation in operations)
         queues = [self.queues[group] for group in groups if group in self.queues]
-        self._shared.write()
+        self.shared.write()
         for queue in queues:
             queue.write_messages()
         for queue in queues:
             queue.write_index()
         if any(type(operation) is Add and operation.part.is_persistent for operation in operations):
-            self._shared.sync()
+            self.shared.sync()
         for queue in queues:
             queue.sync()
         self._drop_bodies(operations)
@@ -178,4 +189,10 @@ class Writer:
             if type(operation) is Delete:
                 self.queues.pop(operation.queue.group, None)
                 self._next_seq.pop(operation.queue.group, None)
-        self._shared.sweep()
+                if not self.queues:
+                    self.shared.leave()
+
+    def close(self) -> None:
+        """Close the files of all queues. The executor works no more."""
+        for queue in self.queues.values():
+            queue.close()

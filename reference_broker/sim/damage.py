@@ -69,7 +69,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
 
 def _found(files: MemoryFiles, node: SimNode) -> Found:
     """The messages that the store of classic queues finds on a drive, by queue, in order."""
-    store = ClassicStore.open(node.store_config, files, lambda _notices: None, OwnersThread)
+    store = ClassicStore.open(node.store_config, files, lambda _notices: None, node.store_policy)
     return contents_of(store, store._found)
 
 

@@ -90,7 +90,7 @@ class SimShard(Shard):
         watch = Watch(
             self.node, owner.files, owner.checkers.classic, self.story, partial(owner.moment, "stored", owner)
         )
-        return SimOwnedQueues(owner.store_config, watch, self._call_soon, self._failed)
+        return SimOwnedQueues(owner.store_config, owner.store_policy, watch, self._call_soon, self._failed)
 
     def _show_looks(self) -> None:
         """Have the ledger hear when nobody could tell whether a queue exists."""
@@ -310,11 +310,14 @@ class SimNode:
         nodes: int,
         limits: Limits,
         store_config: StoreConfig,
+        store_policy: IoPolicy,
         inline_share: float,
     ) -> None:
         """``moment`` hears of each step at which trouble would be bad. ``inline_share`` is the share of the writes that
-        the event loop does by itself, if it may. ``store_config`` has the limits of the store of classic queues."""
+        the event loop does by itself, if it may. ``store_config`` has the limits of the store of classic queues,
+        and ``store_policy`` makes its writers."""
         self.store_config = store_config
+        self.store_policy = store_policy
         self.env = env
         self.checkers = checkers
         self.moment = moment
@@ -538,8 +541,9 @@ class SimNode:
         if housekeeping.waits and housekeeping.name not in self._busy:
             self._wake(housekeeping)
         store = shard.owned.store
-        if store is not None and store.waits and store._executor.name not in self._busy:
-            self._wake(store._executor)
+        for executor in store.executors() if store is not None else ():
+            if executor.waits and executor.name not in self._busy:
+                self._wake(executor)
 
     def _sync_time(self) -> float:
         return self.sync_s * (0.2 + 4 * self.env.chance.random() ** 3)

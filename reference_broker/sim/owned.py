@@ -18,7 +18,7 @@ from reference_broker.sim import fifo_checks
 from reference_broker.sim.classic_checks import ClassicChecks
 from reference_broker.sim.disk import CLASSIC, SimFiles
 from reference_broker.sim.story import Story
-from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.executor import IoPolicy
 from reference_broker.types import NodeId
 
 _LOOK_EVERY: Final = 16
@@ -49,12 +49,13 @@ class SimOwnedQueues(OwnedQueues):
     def __init__(
         self,
         config: StoreConfig,
+        policy: IoPolicy,
         watch: Watch,
         call_soon: Callable[[Callable[[], None]], None],
         failed: Callable[[str], None],
     ) -> None:
         self._watch = watch
-        super().__init__(config, watch.files, OwnersThread, call_soon, failed)
+        super().__init__(config, watch.files, policy, call_soon, failed)
 
     def begin(
         self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
@@ -90,8 +91,8 @@ class SimOwnedQueues(OwnedQueues):
         """The store's writer has finished a batch."""
         watch = self._watch
         watch.story.classic_noticed(watch.node, notices)
-        if any(isinstance(notice, Stored) for notice in notices):
-            watch.checks.stored(watch.node, watch.files)
+        if told := {notice.group for notice in notices if isinstance(notice, Stored)}:
+            watch.checks.stored(watch.node, watch.files, told)
             watch.stored()
         super().notify(notices)
 

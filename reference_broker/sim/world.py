@@ -27,6 +27,7 @@ from reference_broker.sim.node import SimNode, SimShard
 from reference_broker.sim.operator import Operator
 from reference_broker.sim.owned import store_config
 from reference_broker.sim.trace import KEPT
+from reference_broker.storage.executor import OwnersPool, OwnersThread
 from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
 
 _PATIENCE_S: Final = 120.0
@@ -58,7 +59,7 @@ class World:
         for node in map(NodeId, range(1, count + 1)):
             self.nodes[node] = SimNode(
                 env, checkers, moments.come, node=node, nodes=count, limits=limits, store_config=classic,
-                inline_share=inline_share,
+                store_policy=OwnersPool if seed % 2 else OwnersThread, inline_share=inline_share,
             )  # fmt: skip
         for each in self.nodes.values():
             each.start()

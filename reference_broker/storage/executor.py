@@ -18,13 +18,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 Op = TypeVar("Op")
 OpIn = TypeVar("OpIn", contravariant=True)
 
 POOL_THREADS_MAX: Final = 1024
-"""Threads of the largest pool. A node has a few executors, so more than a few dozen threads never work."""
+"""Threads of the largest pool."""
 
 
 class Executor(Protocol[OpIn]):
@@ -56,6 +56,10 @@ class Executor(Protocol[OpIn]):
 class IoPolicy(Protocol):
     """Makes an executor for a store."""
 
+    @property
+    def shares_threads(self) -> bool:
+        """Whether all executors share some threads, so that an executor more is no thread more."""
+
     def __call__(
         self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None, /
     ) -> Executor[Any]:
@@ -72,6 +76,8 @@ class DedicatedThread(Generic[Op]):
 
     The wake-up is a lock used as a semaphore: one futex call, and none at all while the thread is busy.
     """
+
+    shares_threads: ClassVar[bool] = False
 
     def __init__(self, name: str, handle: Callable[[list[Op]], None], gather: Callable[[], None] | None = None) -> None:
         self.name = name
@@ -161,6 +167,12 @@ class OwnersThread(DedicatedThread[Op]):
         """There is no thread to start."""
 
 
+class OwnersPool(OwnersThread[Op]):
+    """As :class:`OwnersThread`, for stores that make as many executors as over a :class:`Pool`."""
+
+    shares_threads: ClassVar[bool] = True
+
+
 class Pool:
     """N threads that serve all executors of a node: whoever asked first has the next free thread.
 
@@ -171,6 +183,8 @@ class Pool:
 
     A thread that has nothing to do sleeps on a lock of its own, so a wake-up is one futex call.
     """
+
+    shares_threads: ClassVar[bool] = True
 
     def __init__(self, threads: int) -> None:
         self.lock = threading.Lock()

@@ -228,6 +228,7 @@ class VirtualPolicy:
         self._process = process
         self._lines: list[Line] = []
         self._pool = self._line("pool", pool) if pool else None
+        self.shares_threads = bool(pool)
 
     def __call__(
         self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None, /

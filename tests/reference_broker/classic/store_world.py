@@ -10,13 +10,16 @@ from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, as_positions
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
 from reference_broker.message_run import MessageRun
-from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.executor import IoPolicy, OwnersPool, OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId
 
 ROOT = "/classic"
 SHARED_FILE_BYTES = 20_000
 ROUTE = b"\x00\x01q"
+
+
+POLICIES = {"one writer": OwnersThread, "a writer for each queue": OwnersPool}
 
 
 @dataclass
@@ -37,9 +40,14 @@ class Model:
 
 
 class StoreWorld:
-    """Drives a store and its model with the same operations. The store's own thread is :meth:`step`."""
+    """Drives a store and its model with the same operations. The store's own threads are :meth:`step`."""
 
-    def __init__(self, files: MemoryFiles | None = None, memory_bytes: int = 1 << 30) -> None:
+    policy: IoPolicy = OwnersThread
+
+    def __init__(
+        self, files: MemoryFiles | None = None, memory_bytes: int = 1 << 30, policy: IoPolicy | None = None
+    ) -> None:
+        self.policy = policy or self.policy
         self.files = files or MemoryFiles()
         self.memory_bytes = memory_bytes
         self.models: dict[int, Model] = {}
@@ -50,7 +58,7 @@ class StoreWorld:
     def open(self) -> None:
         """Start a store on the files."""
         config = StoreConfig(directory=ROOT, memory_bytes=self.memory_bytes, shared_file_bytes=SHARED_FILE_BYTES)
-        self.store = ClassicStore.open(config, self.files, self.notify, OwnersThread)
+        self.store = ClassicStore.open(config, self.files, self.notify, self.policy)
         self.queues: dict[int, StoredQueue] = {}
 
     def restart(self, *, lost_power: bool) -> None:

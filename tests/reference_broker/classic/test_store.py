@@ -10,7 +10,14 @@ import pytest
 from reference_broker.classic.index_codec import SEGMENT_MESSAGES
 from reference_broker.classic.part_codec import LARGE_BYTES, stretches
 from reference_broker.message_run import MessageRun
-from tests.reference_broker.classic.store_world import ROOT, ROUTE, StoreWorld
+from reference_broker.storage.executor import OwnersThread
+from tests.reference_broker.classic.store_world import POLICIES, ROOT, ROUTE, StoreWorld
+
+
+@pytest.fixture(autouse=True, params=POLICIES.values(), ids=POLICIES.keys())
+def _policy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs with one writer for all queues, and with a writer for each queue."""
+    monkeypatch.setattr(StoreWorld, "policy", request.param)
 
 
 def all_files(world: StoreWorld) -> list[str]:
@@ -64,7 +71,7 @@ def test_transient_messages_stay_in_memory_unless_the_queue_is_lazy() -> None:
     world = StoreWorld()
     world.declare(1)
     world.publish(1, [100] * 3, persistent=False)
-    assert not world.store.waits
+    assert not any(executor.waits for executor in world.store.executors())
     world.declare(2, lazy=True)
     world.publish(2, [100] * 3, persistent=False)
     world.step()
@@ -107,7 +114,7 @@ def test_an_empty_segment_goes_once_no_message_can_come_into_it() -> None:
 
 def test_a_shared_file_goes_with_the_last_message_in_it() -> None:
     """A file that goes too early loses messages of other queues; one that stays fills the drive."""
-    world = StoreWorld()
+    world = StoreWorld(policy=OwnersThread)  # whose queues share files
     world.declare(1)
     world.declare(2)
     world.publish(1, [9000, 9000])
@@ -123,6 +130,21 @@ def test_a_shared_file_goes_with_the_last_message_in_it() -> None:
     world.take_first(2, 1)
     world.step()
     assert world.files.names(f"{ROOT}/shared") == shared[1:]
+
+
+def test_a_shared_file_stays_while_its_writer_may_append() -> None:
+    """A file that goes under its writer takes the next large message with it."""
+    world = StoreWorld()
+    world.declare(1)
+    world.publish(1, [5000])
+    world.step()
+    world.take_first(1, 1)
+    world.step()
+    world.publish(1, [6000])
+    world.step()
+    world.check_reads()
+    assert world.models[1].stored >= set(world.models[1].ready)
+    world.restart(lost_power=True)
 
 
 def test_shared_files_stay_over_a_restart() -> None:

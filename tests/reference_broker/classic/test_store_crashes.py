@@ -11,9 +11,15 @@ import pytest
 
 from reference_broker.classic.index_codec import RECORD, SEGMENT_MESSAGES
 from reference_broker.storage.memory_files import MemoryFiles
-from tests.reference_broker.classic.store_world import ROOT, StoreWorld
+from tests.reference_broker.classic.store_world import POLICIES, ROOT, StoreWorld
 
 Script = Callable[[StoreWorld], None]
+
+
+@pytest.fixture(autouse=True, params=POLICIES.values(), ids=POLICIES.keys())
+def _policy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs with one writer for all queues, and with a writer for each queue."""
+    monkeypatch.setattr(StoreWorld, "policy", request.param)
 
 
 def publish_and_take(world: StoreWorld) -> None:

@@ -72,7 +72,7 @@ class Bench:
         self.store = self.open()
 
     def look(self) -> None:
-        self.checks.stored(NODE, self.files)
+        self.checks.stored(NODE, self.files, {GROUP})
 
     def start(self) -> None:
         self.checks.recovered(NODE, self.store)

@@ -1,0 +1,170 @@
+"""Which writer has which queue: one writer for all queues of a node, or a writer for each.
+
+A *lane* is a writer with an executor. With one lane, all queues share batches: a sync of the drive serves as many
+messages as possible. This is :class:`OneLane`, for a node whose stores have threads of their own.
+
+:class:`LaneForEach` is for a node whose stores share a pool of threads. Each queue writes and syncs for itself, as each
+process of a RabbitMQ queue does, through the pool that the write-ahead log uses, too. So a drive that is busy with many
+queues holds many threads, and the log waits in the line behind them.
+
+Both are used by the owner's thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from reference_broker.classic.counters import Counters
+from reference_broker.classic.queue_files import QueueFiles
+from reference_broker.classic.writer import Delete, Operation, Writer
+from reference_broker.storage.executor import Executor, IoPolicy
+from reference_broker.types import GroupId
+
+MakeWriter = Callable[[Counters], Writer]
+"""Makes a writer that counts there."""
+
+
+class Lanes(Protocol):
+    """Writers with their executors."""
+
+    def writer(self, group: GroupId) -> Writer:
+        """The writer of a queue."""
+
+    def start(self) -> None:
+        """From now on operations are carried out."""
+
+    def submit(self, operation: Operation) -> None:
+        """Hand an operation to the writer of its queue."""
+
+    def executors(self) -> Iterator[Executor[Operation]]:
+        """All executors."""
+
+    def files_of(self, group: GroupId) -> QueueFiles | None:
+        """The files of a queue, None before it has written anything."""
+
+    def counters(self) -> Counters:
+        """The figures of the store: those of all writers together."""
+
+    def close(self) -> None:
+        """Finish what waits, and close the files."""
+
+
+def lanes_of(policy: IoPolicy, make: MakeWriter, counters: Counters) -> Lanes:
+    """The lanes that fit the I/O policy. ``counters`` has the figures that are no writer's."""
+    return LaneForEach(policy, make, counters) if policy.shares_threads else OneLane(policy, make, counters)
+
+
+class OneLane:
+    """One writer for all queues."""
+
+    def __init__(self, policy: IoPolicy, make: MakeWriter, counters: Counters) -> None:
+        self._counters = counters
+        self._writer = make(counters)
+        self._executor: Executor[Operation] = policy("classic store", self._writer.handle)
+        self.submit = self._executor.submit
+        self.start = self._executor.start
+
+    def writer(self, _group: GroupId) -> Writer:
+        """The one writer."""
+        return self._writer
+
+    def executors(self) -> Iterator[Executor[Operation]]:
+        """The one executor."""
+        yield self._executor
+
+    def files_of(self, group: GroupId) -> QueueFiles | None:
+        """See :class:`Lanes`, as for all below."""
+        return self._writer.queues.get(group)
+
+    def counters(self) -> Counters:
+        """The figures are those of the one writer."""
+        return self._counters
+
+    def close(self) -> None:
+        """Finish what waits."""
+        self._executor.close()
+        self._writer.close()
+
+
+class _Lane:
+    """The writer of one queue, and its executor."""
+
+    __slots__ = ("counters", "executor", "writer")
+
+    def __init__(self, policy: IoPolicy, make: MakeWriter, group: GroupId, ended: Callable[[GroupId], None]) -> None:
+        self.counters = Counters()
+        self.writer = writer = make(self.counters)
+
+        def handle(operations: list[Operation]) -> None:
+            writer.handle(operations)
+            if any(type(operation) is Delete for operation in operations):
+                ended(group)
+
+        self.executor: Executor[Operation] = policy(f"classic queue {group:x}", handle)
+
+    def close(self) -> None:
+        self.executor.close()
+        self.writer.close()
+
+
+class LaneForEach:
+    """A writer for each queue, which ends with the queue."""
+
+    def __init__(self, policy: IoPolicy, make: MakeWriter, counters: Counters) -> None:
+        self._policy, self._make, self._rest = policy, make, counters
+        self._lanes: dict[GroupId, _Lane] = {}
+        self._ended: deque[GroupId] = deque()
+        """Queues that their writers have deleted: written by many threads."""
+        self._has_started = False
+
+    def writer(self, group: GroupId) -> Writer:
+        """The writer of a queue."""
+        return self._lane(group).writer
+
+    def start(self) -> None:
+        """Start the lanes of queues that are there. Later lanes start at once."""
+        self._has_started = True
+        for lane in self._lanes.values():
+            lane.executor.start()
+
+    def submit(self, operation: Operation) -> None:
+        """Hand an operation to the writer of its queue, which is made for the first one."""
+        if self._ended:
+            self._forget_ended()
+        self._lane(operation.queue.group).executor.submit(operation)
+
+    def executors(self) -> Iterator[Executor[Operation]]:
+        """The executors, in the order in which their queues wrote first."""
+        return (lane.executor for lane in list(self._lanes.values()))
+
+    def files_of(self, group: GroupId) -> QueueFiles | None:
+        """See :class:`Lanes`, as for all below."""
+        lane = self._lanes.get(group)
+        return lane.writer.queues.get(group) if lane is not None else None
+
+    def counters(self) -> Counters:
+        """The sum over all queues, those included that are gone."""
+        total = Counters()
+        for each in (self._rest, *(lane.counters for lane in self._lanes.values())):
+            total.add(each)
+        return total
+
+    def close(self) -> None:
+        """Finish what waits in all lanes."""
+        for lane in self._lanes.values():
+            lane.close()
+
+    def _lane(self, group: GroupId) -> _Lane:
+        if (lane := self._lanes.get(group)) is None:
+            lane = self._lanes[group] = _Lane(self._policy, self._make, group, self._ended.append)
+            if self._has_started:
+                lane.executor.start()
+        return lane
+
+    def _forget_ended(self) -> None:
+        while self._ended:
+            lane = self._lanes.pop(self._ended.popleft())
+            lane.close()
+            self._rest.add(lane.counters)
