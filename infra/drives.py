@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from infra.node_process import wait
 from infra.register import Kind, Register
 from perftest.errors import HelpfulError
@@ -91,6 +93,11 @@ def impossible() -> str:
     return f"{', '.join(missing)} not found (packages util-linux, e2fsprogs)" if missing else ""
 
 
+def memory_octets() -> int:
+    """The memory that drives can have on this machine now."""
+    return int(psutil.virtual_memory().available)
+
+
 def make(directory: Path, size_mb: int, profile: str = "") -> BlockDrive:
     """A new drive with an empty ext4, mounted and checked. What was made is undone if a step fails, or on Ctrl-C.
 
@@ -133,9 +140,9 @@ def check(drive: BlockDrive) -> None:
 def ask(drive: BlockDrive, **request: object) -> dict[str, Any]:
     """The answer of the drive's program to ``op=status|fault|profile|cut_power|revive``. Raises :class:`DriveError`."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, _near(drive) as control:
             connection.settimeout(_TIMEOUT_S)
-            connection.connect(str(drive.control))
+            connection.connect(control)
             connection.send(json.dumps(request).encode())
             answer = json.loads(connection.recv(_ANSWER_BYTES_MAX))
     except (OSError, ValueError) as error:
@@ -235,8 +242,18 @@ def _start_device(drive: BlockDrive, size_mb: int) -> None:
 
 def _is_served(drive: BlockDrive) -> bool:
     """Whether the drive's program still runs. It ends a moment after its mount."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        return connection.connect_ex(str(drive.control)) == 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, _near(drive) as control:
+        return connection.connect_ex(control) == 0
+
+
+@contextlib.contextmanager
+def _near(drive: BlockDrive) -> Iterator[str]:
+    """A short path to the control socket: an address has room for 107 octets, and a directory may have more."""
+    directory = os.open(drive.directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{drive.control.name}"
+    finally:
+        os.close(directory)
 
 
 def _attach(drive: BlockDrive) -> str:

@@ -35,17 +35,21 @@ class Drive:
     """A directory for the files of nodes, or a drive that each node models.
 
     ``is_mount``: ``path`` must be a mount point, on a device of its own. A modelled drive has no path: its files lie in
-    the cluster's own directory, and ``profile`` is what the configuration of a node says of it.
+    the cluster's own directory, and ``profile`` is what the configuration of a node says of it. A FUSE drive has a size
+    and the name of a profile, and gets its path when it is made (:mod:`infra.fuse_layout`).
     """
 
     name: str
     path: str = ""
     is_mount: bool = False
     profile: str | dict[str, int] = ""
+    size_mb: int = 0
 
     @property
     def place(self) -> str:
         """The path, or the profile, for a line of text."""
+        if self.size_mb:
+            return f"FUSE, modelled {self.profile}, {self.size_mb} MiB"
         return self.path or f"modelled {self.profile if isinstance(self.profile, str) else 'with figures of its own'}"
 
     def of_node(self, node: str) -> Path:
@@ -70,6 +74,11 @@ class Layout:
     def with_paths(self) -> tuple[Drive, ...]:
         """The drives that are not modelled."""
         return tuple(drive for drive in self.drives if drive.path)
+
+    @property
+    def fuse(self) -> tuple[Drive, ...]:
+        """The FUSE drives, whether they are made or not."""
+        return tuple(drive for drive in self.drives if drive.size_mb)
 
     @property
     def text(self) -> str:

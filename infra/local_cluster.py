@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from infra import readiness
+from infra import fuse_layout, readiness
 from infra.cleaning import clean
 from infra.cluster import (
     PORT_OFFSETS,
@@ -120,7 +120,23 @@ def start(
     before = _before(directory, nodes)
     nodes = len(before.nodes) if before else nodes or NODES
     identity = before.cluster if before else _new_identity()
+    if layout:
+        names = [f"node{number}" for number in range(1, nodes + 1)]
+        layout = fuse_layout.keep(layout, directory, names, is_new=before is None)
     asked = placed(layout, identity) if layout else directories or Directories()
+    try:
+        return _start(directory, before, identity, asked, base_port, nodes)
+    except NotAllStartedError:
+        raise
+    except BaseException:
+        if before is None:
+            fuse_layout.give_up(directory)
+        raise
+
+
+def _start(
+    directory: Path, before: Cluster | None, identity: str, asked: Directories, base_port: int | None, nodes: int
+) -> Cluster:
     kept = kept_directories(before, asked) if before else asked
     ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
     _require_free([port for row in ports for port in row], "or choose other ports with --port")
@@ -203,6 +219,13 @@ def temporary(
     costs nothing, so the measured latency would not be that of a disk.
     """
     clean(parent)
+    names = [f"node{number}" for number in range(1, nodes + 1)]
+    with contextlib.ExitStack() as drives:
+        on = drives.enter_context(fuse_layout.made(layout, parent, names)) if layout else None
+        yield from _temporary(parent, nodes, on, limits)
+
+
+def _temporary(parent: Path, nodes: int, layout: Layout | None, limits: Mapping[str, int] | None) -> Iterator[Cluster]:
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     directories = placed(layout, directory.name) if layout else Directories()
     planned = replace(plan(directory, _new_identity(), _ports_for(nodes), directories), limits=dict(limits or {}))
@@ -346,6 +369,7 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
 
     Raises :class:`ClusterError` if the secret is missing and cannot be made.
     """
+    fuse_layout.require(Path(planned.directory))
     make_secret(planned)
     children: dict[str, subprocess.Popen[bytes]] = {}
     failures: dict[str, ClusterError] = {}

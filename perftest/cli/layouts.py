@@ -23,6 +23,7 @@ LAYOUT_RULE: Final = "a layout is for a cluster that this command starts"
 LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster with this layout is started"
 SERIES: Final = "layouts.json"
 """The state of a sweep over layouts (:mod:`perftest.cli.layout_series`), in the directory of its runs."""
+_MIB: Final = 1 << 20
 LAYOUT_PATH: Final = click.Path(path_type=Path, dir_okay=False)
 
 layout_option = option(
@@ -57,9 +58,9 @@ def layout_of(path: Path | Inline, nodes: int | None = None) -> Layout:
     from perftest.spec.problem import SpecError
 
     file, document = _read(path)
-    problems = [*_impossible(file, document), *_not_here(file, document)]
-    placed = _placed(file, path)
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
+    problems = [*_impossible(file, document), *_not_here(file, document, len(names))]
+    placed = _placed(file, path)
     for drive, value, rule, fix in drives.faults(placed, names):
         kind = "mount" if file.drives[drive].mount is not None else "directory"
         problems.append(document.problem(("drives", drive, kind), rule, fix, value))
@@ -123,6 +124,8 @@ def _drives(file: LayoutFile) -> Iterator[Any]:
             yield Drive(name=name, profile=_figures(drive.figures))
         elif drive.profile is not None:
             yield Drive(name=name, profile=drive.profile)
+        elif drive.fuse is not None:
+            yield Drive(name=name, profile=drive.fuse.profile, size_mb=drive.fuse.size // _MIB)
 
 
 def _figures(figures: Figures) -> dict[str, int]:
@@ -148,9 +151,11 @@ def _impossible(file: LayoutFile, document: Document) -> Iterator[Problem]:
     from reference_broker.storage.drives.profiles import PROFILES, profile_problems
 
     for name, drive in file.drives.items():
-        if drive.profile is not None and drive.profile not in PROFILES:
-            rule, fix = f"there is no profile {drive.profile!r}", f"use one of: {', '.join(PROFILES)}"
-            yield document.problem(("drives", name, "profile"), rule, fix, drive.profile)
+        profile = drive.fuse.profile if drive.fuse is not None else drive.profile
+        if profile is not None and profile not in PROFILES:
+            rule, fix = f"there is no profile {profile!r}", f"use one of: {', '.join(PROFILES)}"
+            where = ("drives", name, "fuse", "profile") if drive.fuse is not None else ("drives", name, "profile")
+            yield document.problem(where, rule, fix, profile)
         for problem in profile_problems(_figures(drive.figures)) if drive.figures is not None else ():
             yield document.problem(("drives", name, "figures"), f"impossible figures: {problem}", "correct the figure")
 
@@ -166,10 +171,24 @@ def _real(file: LayoutFile, document: Document) -> Iterator[Problem]:
                 yield document.problem(("drives", name, kind), rule, fix)
 
 
-def _not_here(file: LayoutFile, document: Document) -> Iterator[Problem]:
-    """What the nodes of a local cluster cannot do."""
-    for name, drive in file.drives.items():
-        if drive.fuse is not None:
-            rule = f"drive {name} is a FUSE drive, and no cluster is started on one"
-            fix = "make the drive, and write mount: with its mount point; or write profile: for a modelled drive"
-            yield document.problem(("drives", name, "fuse"), rule, fix)
+def _not_here(file: LayoutFile, document: Document, nodes: int) -> Iterator[Problem]:
+    """FUSE drives that this machine cannot have."""
+    from infra import drives
+
+    sizes = {name: drive.fuse.size for name, drive in file.drives.items() if drive.fuse is not None}
+    if not sizes:
+        return
+    first = next(iter(sizes))
+    if reason := drives.impossible():
+        rule = f"drive {first} is a FUSE drive, which this machine cannot have: {reason}"
+        fix = "run as root on Linux with FUSE and loop devices; or write profile: for a modelled drive"
+        yield document.problem(("drives", first, "fuse"), rule, fix)
+    for name, size in sizes.items():
+        if not drives.SIZE_MB_MIN * _MIB <= size <= drives.SIZE_MB_MAX * _MIB:
+            rule = f"drive {name} of {size // _MIB} MiB is no possible FUSE drive, which is held in memory"
+            fix = f"give it {drives.SIZE_MB_MIN} MiB to {drives.SIZE_MB_MAX} MiB"
+            yield document.problem(("drives", name, "fuse", "size"), rule, fix, size)
+    wanted, room = nodes * sum(sizes.values()), drives.memory_octets()
+    if wanted > room:
+        rule = f"the FUSE drives of {nodes} nodes take up to {wanted // _MIB} MiB of memory, of {room // _MIB} MiB free"
+        yield document.problem(("drives", first, "fuse", "size"), rule, "make the drives smaller, or start fewer nodes")

@@ -122,6 +122,8 @@ def _what(drive: Mapping[str, Any]) -> str:
     if kind == "fuse":
         return f"FUSE, modelled: {profile}" if profile else "FUSE"
     place = str(drive.get("path") or drive.get(kind) or "")
+    if place.startswith("FUSE"):
+        return place
     return f"{kind} {place[-18:]}".strip()
 
 

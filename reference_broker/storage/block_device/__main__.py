@@ -241,7 +241,10 @@ def run(mount: str, control_path: str, disk: Disk) -> None:
     """Mount the disk, and serve it in the background until it is unmounted. Raises OSError; then nothing is left."""
     with contextlib.ExitStack() as stack:
         control = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        control.bind(control_path)
+        directory, name = os.path.split(os.path.abspath(control_path))  # noqa: PTH100 - of octets, as the kernel has it
+        near = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        control.bind(f"/proc/self/fd/{near}/{name}")  # an address has room for 107 octets, and a path may have more
+        os.close(near)
         stack.callback(os.unlink, control_path)
         control.listen()
         fuse = os.open("/dev/fuse", os.O_RDWR)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import workloads
-from infra import local_cluster
+from infra import drives, local_cluster
 from infra.cluster import Cluster
 from infra.layout import ROLES, Drive, Layout, directories
 from perftest.cli.measured_broker import broker_facts
@@ -40,7 +40,7 @@ def good(tmp_path: Path) -> Path:
 def bad(tmp_path: Path) -> Path:
     """A FUSE drive, a profile that is none, and a mount that is none."""
     file = tmp_path / "bad.yaml"
-    text = GOOD.replace("{directory: DISK}", "{fuse: {profile: hdd7200, size: 1GB}}").replace(
+    text = GOOD.replace("{directory: DISK}", "{fuse: {profile: hdd7200, size: 9GB}}").replace(
         "{directory: FAST}", f"{{mount: {tmp_path}}}"
     )
     text = text.replace("roles:", "  odd: {profile: floppy}\nroles:").replace("segment: disk", "segment: odd")
@@ -71,14 +71,26 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_all_problems_are_told_before_anything_starts(
-    call: Call, bad: Path, asked: list[Layout | None], command: tuple[str, ...]
+    call: Call, bad: Path, asked: list[Layout | None], command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(drives, "impossible", lambda: "mounting needs root")
+    monkeypatch.setattr(drives, "memory_octets", lambda: 2 << 30)
     code, _out, err = call(*command, str(bad))
     assert code == 2 and asked == []
-    assert err.count("error: ") == 3
-    assert "drive disk is a FUSE drive, and no cluster is started on one" in err
+    assert err.count("error: ") == 5
+    assert "drive disk is a FUSE drive, which this machine cannot have: mounting needs root" in err
+    assert "drive disk of 8583 MiB is no possible FUSE drive" in err
+    assert "take up to 25749 MiB of memory, of 2048 MiB free" in err
+    assert "bad.yaml:3: drives.disk.fuse.size" in err
     assert "there is no profile 'floppy'" in err and "use one of: st1-1t, " in err
     assert "is no mount point" in err and "bad.yaml:4: drives.fast.mount" in err
+
+
+def test_a_fuse_drive_of_no_known_profile_is_told_with_its_line(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(GOOD.replace("{directory: DISK}", "{fuse: {profile: floppy, size: 64MB}}").replace("FAST", "/tmp"))
+    code, _out, err = call("run", "-z", "1", "--layout", str(file))
+    assert code == 2 and "there is no profile 'floppy'" in err and "odd.yaml:3: drives.disk.fuse.profile" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

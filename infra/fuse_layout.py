@@ -1,0 +1,94 @@
+"""The FUSE drives of a layout: made before the nodes start, and taken apart after the nodes have ended.
+
+Every node has drives of its own. In a layout with drives that are made, the path of each is a mount point with the name
+of the node, so whoever starts nodes on such a layout sees mounts and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from infra import drives
+from infra.drives import BlockDrive, DriveError
+from infra.layout import NODE, Layout
+from infra.register import Kind, Register
+
+_TEMPORARY: Final = ".drives-"
+_KEPT: Final = "drives"
+
+
+@contextlib.contextmanager
+def made(layout: Layout, parent: Path, nodes: Sequence[str]) -> Iterator[Layout]:
+    """The layout with its FUSE drives made, in a directory of their own below ``parent``, until the end of the ``with``
+    block. What a crash leaves stands in the register of ``parent``. Raises :class:`DriveError`."""
+    if not layout.fuse:
+        yield layout
+        return
+    place = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
+    register = Register(parent)
+    register.note(Kind.DIRECTORY, str(place))
+    try:
+        with contextlib.ExitStack() as undo:
+            for drive in _drives(layout, place, nodes):
+                _make(layout, drive)
+                undo.callback(drives.remove, drive)
+            yield _on(layout, place)
+    finally:
+        if not drives.mounts_below(place):  # else a drive could not be taken apart, and the next cleaning tries again
+            with contextlib.suppress(OSError):
+                place.rmdir()
+            register.forget(Kind.DIRECTORY, str(place))
+
+
+def keep(layout: Layout, directory: Path, nodes: Sequence[str], *, is_new: bool) -> Layout:
+    """The layout of a cluster in ``directory`` that keeps running, with its FUSE drives. Those of a new cluster are
+    made, and stay until ``perftest broker clean --kept``. Raises :class:`DriveError`; then none of them is left."""
+    place = directory.absolute() / _KEPT
+    if layout.fuse and is_new:
+        with contextlib.ExitStack() as undo:
+            for drive in _drives(layout, place, nodes):
+                _make(layout, drive)
+                undo.callback(drives.remove, drive)
+                drives.keep(drive)
+            undo.pop_all()
+    return _on(layout, place)
+
+
+def give_up(directory: Path) -> None:
+    """Take the drives of a cluster apart that could not be started. Raises :class:`DriveError`."""
+    place = directory.absolute() / _KEPT
+    if place.exists() and drives.clean(place):
+        with contextlib.suppress(OSError):
+            place.rmdir()
+
+
+def require(directory: Path) -> None:
+    """Raise :class:`DriveError` unless the FUSE drives of the cluster in ``directory`` are mounted."""
+    for drive in map(BlockDrive, sorted((directory.absolute() / _KEPT).glob("*"))):
+        if drives.is_drive(drive) and not drive.files.is_mount():
+            what = "a FUSE drive of this cluster is gone: it was in memory, and the machine or the drive has ended"
+            fix = f"give the cluster up with `perftest broker clean --kept {directory}`, and start a new one"
+            raise DriveError(what, str(drive.files), fix)
+
+
+def _drives(layout: Layout, place: Path, nodes: Sequence[str]) -> list[BlockDrive]:
+    return [BlockDrive(place / f"{node}-{drive.name}") for node in nodes for drive in layout.fuse]
+
+
+def _make(layout: Layout, drive: BlockDrive) -> None:
+    name = drive.directory.name.partition("-")[2]
+    wanted = next(each for each in layout.fuse if each.name == name)
+    assert isinstance(wanted.profile, str), "a FUSE drive is one of a profile"
+    drives.make(drive.directory, wanted.size_mb, wanted.profile)
+
+
+def _on(layout: Layout, place: Path) -> Layout:
+    """The layout with the mount points below ``place``."""
+    found = [replace(drive, path=f"{place}/{NODE}-{drive.name}/files", is_mount=True) if drive.size_mb else drive
+             for drive in layout.drives]  # fmt: skip
+    return replace(layout, drives=tuple(found))
