@@ -76,6 +76,11 @@ class Layout:
         return tuple(drive for drive in self.drives if drive.path)
 
     @property
+    def pool_threads(self) -> int:
+        """The threads of the I/O pool; 0: none, but a thread for each store."""
+        return int(self.io.removeprefix("pool:")) if self.io.startswith("pool:") else 0
+
+    @property
     def fuse(self) -> tuple[Drive, ...]:
         """The FUSE drives, whether they are made or not."""
         return tuple(drive for drive in self.drives if drive.size_mb)
@@ -139,6 +144,13 @@ def directories(layout: Layout, cluster: str) -> Directories:
         drives=[*_modelled(layout)],
         instance_octets_per_second=layout.octets_per_second,
     )
+
+
+def real_places(layout: Layout) -> dict[str, Path]:
+    """The directory or mount point of each role, for a broker that takes no modelled drives. Paths may hold
+    ``{node}``."""
+    paths = {drive.name: Path(drive.path).absolute() for drive in layout.with_paths}
+    return {role: paths[name] for role, name in layout.roles.items()}
 
 
 def _modelled(layout: Layout) -> Iterator[dict[str, Any]]:

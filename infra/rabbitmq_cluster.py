@@ -18,12 +18,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from infra.layout import NODE, Layout
 from infra.node_process import MARK
 from infra.ports import HOST, free_ports
 from infra.register import Kind, Register
@@ -33,6 +34,9 @@ LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
 ROLES: Final = ("data", "logs", "segment", "wal", "classic")
 """What can have a drive of its own: metadata, log files, segments and snapshots of quorum queues, their WAL, and the
 files of classic queues, which always lie with the metadata."""
+IO_THREADS: Final = 10
+"""Erlang's default number of dirty I/O schedulers."""
+_LOOPBACK_ONLY: Final = "-kernel inet_dist_use_interface {127,0,0,1}"
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.1
@@ -63,6 +67,23 @@ class RabbitMQ:
     restart: Callable[[], None]
 
 
+def require() -> None:
+    """Raise :class:`RabbitMQError` unless RabbitMQ is installed."""
+    if not is_installed():
+        fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
+        raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
+
+
+def node_name(node: int) -> str:
+    """The name by which a layout knows a node, which counts from 0: ``node1``."""
+    return f"node{node + 1}"
+
+
+def with_its_threads(layout: Layout) -> Layout:
+    """The layout with the I/O policy that RabbitMQ has: all file operations of a node go through one pool."""
+    return layout if layout.pool_threads else replace(layout, io=f"pool:{IO_THREADS}")
+
+
 def misplaced(directories: Mapping[str, Path]) -> list[str]:
     """All that keeps RabbitMQ's files from being placed like this; empty if nothing does."""
     unknown = sorted(set(directories) - set(ROLES))
@@ -79,21 +100,22 @@ def running(
     configuration: str = "",
     plugins: Sequence[str] = (),
     directories: Mapping[str, Path] | None = None,
+    io_threads: int = 0,
 ) -> Iterator[RabbitMQ]:
     """Start a cluster with its data below ``parent``; stop the cluster and remove the data at the end.
 
     ``configuration`` is added to each node's ``rabbitmq.conf``, and must name the ports of the enabled ``plugins``.
     ``directories`` places :data:`ROLES` on drives. The cluster makes a directory of its own there, with one for each
-    node, and removes it at the end. A role without a directory lies below ``parent``. Raises :class:`RabbitMQError` if
-    RabbitMQ is not installed, cannot be placed so, or does not start.
+    node, and removes it at the end. In a path, ``{node}`` stands for the name of a node (:func:`node_name`). A role
+    without a directory lies below ``parent``. ``io_threads`` is the number of Erlang's dirty I/O schedulers, through
+    which all file operations of a node go; 0: Erlang's default. Raises :class:`RabbitMQError` if RabbitMQ is not
+    installed, cannot be placed so, or does not start.
     """
     if problems := misplaced(directories or {}):
         raise RabbitMQError("; ".join(problems), "directories", "place the roles as RabbitMQ can have them")
-    if not is_installed():
-        fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
-        raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
+    require()
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
-    cluster = _Cluster(directory, nodes, configuration, plugins, directories or {})
+    cluster = _Cluster(directory, nodes, configuration, plugins, directories or {}, io_threads)
     register = Register(parent)
     for made in cluster.made:
         register.note(Kind.DIRECTORY, str(made))
@@ -117,9 +139,11 @@ class _Cluster:
         configuration: str,
         plugins: Sequence[str],
         directories: Mapping[str, Path],
+        io_threads: int,
     ) -> None:
         self._directory = directory
-        self._places = {role: place.absolute() / directory.name[1:] for role, place in directories.items()}
+        self._io_threads = io_threads or IO_THREADS
+        self._roots = {role: place.absolute() / directory.name[1:] for role, place in directories.items()}
         self._plugins = plugins
         self._configuration = f"loopback_users.guest = true\nlog.file.level = warning\n{configuration}"
         self._tag = secrets.token_hex(3)
@@ -132,7 +156,7 @@ class _Cluster:
     @property
     def made(self) -> list[Path]:
         """The directories of this cluster alone: its own, and those on drives."""
-        return [self._directory, *sorted(set(self._places.values()))]
+        return [self._directory, *sorted({place for node in self._nodes for place in self._places(node).values()})]
 
     def start(self) -> RabbitMQ:
         home = self._directory / "home"
@@ -201,11 +225,16 @@ class _Cluster:
 
     def _place(self, node: int) -> None:
         """Make the directories of a node, and write what only the advanced configuration can say."""
-        for place in self._places.values():
+        places = self._places(node)
+        for place in places.values():
             (place / f"node{node}").mkdir(parents=True, exist_ok=True)
-        wal = self._places.get("wal")
+        wal = places.get("wal")
         text = "[]." if wal is None else f'[{{ra, [{{wal_data_dir, "{wal / f"node{node}" / "wal"}"}}]}}].'
         (self._directory / f"node{node}.config").write_text(text)
+
+    def _places(self, node: int) -> dict[str, Path]:
+        """The cluster's directory on the drive of each role of a node."""
+        return {role: Path(str(place).replace(NODE, node_name(node))) for role, place in self._roots.items()}
 
     def _name(self, node: int) -> str:
         return f"perftest{self._tag}{node}@localhost"
@@ -223,20 +252,21 @@ class _Cluster:
             "LC_ALL": "C.UTF-8",
         }
         if node is not None:
+            places = self._places(node)
             environment |= {
                 "RABBITMQ_NODENAME": self._name(node),
                 "RABBITMQ_NODE_IP_ADDRESS": HOST,
                 "RABBITMQ_NODE_PORT": str(self._amqp_ports[node]),
                 "RABBITMQ_DIST_PORT": str(self._distribution_ports[node]),
-                "RABBITMQ_MNESIA_BASE": str(self._places.get("data", directory) / f"node{node}"),
-                "RABBITMQ_LOG_BASE": str(self._places.get("logs", directory) / f"node{node}" / "log"),
+                "RABBITMQ_MNESIA_BASE": str(places.get("data", directory) / f"node{node}"),
+                "RABBITMQ_LOG_BASE": str(places.get("logs", directory) / f"node{node}" / "log"),
                 "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / f"node{node}.config"),
                 "RABBITMQ_PID_FILE": str(directory / f"node{node}.pid"),
                 "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
-                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+SDio {self._io_threads} {_LOOPBACK_ONLY}",
             }
-        if node is not None and "segment" in self._places:
-            environment["RABBITMQ_QUORUM_DIR"] = str(self._places["segment"] / f"node{node}" / "quorum")
+            if "segment" in places:
+                environment["RABBITMQ_QUORUM_DIR"] = str(places["segment"] / f"node{node}" / "quorum")
         return environment
 
     def _spawn(self, command: list[str], environment: dict[str, str], log: str) -> subprocess.Popen[bytes]:

@@ -38,7 +38,7 @@ def layout_for(plan: Plan, typed: Path | None, document: Document | None = None)
         named = f" {asked}" if isinstance(asked, Path) else ""
         click.echo(f"--layout {typed} stands in for the workload's layout{named}", err=True)
     chosen = typed or asked
-    return layout_of(chosen, plan.cluster.nodes) if chosen is not None else None
+    return layout_of(chosen, plan.cluster.nodes, plan.cluster.broker) if chosen is not None else None
 
 
 def layout_in(plan: Plan, document: Document | None = None) -> Path | Inline | None:
@@ -51,6 +51,22 @@ def layout_in(plan: Plan, document: Document | None = None) -> Path | Inline | N
         return Path(layout) if layout else None
     known = document or Document(data={}, file=plan.name)
     return Inline(content=layout, name=plan.name, document=known.part(("cluster", "layout")))
+
+
+def with_broker(plan: Plan, broker: str | None) -> Plan:
+    """The plan for a cluster of the broker that was typed with --broker, if one was typed. Raises SpecError."""
+    if broker is None:
+        return plan
+    from perftest.spec.cluster import Product, faults
+
+    plan = replace(plan, cluster=replace(plan.cluster, broker=Product(broker)))
+    problems = [
+        Problem(path=f"cluster.{each.key}", value=each.value, rule=each.rule, fix=each.fix, file=plan.name)
+        for each in faults(plan.cluster)
+    ]
+    if problems:
+        raise SpecError(problems)
+    return plan
 
 
 def limits_of(plan: Plan) -> Limits:

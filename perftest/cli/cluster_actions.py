@@ -27,6 +27,7 @@ from perftest.engine.coordination.timeline import Action, Moment
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Recoveries, Recovery
 from perftest.spec.actions import KILLED, LEADER, ON_DRIVES, PAUSED, Do, Fault, Places, TimedAction, faults
+from perftest.spec.cluster import Product
 from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
 
@@ -54,6 +55,10 @@ def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: 
     if plan.uris:
         rule = "actions are for a local cluster, and this run measures a broker at a URI"
         fix = "leave out -h and -H, name a local cluster with --cluster, or leave out the timeline"
+        raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
+    if kept is None and plan.cluster.broker is Product.RABBITMQ:
+        rule = "actions are for a cluster of the bundled broker, and this run starts RabbitMQ"
+        fix = "leave out --broker, or leave out the timeline"
         raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
     refuse_actions_at(plan, _places(kept, layout, plan.cluster.nodes), typed)
 

@@ -11,6 +11,7 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import option
+from perftest.spec.cluster import Product
 
 if TYPE_CHECKING:
     from infra.layout import Layout
@@ -35,6 +36,20 @@ layout_option = option(
     "cluster that is started for this command.",
 )
 """``--layout`` of commands that start a cluster."""
+BROKER_RULE: Final = "--broker is for a cluster that this command starts"
+BROKER_FIX: Final = "leave out --broker, or leave out the broker that runs already"
+BROKER_HELP: Final = (
+    "Broker of the cluster that is started for this command: reference, or rabbitmq, which must be installed."
+)
+broker_option = option(
+    "--broker",
+    section="Target",
+    type=click.Choice([product.value for product in Product]),
+    default=None,
+    show_default="as the workload says, or reference",
+    help=BROKER_HELP,
+)
+"""``--broker`` of commands that start a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +62,11 @@ class Inline:
     document: Document
 
 
-def layout_of(path: Path | Inline, nodes: int | None = None) -> Layout:
+def layout_of(path: Path | Inline, nodes: int | None = None, broker: Product = Product.REFERENCE) -> Layout:
     """The placement that a layout file, a bundled layout or a workload describes.
 
-    ``nodes`` is the number of nodes; left out: those of a run's cluster. Raises SpecError with all problems of the
-    file and of the drives that it names, before anything is started.
+    ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started. Raises
+    SpecError with all problems of the file and of the drives that it names, before anything is started.
     """
     from infra import layout as drives
     from infra.local_cluster import NODES
@@ -60,6 +75,7 @@ def layout_of(path: Path | Inline, nodes: int | None = None) -> Layout:
     file, document = _read(path)
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
     problems = [*_impossible(file, document), *_not_here(file, document, len(names))]
+    problems += _not_for_rabbitmq(file, document) if broker is Product.RABBITMQ else []
     placed = _placed(file, path)
     for drive, value, rule, fix in drives.faults(placed, names):
         kind = "mount" if file.drives[drive].mount is not None else "directory"
@@ -90,6 +106,12 @@ def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | N
     """Refuse ``--layout`` for a broker that this command does not start. Raises CliError."""
     if layout is not None and (uris or cluster is not None):
         raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
+
+
+def no_broker_beside(broker: str | None, *running: object) -> None:
+    """Refuse ``--broker`` for a broker that this command does not start. Raises CliError."""
+    if broker is not None and any(running):
+        raise CliError(BROKER_RULE, "--broker", BROKER_FIX, Exit.USAGE)
 
 
 def _read(path: Path | Inline) -> tuple[LayoutFile, Document]:
@@ -169,6 +191,19 @@ def _real(file: LayoutFile, document: Document) -> Iterator[Problem]:
                 rule = f"drive {name} is {words} of this machine, whose drives keep to real time: a simulation has none"
                 fix = "write profile: or figures: for a modelled drive, or measure this layout with `perftest sweep`"
                 yield document.problem(("drives", name, kind), rule, fix)
+
+
+def _not_for_rabbitmq(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """What only nodes of the bundled broker can do."""
+    for name, drive in file.drives.items():
+        if drive.is_modelled:
+            kind = "profile" if drive.profile is not None else "figures"
+            rule = f"drive {name} is modelled by nodes of the bundled broker, and RabbitMQ models none"
+            fix = "write fuse: {profile: NAME, size: SIZE} for a modelled drive below any broker, or mount:"
+            yield document.problem(("drives", name, kind), rule, fix)
+    if file.drive_of("classic") != file.drive_of("data"):
+        rule = "RabbitMQ keeps classic queues with its other data"
+        yield document.problem(("roles", "classic"), rule, f"write classic: {file.drive_of('data')}, or leave it out")
 
 
 def _not_here(file: LayoutFile, document: Document, nodes: int) -> Iterator[Problem]:

@@ -19,6 +19,7 @@ from perftest.cli.exits import CliError, Exit
 from perftest.cli.exports import Exports
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import broker_facts, on_bundled, target
+from perftest.cli.measured_rabbitmq import rabbitmq
 from perftest.cli.session import Session
 from perftest.cli.session_options import Options
 from perftest.engine.api import RunOutcome
@@ -55,14 +56,17 @@ def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunW
     """Execute the plan. When this function returns, signals are ignored."""
     refuse_actions(plan, options.cluster, options.layout, options.actions)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
-    with target(plan, options.cluster, options.out, options.layout) as cluster:
+    with (
+        rabbitmq(plan, options.cluster, options.out, options.layout) as (plan, facts),
+        target(plan, options.cluster, options.out, options.layout) as cluster,
+    ):
         if cluster is not None:
             plan = on_bundled(plan, cluster)
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.judge_findings = None if options.is_round else _judge_of(writer)
         writer.legacy = _legacy(writer) if options.legacy_latency else None
-        writer.describe_broker(**broker_facts(plan, cluster))
+        writer.describe_broker(**broker_facts(plan, cluster), **facts)
         session = Session(plan, options, writer, cluster, exports)
         try:
             return writer, session, asyncio.run(session.run(interrupts))

@@ -20,6 +20,7 @@ import click
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target
+from perftest.cli.measured_rabbitmq import rabbitmq
 from perftest.cli.reproduce import LOAD_FLAGS, run_command, sweep_command
 from perftest.cli.samplers import Sampler
 from perftest.engine.api import RunOutcome, StopRequest
@@ -175,7 +176,12 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
         raise CliError("a search does not act on the nodes while it measures", "timeline", fix, Exit.USAGE)
     stop, interrupts = StopRequest(), Interrupts()
     out = asked.out / run_id("search", time.time_ns())
-    with interrupts.installed(), target(asked.plan, asked.cluster, out, asked.layout) as cluster:
+    with (
+        interrupts.installed(),
+        rabbitmq(asked.plan, asked.cluster, out, asked.layout) as (plan, _facts),
+        target(plan, asked.cluster, out, asked.layout) as cluster,
+    ):
+        asked = replace(asked, plan=plan)
 
         def listen(_number: int) -> None:
             stop.abort() if stop.finishing else stop.finish_step()

@@ -56,6 +56,7 @@ def run_options(choices: Choices) -> Options:
     """The options that concern the command and not the plan."""
     from perftest.cli.layouts import layout_of
     from perftest.cli.session_options import Options
+    from perftest.spec.cluster import Product
 
     ui = choices["ui"]
     if ui == "auto" and choices.is_given("metrics_format"):
@@ -68,7 +69,9 @@ def run_options(choices: Choices) -> Options:
         as_json=choices["as_json"],
         report=choices["report"] and not choices["no_report"],
         cluster=Path(cluster) if cluster is not None else None,
-        layout=layout_of(layout) if layout is not None else None,
+        layout=layout_of(layout, broker=Product(choices["broker"] or Product.REFERENCE))
+        if layout is not None
+        else None,
         label=choices["id"] or "",
         metrics_format=choices["metrics_format"] or "default",
         plain=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import Exit
-from perftest.cli.layouts import layout_option, no_layout_beside
+from perftest.cli.layouts import broker_option, layout_option, no_broker_beside, no_layout_beside
 from perftest.cli.sections import (
     ACK_INTERVAL,
     COUNT,
@@ -109,6 +109,7 @@ _search_options = options(
 )
 @target_options
 @layout_option
+@broker_option
 @_search_options
 @json_option
 @click.pass_context
@@ -132,13 +133,14 @@ def _asked(
     uris: str | None,
     cluster: Path | None,
     layout: Path | None,
+    broker: str | None,
     workload: str | None,
     slos: tuple[str, ...],
     out: Path,
     as_json: bool,
     **flags: Any,
 ) -> SearchPlan:
-    from perftest.cli.asked_cluster import layout_for, tell_of_unused
+    from perftest.cli.asked_cluster import layout_for, tell_of_unused, with_broker
     from perftest.cli.probes import SearchPlan
     from perftest.spec.check import check_plan
     from perftest.spec.problem import Problem, SpecError
@@ -149,7 +151,9 @@ def _asked(
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
+    no_broker_beside(broker, targets, cluster)
     plan, swept, document = _base_plan(targets, workload, flags)
+    plan = with_broker(plan, broker)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
     for text in slos:
         try:

@@ -199,8 +199,14 @@ def _setups(
     from perftest.cli.asked_cluster import layout_in, limits_of
     from perftest.cli.simulated_drives import of_layouts, of_options
     from perftest.cli.simulation import Setup
+    from perftest.spec.cluster import Product
     from reference_broker.virtual.network import Link
 
+    if plan.cluster.broker is not Product.REFERENCE:
+        fix = "leave out broker: rabbitmq, or measure the workload with `perftest sweep`"
+        raise CliError(
+            "a simulation has nodes of the bundled broker only", f"{plan.name}: cluster.broker", fix, Exit.USAGE
+        )
     within = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
     between = Link(
         latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.asked_cluster import in_folder, layout_for, refuse_limits, tell_of_unused
+from perftest.cli.asked_cluster import in_folder, layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.layouts import SERIES, layout_of, layout_option, no_layout_beside
+from perftest.cli.layouts import (
+    SERIES,
+    broker_option,
+    layout_of,
+    layout_option,
+    no_broker_beside,
+    no_layout_beside,
+)
 from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
@@ -88,6 +95,7 @@ _sweep_options = options(
 @click.argument("name", metavar="[WORKLOAD]", required=False)
 @target_options
 @layout_option
+@broker_option
 @_sweep_options
 @out_options
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the sweep, or none.")
@@ -101,6 +109,7 @@ def sweep(
     uris: str | None,
     cluster: Path | None,
     layout: Path | None,
+    broker: str | None,
     dry_run: bool,
     resume: Path | None,
     out: Path,
@@ -121,6 +130,7 @@ def sweep(
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
+    no_broker_beside(broker, targets, cluster, resume)
     named = _take_layouts(asked, layout, (*targets, *([str(cluster)] if cluster else [])))
     if named and resume is not None:
         rule = "layouts cannot be added to a sweep that is continued"
@@ -131,17 +141,14 @@ def sweep(
         ctx.exit(int(_resume_series(resume, rest)))
     (plan, rounds), document = (_resumed(resume, name, asked), None) if resume else _planned(name, asked)
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
+    plan = with_broker(plan, broker)
     refuse_limits(plan)
     if targets or cluster is not None:
         tell_of_unused(plan)
     placed = None if named or targets or cluster is not None else layout_for(plan, layout, document)
-    several = {each: layout_of(Path(each), plan.cluster.nodes) for each in named}
+    several = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in named}
     _check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)
-    if plan.timeline:
-        from perftest.cli.cluster_actions import refuse_actions
-
-        for each in tuple(several.values()) or (placed,):
-            refuse_actions(plan, cluster, each, asked["actions"])
+    _refuse_actions(plan, cluster, tuple(several.values()) or (placed,), asked["actions"])
     if dry_run:
         _show(plan, rounds, as_json, named)
         return
@@ -149,11 +156,10 @@ def sweep(
     from perftest.cli.measure import measure
     from perftest.cli.rounds import STATE, repeat
 
-    typed = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
-    again = "".join(f" {shlex.quote(word)}" for word in typed)
+    again = _typed_again(targets, cluster, layout, broker)
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, layout=placed, target=again)
-    options = replace(options, actions=asked["actions"])
-    options = replace(options, broker_metrics=broker_metrics if targets else (), assert_findings=assert_findings)
+    options = replace(options, actions=asked["actions"], broker_metrics=broker_metrics if targets else ())
+    options = replace(options, assert_findings=assert_findings)
     if several:
         from perftest.cli.layout_series import measure_series
 
@@ -162,6 +168,23 @@ def sweep(
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))
     ctx.exit(measure(plan, replace(options, resumed=resume)))
+
+
+def _refuse_actions(plan: Plan, cluster: Path | None, layouts: Sequence[Layout | None], typed: Sequence[str]) -> None:
+    """Raises SpecError with all problems of the timeline on one of the layouts."""
+    if not plan.timeline:
+        return
+    from perftest.cli.cluster_actions import refuse_actions
+
+    for each in layouts:
+        refuse_actions(plan, cluster, each, typed)
+
+
+def _typed_again(targets: tuple[str, ...], cluster: Path | None, layout: Path | None, broker: str | None) -> str:
+    """The words that name the broker in a command to copy."""
+    words = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
+    words += ["--broker", broker] if broker is not None else []
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _take_layouts(asked: dict[str, Any], layout: Path | None, running: Sequence[str]) -> list[str]:
@@ -185,7 +208,7 @@ def _resume_series(place: Path, options: Options) -> Exit:
     from perftest.cli.layout_series import measure_series, series_of
 
     plan, rounds, names = series_of(place)
-    layouts = {each: layout_of(Path(each), plan.cluster.nodes) for each in names}
+    layouts = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in names}
     _check_layouts(plan, [*layouts.values()], None, assert_findings=options.assert_findings)
     return measure_series(plan, options, rounds, layouts, place)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
 
 from perftest.spec.fields import Count
@@ -13,10 +14,20 @@ LayoutOf = str | dict[str, Any]
 """A layout of drives: the path of its file or the name of a bundled layout, or the content of such a file."""
 
 
+class Product(StrEnum):
+    """The broker that is started."""
+
+    REFERENCE = "reference"
+    RABBITMQ = "rabbitmq"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """The ``cluster:`` section of a workload file."""
 
+    broker: Annotated[Product, "broker that is started: reference, or rabbitmq, which must be installed"] = (
+        Product.REFERENCE
+    )
     nodes: Annotated[Count, "number of nodes: 1, 3, 5, 7 or 9"] = 3
     layout: Annotated[
         LayoutOf, "layout file, named from the folder of this file, or bundled layout, or what a layout file says"
@@ -40,3 +51,6 @@ def faults(cluster: ClusterSpec) -> Iterator[Fault]:
     if cluster.nodes not in NODES:
         rule = f"a cluster of {cluster.nodes} nodes is not started"
         yield Fault("nodes", cluster.nodes, rule, "use 1, 3, 5, 7 or 9: an even number tolerates no more failures")
+    if cluster.settings and cluster.broker is Product.RABBITMQ:
+        rule = "limits are those of reference nodes, and RabbitMQ has others"
+        yield Fault("settings", None, rule, "leave out settings, or broker: rabbitmq")

@@ -12,7 +12,7 @@ import re
 import uuid
 from pathlib import Path
 
-from perftest.cli.layouts import LAYOUT_FIX, LAYOUT_RULE
+from perftest.cli.layouts import BROKER_FIX, BROKER_RULE, LAYOUT_FIX, LAYOUT_RULE
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import checked_uris
@@ -29,6 +29,7 @@ from perftest.spec.behaviour import (
     Tls,
 )
 from perftest.spec.check import SIZE_BYTES_MIN, check_plan
+from perftest.spec.cluster import ClusterSpec, Product
 from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
 from perftest.spec.problem import Problem, SpecError
 from perftest.spec.rules import is_stamped
@@ -69,6 +70,7 @@ def plan_of(choices: Choices) -> Plan:
         connecting=_connecting(choices),
         workers=choices["workers"],
         timeline=tuple(action for _, action in choices["at"]),
+        cluster=ClusterSpec(broker=Product(choices["broker"] or Product.REFERENCE)),
     )
     problems = [*choices.problems, *check_plan(plan, choices.place, choices.name)]
     if problems:
@@ -91,6 +93,8 @@ def _uris(choices: Choices) -> tuple[str, ...]:
         choices.problem(["cluster", "uri", "uris"], "both a cluster and a URI are named", "name one of them")
     if choices.is_given("layout") and (parts or choices.is_given("cluster")):
         choices.problem(["layout"], LAYOUT_RULE, LAYOUT_FIX)
+    if choices.is_given("broker") and (parts or choices.is_given("cluster")):
+        choices.problem(["broker"], BROKER_RULE, BROKER_FIX)
     return parts
 
 

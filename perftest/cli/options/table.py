@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from perftest.cli.layouts import BROKER_HELP
 from perftest.cli.options.option import Arity, Effect, Option, flag, many, section, value
 from perftest.cli.ui import METRICS_FORMATS, UI_NAMES
 
@@ -18,6 +19,7 @@ _GENERAL = (
         value("-H --uris", "text", "URIS", help="AMQP URIs of several brokers, separated by commas."),
         value("--cluster", "path", "DIRECTORY", perftest=False,
               help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY."),
+        value("--broker", "product", "NAME", perftest=False, shown="reference", help=BROKER_HELP),
         value("--layout", "path", "FILE", perftest=False,
               help="Layout file or bundled layout, such as disks/three_hdd: which drives hold which files of the nodes "
                    "of the cluster that is started for this run."),

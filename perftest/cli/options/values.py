@@ -14,6 +14,7 @@ from typing import Any, Final
 from perftest.cli.ui import METRICS_FORMATS, UI_NAMES
 from perftest.spec.actions import TimedAction, parse_action
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
+from perftest.spec.cluster import Product
 from perftest.spec.slo import parse_objective
 from perftest.spec.units import (
     IN_FLIGHT_UNLIMITED,
@@ -257,6 +258,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "limit_s": _limit_s,
     "message_flag": _one_of("persistent", "mandatory"),
     "metrics_format": _one_of(*METRICS_FORMATS),
+    "product": _one_of(*(product.value for product in Product)),
     "names": _names,
     "objective": parse_objective,
     "octets": _octets,

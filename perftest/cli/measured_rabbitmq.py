@@ -1,0 +1,61 @@
+"""A RabbitMQ that is started for a run, on the drives of a layout, and is stopped after the run.
+
+The run then measures the RabbitMQ at its URIs, as any other. Profiles and figures of a layout are modelled within nodes
+of the bundled broker, so a layout for RabbitMQ has mounts, directories and FUSE drives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perftest.cli.measured_broker import make_directory
+from perftest.spec.cluster import Product
+from perftest.spec.plan import Plan
+
+if TYPE_CHECKING:
+    from infra.layout import Layout
+
+
+@contextlib.contextmanager
+def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) -> Iterator[tuple[Plan, dict[str, Any]]]:
+    """The plan with the URIs of a RabbitMQ that is started in ``out``, and facts about the RabbitMQ for the manifest.
+    Any other plan stays as it is. Raises RabbitMQError and DriveError."""
+    if plan.cluster.broker is not Product.RABBITMQ or plan.uris or kept is not None:
+        yield plan, {}
+        return
+    from infra import rabbitmq_cluster
+    from infra.fuse_layout import made
+    from infra.layout import real_places
+
+    rabbitmq_cluster.require()
+    nodes = plan.cluster.nodes
+    _progress(f"no broker was named (-h): starting {nodes} RabbitMQ node{'s' * (nodes > 1)} on this machine")
+    names = [rabbitmq_cluster.node_name(node) for node in range(nodes)]
+    if layout is not None:
+        layout = rabbitmq_cluster.with_its_threads(layout)
+        _progress(f"layout {layout.text}")
+    make_directory(out)
+    began = time.monotonic()
+    with contextlib.ExitStack() as undo:
+        placed = undo.enter_context(made(layout, out, names)) if layout is not None else None
+        broker = undo.enter_context(
+            rabbitmq_cluster.running(
+                out,
+                nodes,
+                directories=real_places(placed) if placed is not None else None,
+                io_threads=placed.pool_threads if placed is not None else 0,
+            )
+        )
+        _progress(f"RabbitMQ ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
+        facts = {"cluster": "local", **({"layout": layout.text} if layout is not None else {})}
+        yield plan.changed(uris=broker.uris), facts
+
+
+def _progress(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,60 @@
+"""A sweep starts a RabbitMQ on a layout of drives, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra import drives, rabbitmq_cluster
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not rabbitmq_cluster.is_installed(), reason="RabbitMQ is not installed"),
+]
+WORKLOAD = """\
+schema: 1
+name: w
+title: one queue on a RabbitMQ
+queues: [{name: q}]
+load: {in_flight: 20}
+step: {duration: 2s, warmup: 500ms}
+cluster:
+  broker: rabbitmq
+  nodes: 1
+  layout:
+    title: apart
+    drives: {disk: DISK, fast: FAST}
+    roles: {data: disk, logs: disk, segment: disk, wal: fast}
+    io: {pool: 6}
+"""
+PLAIN = ("{directory: 'HERE/disk'}", "{directory: 'HERE/{node}-fast'}")
+FUSE = ("{fuse: {profile: nvme, size: 600MB}}",) * 2
+NO_FUSE = drives.impossible()
+
+
+@pytest.mark.parametrize(
+    ("disk", "fast"),
+    [
+        pytest.param(*PLAIN, id="directories"),
+        pytest.param(*FUSE, id="fuse", marks=pytest.mark.skipif(bool(NO_FUSE), reason=f"no FUSE drives: {NO_FUSE}")),
+    ],
+)
+def test_a_workload_is_measured_on_a_rabbitmq_with_its_layout(tmp_path: Path, disk: str, fast: str) -> None:
+    file, runs = tmp_path / "w.yaml", tmp_path / "runs"
+    file.write_text(WORKLOAD.replace("DISK", disk).replace("FAST", fast).replace("HERE", str(tmp_path)))
+    command = [sys.executable, "-m", "perftest.cli", "sweep", str(file), "--out", str(runs), "--no-report"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (run,) = [each for each in runs.iterdir() if not each.name.startswith(".")]
+    broker = json.loads((run / "manifest.json").read_text())["broker"]
+    assert broker["product"] == "RabbitMQ"
+    assert broker["layout"].startswith("apart: disk (") and broker["layout"].endswith(") wal; io pool:6")
+    assert json.loads((run / "ledger.json").read_text())["verdict"] == "ok"
+    assert [each.name for each in runs.iterdir()] == [run.name], "something of the RabbitMQ is left"
+    for place in (tmp_path / "disk", tmp_path / "node1-fast"):
+        assert not place.exists() or list(place.iterdir()) == []
+    assert drives.mounts_below(tmp_path) == []
