@@ -60,17 +60,20 @@ class FoundQueue:
 
 
 def recover(
-    files: Files, root: str, shared: SharedStore, counters: Counters, appender_of: Callable[[GroupId], SharedAppender]
+    files: Files,
+    root: str,
+    shared: SharedStore,
+    later: Callable[[GroupId], tuple[SharedAppender, Counters]],
 ) -> dict[GroupId, FoundQueue]:
-    """Read the store and clean it up. ``appender_of`` gives each queue the appender of its later messages. Raises
-    OSError if the drive cannot be read or written."""
+    """Read the store and clean it up. ``later`` gives for each queue the appender and the figures of the writer that
+    the queue will have. Raises OSError if the drive cannot be read or written."""
     delivered = _take_clean(files, root)
     for name in files.names(f"{root}/transient"):
         remove_directory(files, f"{root}/transient/{name}")
     queues = {}
     for name in files.names(f"{root}/durable"):
         group = GroupId(int(name, 16))
-        found = _Queue(QueueName(group, is_durable=True), files, root, appender_of(group), counters).read()
+        found = _Queue(QueueName(group, is_durable=True), files, root, *later(group)).read()
         found.delivered_end = min(delivered.get(group, 0), found.next_seq) if delivered is not None else found.next_seq
         queues[group] = found
     shared.recovered()

@@ -94,9 +94,12 @@ class ClassicStore:
         cannot be read or written."""
         store = cls(config, files, notify, policy)
         lanes = store._lanes
-        store._found = recover(
-            files, config.directory, store._shared, store._counters, lambda group: lanes.writer(group).shared
-        )
+
+        def later(group: GroupId) -> tuple[SharedAppender, Counters]:
+            writer = lanes.writer(group)
+            return writer.shared, writer.counters
+
+        store._found = recover(files, config.directory, store._shared, later)
         for group, found in store._found.items():
             lanes.writer(group).queues[group] = found.files
         lanes.start()

@@ -105,8 +105,8 @@ class Writer:
         self, files: Files, root: str, shared: SharedAppender, counters: Counters, health: Health, notify: Notify
     ) -> None:
         self.queues: dict[GroupId, QueueFiles] = {}
-        self.shared = shared
-        self._files, self._root, self._counters, self._notify = files, root, counters, notify
+        self.shared, self.counters = shared, counters
+        self._files, self._root, self._notify = files, root, notify
         self._health = health
         self._next_seq: dict[GroupId, int] = {}
 
@@ -140,18 +140,18 @@ class Writer:
     def _add(self, operation: Add) -> int:
         part, queue = operation.part, operation.queue
         if not (part.left or queue.is_lazy):
-            self._counters.classic_messages_skipped += part.count
+            self.counters.classic_messages_skipped += part.count
             return 0
         return self._queue(queue).stage(part)
 
     def _queue(self, name: QueueName) -> QueueFiles:
         if (queue := self.queues.get(name.group)) is None:
-            queue = self.queues[name.group] = QueueFiles(name, self._files, self._root, self.shared, self._counters)
+            queue = self.queues[name.group] = QueueFiles(name, self._files, self._root, self.shared, self.counters)
         return queue
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         """Write and sync one batch, and tell the owner."""
-        self._counters.classic_batches += 1
+        self.counters.classic_batches += 1
         groups = dict.fromkeys(operation.queue.group for operation in operations)
         queues = [self.queues[group] for group in groups if group in self.queues]
         self.shared.write()
@@ -163,6 +163,8 @@ class Writer:
             self.shared.sync()
         for queue in queues:
             queue.sync()
+        if self._health.has_failed:
+            return  # another writer's call, after this batch began: nobody knows what the drive still keeps
         self._drop_bodies(operations)
         self._notify(self._notices(operations))
         self._clean_up(operations, queues)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from reference_broker.classic.parts import QueueName
+from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.store import ClassicStore, StoreConfig, as_positions
 from reference_broker.classic.writer import Deleted, Notice, Stored
 from reference_broker.message_run import MessageRun
@@ -68,6 +71,9 @@ def test_writers_of_many_queues_work_side_by_side(tmp_path: Path) -> None:
     assert counters.classic_segments == QUEUES - 1
 
     again = ClassicStore.open(config, RealFiles(), heard.notify, Pool(2))
+    figures = [lane.counters for lane in again._lanes._lanes.values()]  # type: ignore[attr-defined]
+    assert len({id(each) for each in figures}) == QUEUES - 1, "each counter has one writing thread"
+    assert all(found.files._counters is lane for found, lane in zip(again._found.values(), figures, strict=True))
     for queue in queues:
         group = queue.name.group
         found = again.queue(QueueName(GroupId(group), is_durable=True))
@@ -98,6 +104,25 @@ def test_a_writer_ends_with_its_queue_and_its_figures_stay() -> None:
     assert world.store.counters.classic_messages_written == 21
     assert world.store.counters.classic_segments == 1
     assert world.files.names("/classic/shared") == []
+
+
+def test_a_failure_of_one_writer_silences_a_writer_that_is_at_work() -> None:
+    """After a sync that failed, a later sync may succeed and yet have lost what the first one should have kept."""
+    world = StoreWorld(policy=OwnersPool)
+    for group in (1, 2):
+        world.declare(group)
+        world.publish(group, [100])
+    health = world.store._health
+    sync = QueueFiles.sync
+
+    def fails_elsewhere(files: QueueFiles) -> None:
+        sync(files)
+        health.has_failed = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueueFiles, "sync", fails_elsewhere)
+        world.step()
+    assert all(not model.stored for model in world.models.values())
 
 
 def test_each_queue_syncs_for_itself() -> None:
