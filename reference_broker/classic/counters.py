@@ -16,6 +16,8 @@ class CounterSpec(NamedTuple):
 
 COUNTERS: Final = (
     CounterSpec("classic_batches", "counter", "batches", "batches of operations that the store of classic queues took"),
+    CounterSpec("classic_handed_bytes", "counter", "bytes", "octets of messages handed to the writers"),
+    CounterSpec("classic_done_bytes", "counter", "bytes", "octets of these that are written, or need not be any more"),
     CounterSpec("classic_messages_written", "counter", "messages", "messages written to message files"),
     CounterSpec("classic_messages_skipped", "counter", "messages", "messages gone before their turn to be written"),
     CounterSpec("classic_queue_bytes", "counter", "bytes", "octets written to the queues' own message files"),
@@ -41,6 +43,8 @@ class Counters:
     __slots__ = tuple(spec.name for spec in COUNTERS)
 
     classic_batches: int
+    classic_handed_bytes: int
+    classic_done_bytes: int
     classic_messages_written: int
     classic_messages_skipped: int
     classic_queue_bytes: int

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from reference_broker.classic.counters import Counters
+from reference_broker.classic.parts import QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.writer import Delete, Operation, Writer
 from reference_broker.storage.executor import Executor, IoPolicy
@@ -37,6 +38,9 @@ class Lanes(Protocol):
 
     def submit(self, operation: Operation) -> None:
         """Hand an operation to the writer of its queue."""
+
+    def delete(self, queue: QueueName) -> None:
+        """Have everything removed that a queue wrote. What waits to be written of the queue is not written any more."""
 
     def executors(self) -> Iterator[Executor[Operation]]:
         """All executors."""
@@ -69,6 +73,11 @@ class OneLane:
     def writer(self, _group: GroupId) -> Writer:
         """The one writer."""
         return self._writer
+
+    def delete(self, queue: QueueName) -> None:
+        """See :class:`Lanes`."""
+        self._writer.deleted.add(queue.group)
+        self.submit(Delete(queue))
 
     def executors(self) -> Iterator[Executor[Operation]]:
         """The one executor."""
@@ -134,6 +143,12 @@ class LaneForEach:
         if self._ended:
             self._forget_ended()
         self._lane(operation.queue.group).executor.submit(operation)
+
+    def delete(self, queue: QueueName) -> None:
+        """See :class:`Lanes`. A queue that never wrote has no writer, and gets none."""
+        if (lane := self._lanes.get(queue.group)) is not None:
+            lane.writer.deleted.add(queue.group)
+            self.submit(Delete(queue))
 
     def executors(self) -> Iterator[Executor[Operation]]:
         """The executors, in the order in which their queues wrote first."""

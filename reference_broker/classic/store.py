@@ -40,7 +40,7 @@ from reference_broker.classic.parts import NEVER, FoundPart, Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover, write_clean
 from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedAppender, SharedStore
-from reference_broker.classic.writer import Add, Delete, Health, Notify, Operation, Take, Writer
+from reference_broker.classic.writer import Add, Health, Notify, Operation, Take, Writer
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import Executor, IoPolicy
 from reference_broker.storage.files import Files
@@ -123,15 +123,17 @@ class ClassicStore:
         """Delete what was found of queues that are gone by now."""
         for group in [group for group in self._found if group not in groups]:
             del self._found[group]
-            self.submit(Delete(QueueName(group, is_durable=True)))
+            self._lanes.delete(QueueName(group, is_durable=True))
 
     def deleted(self, queue: StoredQueue) -> None:
         """A queue gives up everything that it wrote."""
         self._queues.pop(queue.name.group, None)
-        self.submit(Delete(queue.name))
+        self._lanes.delete(queue.name)
 
     def submit(self, operation: Operation) -> None:
         """Hand an operation to the writer of its queue."""
+        if type(operation) is Add:
+            self._counters.classic_handed_bytes += operation.octets
         self._lanes.submit(operation)
 
     def executors(self) -> Iterator[Executor[Operation]]:
@@ -209,13 +211,13 @@ class StoredQueue:
 
     def _keep(self, part: Part) -> None:
         store = self._store
-        is_written = self.is_written(part)
+        is_written, octets = self.is_written(part), 0 if part.run is None else len(part.run.data)
         drops_body = is_written and (self.name.is_lazy or store.memory_bytes > store.config.memory_bytes)
         if not drops_body and part.run is not None:
-            part.memory_bytes = len(part.run.data)
-            store.memory_bytes += part.memory_bytes
+            part.memory_bytes = octets
+            store.memory_bytes += octets
         if is_written:
-            store.submit(Add(self.name, part, drops_body))
+            store.submit(Add(self.name, part, drops_body, octets))
 
     def run(self, seq: int) -> MessageRun:
         """The messages of the part that begins at ``seq``. Raises OSError or :class:`~reference_broker.classic.

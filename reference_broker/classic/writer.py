@@ -36,11 +36,12 @@ BATCH_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Write a part. ``drops_body``: the body is read back from the drive when it is wanted."""
+    """Write a part of so many octets. ``drops_body``: the body is read back from the drive when it is wanted."""
 
     queue: QueueName
     part: Part
     drops_body: bool
+    octets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class Writer:
         self, files: Files, root: str, shared: SharedAppender, counters: Counters, health: Health, notify: Notify
     ) -> None:
         self.queues: dict[GroupId, QueueFiles] = {}
+        self.deleted: set[GroupId] = set()
+        """Queues whose :class:`Delete` is under way: nothing of them is written any more. The owner adds to it."""
         self.shared, self.counters = shared, counters
         self._files, self._root, self._notify = files, root, notify
         self._health = health
@@ -139,7 +142,7 @@ class Writer:
 
     def _add(self, operation: Add) -> int:
         part, queue = operation.part, operation.queue
-        if not (part.left or queue.is_lazy):
+        if queue.group in self.deleted or not (part.left or queue.is_lazy):
             self.counters.classic_messages_skipped += part.count
             return 0
         return self._queue(queue).stage(part)
@@ -165,6 +168,7 @@ class Writer:
             queue.sync()
         if self._health.has_failed:
             return  # another writer's call, after this batch began: nobody knows what the drive still keeps
+        self.counters.classic_done_bytes += sum([each.octets for each in operations if type(each) is Add])
         self._drop_bodies(operations)
         self._notify(self._notices(operations))
         self._clean_up(operations, queues)
@@ -191,6 +195,7 @@ class Writer:
             if type(operation) is Delete:
                 self.queues.pop(operation.queue.group, None)
                 self._next_seq.pop(operation.queue.group, None)
+                self.deleted.discard(operation.queue.group)
                 if not self.queues:
                     self.shared.leave()
 

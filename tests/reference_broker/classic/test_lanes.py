@@ -106,6 +106,15 @@ def test_a_writer_ends_with_its_queue_and_its_figures_stay() -> None:
     assert world.files.names("/classic/shared") == []
 
 
+def test_a_queue_that_never_wrote_gets_no_writer() -> None:
+    """Every reply queue of a client would get one when it is deleted."""
+    world = StoreWorld(policy=OwnersPool)
+    world.declare(1, durable=False)
+    world.publish(1, [100] * 3)
+    world.delete(1)
+    assert list(world.store.executors()) == []
+
+
 def test_a_failure_of_one_writer_silences_a_writer_that_is_at_work() -> None:
     """After a sync that failed, a later sync may succeed and yet have lost what the first one should have kept."""
     world = StoreWorld(policy=OwnersPool)

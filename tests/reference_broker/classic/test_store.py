@@ -66,6 +66,26 @@ def test_a_deleted_lazy_queue_writes_nothing_more() -> None:
     assert not all_files(world)
 
 
+def test_what_a_deleted_lazy_queue_has_not_written_is_never_written() -> None:
+    """Large messages go to files of all queues, so the removal of the queue's own files does not stop them; and a list
+    of operations may be longer than a batch."""
+    world = StoreWorld()
+    world.declare(1, lazy=True)
+    world.publish(1, [5000] * 4)
+    world.step()
+    written = world.store.counters.classic_shared_bytes
+    world.publish(1, [5000] * 20)
+    world.take_first(1, 24)
+    for _ in range(9):
+        world.publish(1, [3000] * 1000)
+    world.delete(1)
+    world.step()
+    counters = world.store.counters
+    assert (counters.classic_shared_bytes, counters.classic_queue_bytes) == (written, 0)
+    assert counters.classic_handed_bytes == counters.classic_done_bytes > 0
+    assert not all_files(world)
+
+
 def test_transient_messages_stay_in_memory_unless_the_queue_is_lazy() -> None:
     """A transient message that is written for nothing makes the queue slow."""
     world = StoreWorld()
