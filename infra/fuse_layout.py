@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -67,12 +67,17 @@ def give_up(directory: Path) -> None:
             place.rmdir()
 
 
-def require(directory: Path) -> None:
-    """Raise :class:`DriveError` unless the FUSE drives of the cluster in ``directory`` are mounted."""
-    for drive in map(BlockDrive, sorted((directory.absolute() / _KEPT).glob("*"))):
-        if drives.is_drive(drive) and not drive.files.is_mount():
+def require(directory: Path, files: Iterable[str]) -> None:
+    """Raise :class:`DriveError` unless the FUSE drives of the cluster in ``directory`` are mounted, on which ``files``
+    of its nodes lie. Without its drive a node would write to whatever is below the mount point."""
+    place = directory.absolute() / _KEPT
+    for path in sorted(map(Path, files)):
+        if not path.is_relative_to(place):
+            continue
+        drive = BlockDrive(place / path.relative_to(place).parts[0])
+        if not drive.files.is_mount():
             what = "a FUSE drive of this cluster is gone: it was in memory, and the machine or the drive has ended"
-            fix = f"give the cluster up with `perftest broker clean --kept {directory}`, and start a new one"
+            fix = f"give the cluster up with `perftest broker clean --kept {directory}`, and start one in another --dir"
             raise DriveError(what, str(drive.files), fix)
 
 

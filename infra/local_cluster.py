@@ -369,7 +369,8 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
 
     Raises :class:`ClusterError` if the secret is missing and cannot be made.
     """
-    fuse_layout.require(Path(planned.directory))
+    files = [str(path) for node in planned.nodes if only in (None, node.name) for path in node.paths().values() if path]
+    fuse_layout.require(Path(planned.directory), files)
     make_secret(planned)
     children: dict[str, subprocess.Popen[bytes]] = {}
     failures: dict[str, ClusterError] = {}

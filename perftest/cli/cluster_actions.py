@@ -87,7 +87,9 @@ def _places(kept: Path | None, layout: Layout | None, count: int) -> Places:
         nodes, drives = [node.name for node in cluster.nodes], control.modelled_drives(cluster)
     else:
         nodes = [f"node{number}" for number in range(1, count + 1)]
-        drives = [drive.name for drive in layout.drives if not drive.path] if layout is not None else []
+        drives = (
+            [drive.name for drive in layout.drives if not (drive.path or drive.size_mb)] if layout is not None else []
+        )
     return Places(nodes, drives, tuple(PROFILES))
 
 

@@ -30,6 +30,7 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) ->
         yield plan, {}
         return
     from infra import rabbitmq_cluster
+    from infra.cleaning import clean
     from infra.fuse_layout import made
     from infra.layout import real_places
 
@@ -41,6 +42,7 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) ->
         layout = rabbitmq_cluster.with_its_threads(layout)
         _progress(f"layout {layout.text}")
     make_directory(out)
+    clean(out)
     began = time.monotonic()
     with contextlib.ExitStack() as undo:
         placed = undo.enter_context(made(layout, out, names)) if layout is not None else None

@@ -156,7 +156,7 @@ def sweep(
     from perftest.cli.measure import measure
     from perftest.cli.rounds import STATE, repeat
 
-    again = _typed_again(targets, cluster, layout, broker)
+    again = _typed_again(targets, cluster, layout)
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, layout=placed, target=again)
     options = replace(options, actions=asked["actions"], broker_metrics=broker_metrics if targets else ())
     options = replace(options, assert_findings=assert_findings)
@@ -180,10 +180,9 @@ def _refuse_actions(plan: Plan, cluster: Path | None, layouts: Sequence[Layout |
         refuse_actions(plan, cluster, each, typed)
 
 
-def _typed_again(targets: tuple[str, ...], cluster: Path | None, layout: Path | None, broker: str | None) -> str:
-    """The words that name the broker in a command to copy."""
+def _typed_again(targets: tuple[str, ...], cluster: Path | None, layout: Path | None) -> str:
+    """The words that name the broker in a command that continues the sweep. The plan of the run knows its --broker."""
     words = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
-    words += ["--broker", broker] if broker is not None else []
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -107,6 +107,9 @@ def test_a_cluster_that_stays_finds_its_drives_again(place: Path, base_port: int
         local_cluster.start(directory)
     assert {line.outcome for line in clean(directory)} == {Outcome.KEPT}
     assert wait(lambda: {line.outcome for line in clean(directory, kept=True)} <= {Outcome.UNDONE}, 30)
+    with pytest.raises(DriveError, match="a FUSE drive of this cluster is gone"):
+        local_cluster.start(directory)  # else the nodes would begin anew, on the drive of this machine
+    assert not (directory / "drives" / "node1-disk").exists()
 
 
 @needs_fuse
