@@ -4,8 +4,9 @@ A part is a stretch of one published run whose messages all go the same way: all
 all transient, and all in one index segment. A part is written as a header and the encoded run
 (:mod:`reference_broker.message_run`), in one write.
 
-The header names the queue and the first sequence number. So an old record of the index that points to octets of a newer
-file never finds a part that passes its check.
+The header says everything that the records of the index say of the messages of a part, and has a check of the whole
+part. So a start finds a part without its records, and needs no index that was synced. The header also names the queue
+and the first sequence number: an old record of the index that points to octets of a newer file never finds its part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,12 @@ from reference_broker.classic.index_codec import SEGMENT_MESSAGES
 from reference_broker.message_run import MessageRun
 from reference_broker.types import GroupId
 
-MAGIC: Final = b"QCP1"
-_HEADER: Final = Struct(">4sQQI")  # magic with the version, queue, first sequence number, octets of the run
-HEADER_SIZE: Final = _HEADER.size
+MAGIC: Final = b"QCP2"
+_HEADER: Final = Struct(">4sQQHIQH")
+"""Magic with the version, queue, first sequence number, messages, octets of the run, expiry, flags of the records."""
+_CHECK: Final = Struct(">I")
+"""The CRC of header and run, between the two."""
+HEADER_SIZE: Final = _HEADER.size + _CHECK.size
 LARGE_BYTES: Final = 4096
 """Messages with at least so many octets, properties included, go to the shared store: RabbitMQ's limit."""
 
@@ -86,29 +90,46 @@ def cut(run: MessageRun, start: int, count: int) -> MessageRun:
     return MessageRun(count, run.route, view[before : int(ends[-1])], 0, ends - np.uint32(before))
 
 
-def encode_part(group: GroupId, seq: int, run: MessageRun) -> tuple[list[bytes | memoryview], int, int]:
+class PartHeader(NamedTuple):
+    """What a header says: ``size`` is the octets of the whole part."""
+
+    group: GroupId
+    seq: int
+    messages: int
+    size: int
+    expires: int
+    flags: int
+    check: int
+
+
+def encode_part(
+    group: GroupId, seq: int, run: MessageRun, expires: int, flags: int
+) -> tuple[list[bytes | memoryview], int, int]:
     """The buffers of a part, its octets and its check."""
     body = run.buffers()
     size = sum(map(len, body))
-    buffers = [_HEADER.pack(MAGIC, group, seq, size), *body]
-    check = 0
-    for buffer in buffers:
+    header = _HEADER.pack(MAGIC, group, seq, run.count, size, expires, flags)
+    check = zlib.crc32(header)
+    for buffer in body:
         check = zlib.crc32(buffer, check)
-    return buffers, HEADER_SIZE + size, check
+    return [header + _CHECK.pack(check), *body], HEADER_SIZE + size, check
 
 
-def part_size(header: bytes) -> int:
-    """The octets of the part with this header. Raises :class:`DamagedPartError` if the octets are no header."""
-    if len(header) < HEADER_SIZE or not header.startswith(MAGIC):
+def read_header(octets: bytes) -> PartHeader:
+    """What the header of a part says. Raises :class:`DamagedPartError` if the octets are no header."""
+    if len(octets) < HEADER_SIZE or not octets.startswith(MAGIC):
         raise DamagedPartError("no part begins there")
-    return HEADER_SIZE + int(_HEADER.unpack_from(header)[3])
+    _, group, seq, count, size, expires, flags = _HEADER.unpack_from(octets)
+    (check,) = _CHECK.unpack_from(octets, _HEADER.size)
+    return PartHeader(GroupId(group), seq, count, HEADER_SIZE + size, expires, flags, check)
 
 
 def decode_part(octets: bytes, group: GroupId, seq: int, check: int) -> MessageRun:
     """Read a part back. Raises :class:`DamagedPartError` unless it is the part with this check."""
-    if zlib.crc32(octets) != check:
+    header = read_header(octets)
+    found = zlib.crc32(memoryview(octets)[HEADER_SIZE:], zlib.crc32(octets[: _HEADER.size]))
+    if found != check or header.check != check:
         raise DamagedPartError("the part fails its check")
-    _, of_group, of_seq, _ = _HEADER.unpack_from(octets)
-    if (of_group, of_seq) != (group, seq):
-        raise DamagedPartError(f"the part is of queue {of_group:x}, message {of_seq}")
+    if (header.group, header.seq) != (group, seq):
+        raise DamagedPartError(f"the part is of queue {header.group:x}, message {header.seq}")
     return message_run.decode(octets, HEADER_SIZE)

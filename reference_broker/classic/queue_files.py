@@ -1,7 +1,8 @@
 """The files of one queue, as the writer's thread handles them: pairs of an index segment and a message file.
 
 Invariants
-    a record of the index is written after the part that it points to, and both are synced before anybody hears of it
+    a record of the index is written after the part that it points to
+    before anybody hears of a message, its part is synced; and its record, too, if the part is in the shared store
     a segment's files go when all its messages are gone and no later message can get a record in it
     octets of a message file are never overwritten; of an index segment, only states change
 
@@ -17,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from reference_broker.classic import index_codec
 from reference_broker.classic.counters import Counters
@@ -37,7 +39,10 @@ class SegmentFiles:
     ``records`` has the octets of the index segment up to its last record. What changed lies in ``dirty``.
     """
 
-    __slots__ = ("_pending", "_pending_at", "dirty", "end", "index", "live", "messages", "must_sync", "records")
+    __slots__ = (
+        "_pending", "_pending_at", "dirty", "end", "index", "live", "messages", "must_sync", "must_sync_index",
+        "records",
+    )  # fmt: skip
 
     def __init__(self, index: File, messages: File, records: Records | None = None) -> None:
         self.index, self.messages = index, messages
@@ -45,6 +50,9 @@ class SegmentFiles:
         self.live = 0
         self.end = messages.size()
         self.must_sync = False
+        """Whether the message file has a part that must survive and is not synced."""
+        self.must_sync_index = False
+        """The same of a record whose part is in the shared store. Other parts are found without their records."""
         self.dirty: tuple[int, int] | None = None
         """First slot and slot behind the last slot to be written."""
         self._pending: list[Buffer] = []
@@ -79,6 +87,11 @@ class SegmentFiles:
             self._touch(slot, slot + (count - 1) * step + 1)
         return gone
 
+    def add_missing(self, slot: int, records: Records, missing: npt.NDArray[np.bool_]) -> None:
+        """Enter those records that are missing of a part that begins at a slot. ``live`` does not count them yet."""
+        self.records[slot : slot + len(records)][missing] = records[missing]
+        self._touch(slot, slot + len(records))
+
     def _touch(self, begin: int, end: int) -> None:
         first, last = self.dirty or (begin, end)
         self.dirty = min(first, begin), max(last, end)
@@ -101,11 +114,14 @@ class SegmentFiles:
             self.dirty = None
 
     def sync(self, counters: Counters) -> None:
-        """Messages before records: see the invariants."""
-        counters.classic_sync_ns_total += sync_ns(self.messages) + sync_ns(self.index)
-        counters.classic_queue_syncs += 1
-        counters.classic_index_syncs += 1
-        self.must_sync = False
+        """Sync what must survive."""
+        if self.must_sync:
+            counters.classic_sync_ns_total += sync_ns(self.messages)
+            counters.classic_queue_syncs += 1
+        if self.must_sync_index:
+            counters.classic_sync_ns_total += sync_ns(self.index)
+            counters.classic_index_syncs += 1
+        self.must_sync = self.must_sync_index = False
 
     def close(self) -> None:
         """Close both files."""
@@ -142,18 +158,19 @@ class QueueFiles:
         """Take a part to be written. Returns its octets."""
         run = part.run
         assert run is not None, "a part that was not written is in memory"
-        buffers, size, check = encode_part(self.name.group, part.seq, run)
+        is_kept = part.is_persistent and self.name.is_durable
+        flags = PERSISTENT if is_kept else 0
+        buffers, size, check = encode_part(self.name.group, part.seq, run, part.expires, flags)
         number = index_codec.segment_of(part.seq)
         segment = self.segments.get(number) or self._create(number)
         if part.is_large:
             file, offset = self._shared.stage(buffers, size, part.count)
         else:
             file, offset = 0, segment.stage(buffers, size)
-        is_kept = part.is_persistent and self.name.is_durable
-        flags = PERSISTENT if is_kept else 0
         records = index_codec.records_of(part.seq, part.count, (file, offset), check, part.expires, flags)
         segment.put(part.seq % SEGMENT_MESSAGES, records)
-        segment.must_sync |= is_kept
+        segment.must_sync |= is_kept and not part.is_large
+        segment.must_sync_index |= is_kept and part.is_large
         self._placed.append((part, Place(file, offset, size, check)))
         self._changed.add(number)
         self._counters.classic_messages_written += part.count
@@ -185,9 +202,7 @@ class QueueFiles:
     def sync(self) -> None:
         """Sync what must survive a loss of power."""
         for number in self._changed:
-            segment = self.segments[number]
-            if segment.must_sync:
-                segment.sync(self._counters)
+            self.segments[number].sync(self._counters)
         if self._is_new and self.name.is_durable:
             self._files.sync_dir(self.directory)
             self._is_new = False

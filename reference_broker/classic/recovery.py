@@ -1,7 +1,8 @@
 """What a start finds of the classic queues, and what it cleans up.
 
-A message is there if its record says so and the record's part passes its check. A record without its part is dropped,
-and a part without a record is never looked at. Transient messages go, and so does everything of queues that were not
+A message is there if its record says so and the record's part passes its check. A record without its part is dropped. A
+small part without its records gets them again from its header, because a batch syncs message files and not their index;
+a large part without a record is never looked at. Transient messages go, and so does everything of queues that were not
 durable.
 
 What was found is synced, because after a kill it may live in the kernel's memory only. Removals of files are made
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
@@ -27,7 +28,7 @@ import numpy as np
 from reference_broker.classic import index_codec
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import GONE, RECORD, SEGMENT_MESSAGES, STORED, Records
-from reference_broker.classic.part_codec import HEADER_SIZE, DamagedPartError, decode_part, part_size
+from reference_broker.classic.part_codec import HEADER_SIZE, DamagedPartError, PartHeader, decode_part, read_header
 from reference_broker.classic.parts import FoundPart, Part, Place, QueueName
 from reference_broker.classic.queue_files import (
     INDEX,
@@ -39,7 +40,7 @@ from reference_broker.classic.queue_files import (
 )
 from reference_broker.classic.shared import SharedAppender, SharedStore
 from reference_broker.message_run import MessageRun
-from reference_broker.storage.files import Files, read_whole, write_whole
+from reference_broker.storage.files import File, Files, read_whole, write_whole
 from reference_broker.types import GroupId
 
 FIRST_SEQ: Final = SEGMENT_MESSAGES
@@ -101,6 +102,7 @@ class _Queue:
         segment = self._open(number)
         if segment is None:
             return
+        self._complete(segment, number)
         seqs, live = index_codec.live_records(segment.records.tobytes(), number)
         is_there = np.zeros(len(segment.records), bool)
         for begin, end in _stretches_of_one_part(live):
@@ -119,6 +121,8 @@ class _Queue:
         segment.records["state"] = np.where(is_there, STORED, GONE)
         segment.live = int(is_there.sum())
         if segment.live:
+            segment.must_sync = segment.must_sync_index = True
+            segment.write_index(self._counters)
             segment.sync(self._counters)
             self._queue.add_segment(number, segment)
             self._counters.classic_recovery_messages += segment.live
@@ -136,13 +140,42 @@ class _Queue:
             return None
         try:
             index = self._files.open(path + INDEX)
-        except FileNotFoundError:
+        except FileNotFoundError:  # both names are durable before a message is told to be stored: a removal was undone
             messages.close()
             self._remove(number)
             return None
         octets = index.read(0, SEGMENT_MESSAGES * RECORD.itemsize)
-        records = np.frombuffer(octets, RECORD, len(octets) // RECORD.itemsize).copy()
+        records = np.zeros(SEGMENT_MESSAGES, RECORD)
+        records[: len(octets) // RECORD.itemsize] = np.frombuffer(octets, RECORD, len(octets) // RECORD.itemsize)
         return SegmentFiles(index, messages, records)
+
+    def _complete(self, segment: SegmentFiles, number: int) -> None:
+        """Add the records of parts in the message file that have none: the index is not synced with them."""
+        records, first = segment.records, number * SEGMENT_MESSAGES
+        is_known = (records["state"] != 0) & (records["check"] == index_codec.checks(records, first))
+        here = np.unique(records["offset"][is_known & (records["file"] == 0)]).tolist()
+        for offset, header in self._headers(segment.messages, here):
+            slot = header.seq - first
+            is_ours = header.group == self._name.group and 0 <= slot <= SEGMENT_MESSAGES - header.messages
+            if is_ours and header.flags & index_codec.PERSISTENT:
+                missing = ~is_known[slot : slot + header.messages]
+                if missing.any():
+                    segment.add_missing(slot, _records_of(offset, header), missing)  # their parts are checked later
+        used = np.flatnonzero(records["state"])
+        segment.records = records[: used[-1] + 1 if len(used) else 0].copy()
+
+    @staticmethod
+    def _headers(messages: File, known: Sequence[int]) -> Iterator[tuple[int, PartHeader]]:
+        """The headers of a message file with their offsets, one after the other. Behind octets that are no header, the
+        next part that a record knows of goes on."""
+        offset, size = 0, messages.size()
+        while offset < size:
+            try:
+                header = read_header(messages.read(offset, HEADER_SIZE))
+                yield offset, header
+                offset += header.size
+            except DamagedPartError:
+                offset = next((each for each in known if each > offset), size)
 
     def _remove(self, number: int) -> None:
         remove_files(self._files, self._queue.directory, [f"{number:08x}{INDEX}", f"{number:08x}{MESSAGES}"])
@@ -153,12 +186,18 @@ class _Queue:
         check = int(record["part_check"])
         try:
             source = self._shared.file(file) if file else segment.messages
-            octets = source.read(offset, part_size(source.read(offset, HEADER_SIZE)))
+            octets = source.read(offset, read_header(source.read(offset, HEADER_SIZE)).size)
             run = decode_part(octets, self._name.group, first, check)
         except (DamagedPartError, KeyError):
             return None
         place = Place(file, offset, len(octets), check)
         return Part(first, run.count, None, 0, int(record["expires"]), bool(file), True, place), run
+
+
+def _records_of(offset: int, header: PartHeader) -> Records:
+    """The records of a part in the queue's own message file."""
+    place = (0, offset)
+    return index_codec.records_of(header.seq, header.messages, place, header.check, header.expires, header.flags)
 
 
 def _stretches_of_one_part(live: Records) -> Iterator[tuple[int, int]]:

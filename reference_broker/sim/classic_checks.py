@@ -21,6 +21,8 @@ from reference_broker.sim.invariants import check
 from reference_broker.sim.ledger import NUMBER, Ledger
 from reference_broker.types import GroupId, NodeId
 
+_SHARED_FILE: Final = slice(4, 8)
+_NO_FILE: Final = bytes(4)
 _HEAD: Final = 12
 """A part begins with a mark of 4 octets and its queue."""
 
@@ -133,13 +135,14 @@ def _queue_of(octets: bytes) -> int:
 
 
 def _records_missing(file: UnsyncedFile) -> list[int]:
-    """The slots of an index segment in which a persistent message is stored, but not on the platter."""
+    """The slots of an index segment in which a persistent message of the shared store is stored, but not on the
+    platter. Other messages are found without their records."""
     missing = []
     for offset, octets in file.writes:
         for at in range(0, len(octets) - RECORD_SIZE + 1, RECORD_SIZE):
             record = octets[at : at + RECORD_SIZE]
             there = bytes(file.platter[offset + at : offset + at + RECORD_SIZE])
-            is_stored = record[0] == STORED and record[1] & PERSISTENT
+            is_stored = record[0] == STORED and record[1] & PERSISTENT and record[_SHARED_FILE] != _NO_FILE
             if is_stored and there[1:] != record[1:]:
                 missing.append((offset + at) // RECORD_SIZE)
     return missing

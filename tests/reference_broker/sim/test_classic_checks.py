@@ -109,7 +109,7 @@ def test_what_is_told_before_its_sync_is_seen(suffix: str, monkeypatch: pytest.M
         changing(name, path, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bench.files, "changing", skipped)
-    bench.publish(padding=5000 if suffix == ".rdq" else 0)
+    bench.publish(padding=0 if suffix == ".qs" else 5000)
     with pytest.raises(LostSyncError):
         bench.store.run_pending()
     with pytest.raises(ViolationError, match="X9"):
