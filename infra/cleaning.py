@@ -26,6 +26,7 @@ from typing import Final
 import psutil
 
 from infra import drives, filling
+from infra.mounts import mounts_below
 from infra.node_process import MARK, STOP_GRACE_S
 from infra.register import Entry, Kind, Register, registers_below
 from perftest.errors import HelpfulError
@@ -112,7 +113,7 @@ def _directory(entry: Entry) -> str:
     path = Path(entry.name)
     if not path.exists():
         return "was removed before"
-    if mounts := drives.mounts_below(path):
+    if mounts := mounts_below(path):
         fix = "unmount it, then clean again"
         raise HelpfulError("something is still mounted in the directory", mounts[0], fix)
     shutil.rmtree(path)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -33,6 +32,7 @@ from typing import Any, Final
 
 import psutil
 
+from infra.mounts import mounts
 from infra.node_process import wait
 from infra.register import Kind, Register
 from perftest.errors import HelpfulError
@@ -47,8 +47,6 @@ _RECORD: Final = "drive.json"
 _MKFS: Final = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
 _TOOLS: Final = ("losetup", "mkfs.ext4", "mount", "umount")
 _ANSWER_BYTES_MAX: Final = 1 << 16
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-"""A space or another special character in the kernel's table of mounts."""
 _TIMEOUT_S: Final = 30.0
 _UNMOUNT_S: Final = 5.0
 
@@ -202,12 +200,6 @@ def remove(drive: BlockDrive) -> None:
     _register(drive).forget(Kind.DRIVE, str(directory))
 
 
-def mounts_below(directory: Path) -> list[str]:
-    """The mount points in a directory, from the kernel's table."""
-    inside = f"{directory.absolute()}/"
-    return [mount for mount, _kind, _source in _mounts() if mount.startswith(inside)]
-
-
 def clean(root: Path) -> list[Path]:
     """Remove every drive in the directories right below ``root``; gives the directories. Raises :class:`DriveError`."""
     drives = [BlockDrive(record.parent.resolve()) for record in sorted(root.glob(f"*/{_RECORD}"))]
@@ -294,32 +286,13 @@ def _unmount(mount: Path) -> None:
 
 
 def _is_mounted(mount: Path) -> bool:
-    return any(where == str(mount) for where, _kind, _source in _mounts())
-
-
-def _mounts() -> list[tuple[str, str, str]]:
-    """Mount point, kind of file system and source of all mounts, from the kernel's table: a mount whose program has
-    died cannot be asked."""
-    found = []
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:  # not Linux: nothing of ours is mounted
-        return []
-    for line in lines:
-        before, _separator, behind = line.partition(" - ")
-        kind, source = behind.split()[:2]
-        found.append((_ESCAPED.sub(_unescaped, before.split()[4]), kind, source))
-    return found
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return chr(int(match[1], 8))
+    return any(where == str(mount) for where, _kind, _source, _device in mounts())
 
 
 def _require_ours(drive: BlockDrive) -> None:
     """Raise :class:`DriveError` if anything is mounted on the drive's mount points that is not the drive's."""
     ours = {str(drive.files): _loops(drive), str(drive.device): [DEVICE_SOURCE]}
-    for where, _kind, source in _mounts():
+    for where, _kind, source, _device in mounts():
         if where in ours and source not in ours[where]:
             fix = "unmount it by hand if nobody needs it, then clean again"
             raise DriveError(f"{source} is mounted here, which is not the drive", where, fix)

@@ -13,6 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from infra.mounts import mounted_at
 from infra.register import Kind, Register
 from perftest.errors import HelpfulError
 
@@ -32,8 +33,12 @@ class FillError(HelpfulError):
 
 def check(mount: Path) -> None:
     """Raise :class:`FillError` unless the directory is a mounted drive of its own with no more space than allowed."""
-    if not os.path.ismount(mount) or mount.stat().st_dev == mount.resolve().parent.stat().st_dev:
+    device = mount.stat().st_dev
+    if not os.path.ismount(mount) or device == mount.resolve().parent.stat().st_dev:
         raise FillError("this is no drive of its own, so it is not filled", str(mount), "name a mount point")
+    if others := [place for place in mounted_at(device) if place != str(mount.resolve())]:
+        what = f"the drive of this mount is also mounted at {others[0]}, so it is not filled"
+        raise FillError(what, str(mount), "name a mount point whose drive nothing else uses")
     free = _free_bytes(mount)
     if free > FILL_BYTES_MAX:
         what = f"the drive has {free >> 20} MiB of free space; at most {FILL_BYTES_MAX >> 20} MiB are filled"

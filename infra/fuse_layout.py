@@ -16,6 +16,7 @@ from typing import Final
 from infra import drives
 from infra.drives import BlockDrive, DriveError
 from infra.layout import NODE, Layout
+from infra.mounts import mounts_below
 from infra.register import Kind, Register
 
 _TEMPORARY: Final = ".drives-"
@@ -39,7 +40,7 @@ def made(layout: Layout, parent: Path, nodes: Sequence[str]) -> Iterator[Layout]
                 undo.callback(drives.remove, drive)
             yield _on(layout, place)
     finally:
-        if not drives.mounts_below(place):  # else a drive could not be taken apart, and the next cleaning tries again
+        if not mounts_below(place):  # else a drive could not be taken apart, and the next cleaning tries again
             with contextlib.suppress(OSError):
                 place.rmdir()
             register.forget(Kind.DIRECTORY, str(place))

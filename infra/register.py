@@ -20,9 +20,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from infra.mounts import mounts
 from infra.node_process import start_time
 
 FOLDER: Final = ".undo"
+_DEPTH: Final = 4
+"""Levels below the results directory: a series, its layout, a round, and the drives there."""
 
 
 class Kind(StrEnum):
@@ -119,9 +122,21 @@ class Register:
 
 
 def registers_below(root: Path) -> list[Register]:
-    """The registers of a directory and of the two levels of directories below it, the deepest first."""
-    depths = (f"*/*/{FOLDER}", f"*/{FOLDER}", FOLDER)
-    return [Register(folder.parent) for depth in depths for folder in sorted(root.absolute().glob(depth))]
+    """The registers of a directory and of the directories below it, the deepest first. Mounts are not looked into: what
+    is mounted may hang."""
+    mounted = {Path(mount.point) for mount in mounts()}
+    levels = [[root.absolute()]]
+    for _ in range(_DEPTH):
+        levels.append([each for directory in levels[-1] for each in _directories_in(directory) if each not in mounted])
+    return [Register(each) for level in reversed(levels) for each in level if (each / FOLDER).is_dir()]
+
+
+def _directories_in(directory: Path) -> list[Path]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(Path(each.path) for each in entries if each.is_dir(follow_symlinks=False))
+    except OSError:  # it went away meanwhile, or is not ours to look at
+        return []
 
 
 def _age(path: Path) -> int:

@@ -62,10 +62,13 @@ class Inline:
     document: Document
 
 
-def layout_of(path: Path | Inline, nodes: int | None = None, broker: Product = Product.REFERENCE) -> Layout:
+def layout_of(
+    path: Path | Inline, nodes: int | None = None, broker: Product = Product.REFERENCE, *, has_drives: bool = False
+) -> Layout:
     """The placement that a layout file, a bundled layout or a workload describes.
 
-    ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started. Raises
+    ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started.
+    ``has_drives``: its FUSE drives are there already, of a cluster that was started before. Raises
     SpecError with all problems of the file and of the drives that it names, before anything is started.
     """
     from infra import layout as drives
@@ -74,7 +77,7 @@ def layout_of(path: Path | Inline, nodes: int | None = None, broker: Product = P
 
     file, document = _read(path)
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
-    problems = [*_impossible(file, document), *_not_here(file, document, len(names))]
+    problems = [*_impossible(file, document), *(() if has_drives else _not_here(file, document, len(names)))]
     problems += _not_for_rabbitmq(file, document) if broker is Product.RABBITMQ else []
     placed = _placed(file, path)
     for drive, value, rule, fix in drives.faults(placed, names):

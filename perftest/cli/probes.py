@@ -120,7 +120,8 @@ async def _execute(plan: Plan, writer: RunWriter, sampler: Sampler, stop: StopRe
 class SearchPlan:
     """The search that the command line asks for.
 
-    ``swept`` are the settings that the workload file sweeps; the search keeps each at its first value.
+    ``swept`` are the settings that the workload file sweeps; the search keeps each at its first value. ``target`` are
+    the words of the command line that name the broker, or what is started.
     """
 
     plan: Plan
@@ -129,6 +130,7 @@ class SearchPlan:
     out: Path
     cluster: Path | None
     layout: Layout | None
+    target: tuple[str, ...]
     as_json: bool
 
 
@@ -318,10 +320,10 @@ def _longer(asked: SearchPlan, rate: float, flags: Mapping[str, Any]) -> list[st
 def _again(asked: SearchPlan, plan: Plan, flags: Mapping[str, Any]) -> list[str]:
     """The command that runs the load of a probe's plan."""
     if flags["workload"] is None:
-        return run_command(plan, asked.cluster)
+        return run_command(plan, asked.target)
     changed = [name for name in LOAD_FLAGS if flags[name] is not None]
     searched = _SEARCHED if flags["frontier"] else ()
-    return sweep_command(flags["workload"], plan, asked.cluster, [*asked.swept, *changed, *searched])
+    return sweep_command(flags["workload"], plan, asked.target, [*asked.swept, *changed, *searched])
 
 
 # The best setting

@@ -8,13 +8,11 @@ search has fixed by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from perftest.cli.options import tokens
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.plan import plan_of
-from perftest.cli.target import typed_again
 from perftest.spec.condense import duration, written
 from perftest.spec.plan import Plan, Settings
 from perftest.spec.units import AUTOMATIC_ACK, KEY_OF_FIELD, UNLIMITED, in_words
@@ -38,12 +36,12 @@ def plan_of_words(words: Sequence[str]) -> Plan:
     return plan_of(Choices.of_words(read.values))
 
 
-def run_command(plan: Plan, cluster: Path | None) -> list[str]:
-    """The ``perftest run`` command with the load of this plan."""
-    target = [*typed_again(plan.uris, cluster), *(_BESIDE_A_URI if plan.uris else ())]
+def run_command(plan: Plan, target: Sequence[str]) -> list[str]:
+    """The ``perftest run`` command with the load of this plan. ``target`` are the words about the broker."""
+    words = [*target, *(_BESIDE_A_URI if "-h" in target else ())]
     step = plan.steps[0]
     timing = ["-z", str(duration(step.duration_s)), "--warmup", str(duration(step.warmup_s))]
-    return ["perftest", "run", *target, *load_words(step.settings), *timing]
+    return ["perftest", "run", *words, *load_words(step.settings), *timing]
 
 
 def load_words(settings: Settings) -> list[str]:
@@ -57,7 +55,7 @@ def load_words(settings: Settings) -> list[str]:
     ]
 
 
-def sweep_command(workload: str, plan: Plan, cluster: Path | None, held: Iterable[str]) -> list[str]:
+def sweep_command(workload: str, plan: Plan, target: Sequence[str], held: Iterable[str]) -> list[str]:
     """The ``perftest sweep`` command with the load of this plan, for a workload file.
 
     The command sweeps only the rate. It sets the fields ``held`` by name: the settings that the file sweeps, and the
@@ -70,7 +68,7 @@ def sweep_command(workload: str, plan: Plan, cluster: Path | None, held: Iterabl
         if setting != "rate":
             words += ["--set", f"load.{setting}={written(setting, getattr(step.settings, field))}"]
     words += ["--set", f"step.duration={duration(step.duration_s)}", "--set", f"step.warmup={duration(step.warmup_s)}"]
-    return ["perftest", "sweep", workload, *typed_again(plan.uris, cluster), *words]
+    return ["perftest", "sweep", workload, *target, *words]
 
 
 def _exactly(rate: float | None) -> str:

@@ -89,8 +89,11 @@ def run_options(choices: Choices) -> Options:
 
 def _broker_metrics(choices: Choices) -> tuple[str, ...]:
     """The addresses of the broker's metrics. The nodes of a local cluster need none: they are asked in any case."""
+    from perftest.cli.target import metrics_in_vain
+    from perftest.spec.cluster import Product
+
     if choices.is_given("broker_metrics") and choices.local:
-        choices.note("--broker-metrics has no effect without -h or -H: the local cluster's figures are there anyway")
+        choices.note(metrics_in_vain(Product(choices["broker"] or Product.REFERENCE)))
         return ()
     found: tuple[str, ...] = choices["broker_metrics"]
     return found

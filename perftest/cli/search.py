@@ -24,7 +24,7 @@ from perftest.cli.sections import (
     option,
     options,
 )
-from perftest.cli.target import only_one_target, split_uris, target_options
+from perftest.cli.target import only_one_target, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
     from perftest.cli.probes import SearchPlan
@@ -172,8 +172,14 @@ def _asked(
         tell_of_unused(plan)
     placed = None if targets or cluster is not None else layout_for(plan, layout, document)
     return SearchPlan(
-        plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, layout=placed, as_json=as_json
-    )
+        plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, layout=placed,
+        target=(*typed_again(targets, cluster), *_started_again(layout, broker)), as_json=as_json,
+    )  # fmt: skip
+
+
+def _started_again(layout: Path | None, broker: str | None) -> list[str]:
+    """The words about what is started, as they were typed."""
+    return [*(("--layout", str(layout)) if layout else ()), *(("--broker", broker) if broker else ())]
 
 
 def _base_plan(

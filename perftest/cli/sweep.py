@@ -22,7 +22,14 @@ from perftest.cli.layouts import (
     no_layout_beside,
 )
 from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option, options
-from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
+from perftest.cli.target import (
+    metrics_in_vain,
+    only_one_target,
+    out_options,
+    split_uris,
+    target_options,
+    typed_again,
+)
 
 if TYPE_CHECKING:
     from infra.layout import Layout
@@ -145,6 +152,8 @@ def sweep(
     refuse_limits(plan)
     if targets or cluster is not None:
         tell_of_unused(plan)
+    if broker_metrics and not targets:
+        click.echo(f"note: {metrics_in_vain(plan.cluster.broker)}", err=True)
     placed = None if named or targets or cluster is not None else layout_for(plan, layout, document)
     several = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in named}
     _check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)

@@ -9,6 +9,7 @@ import click
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import option, options
 from perftest.cli.ui import UI_NAMES
+from perftest.spec.cluster import Product
 
 # fmt: off
 target_options = options(
@@ -48,6 +49,13 @@ def typed_again(uris: tuple[str, ...], cluster: Path | None) -> list[str]:
         return ["--cluster", str(cluster)]
     shown = ",".join(redact(uri.replace("://guest:guest@", "://", 1)) for uri in uris)
     return ["-h", shown] if shown else []
+
+
+def metrics_in_vain(product: Product) -> str:
+    """Why addresses of the broker's metrics have no effect beside a broker that is started for the command."""
+    if product is Product.RABBITMQ:
+        return "--broker-metrics has no effect: the RabbitMQ that is started for this command listens for clients only"
+    return "--broker-metrics has no effect without -h or -H: the local cluster's figures are there anyway"
 
 
 def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from statistics import geometric_mean
 from typing import Any, Final
 
 from perftest.results.summary import PERCENTILES
-from perftest.results.trust import is_limited, step_checks
+from perftest.results.trust import is_limited, samples_for, step_checks, supports
 from perftest.spec.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
 from perftest.spec.trends import Finding, Trend
 
@@ -40,8 +40,6 @@ __all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of
 Row = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Sequence[Row]]]
 """The rows of each repetition, by the title of the layout; empty for runs without a layout."""
-BEYOND_MIN: Final = 10
-"""Values beyond a percentile that make it more than an anecdote."""
 _LEAST_GAIN: Final = 0.01
 
 
@@ -173,7 +171,15 @@ class _Figures:
             return ""
         count = next((found["count"] for name in LATENCIES[series] if (found := row["latency"].get(name))), 0)
         percent = PERCENTILES[STATISTICS[statistic]]
-        return f"{step} has only {count} samples" if count * (100 - percent) / 100 < BEYOND_MIN else ""
+        return "" if supports(count, percent) else f"{step} has only {count:,} samples{_wanted(row, count, percent)}"
+
+
+def _wanted(row: Row, count: int, percent: float) -> str:
+    """How many samples a percentile needs, and how long a step with the rate of this one takes for them."""
+    wanted = samples_for(percent)
+    length_s = row.get("length_ns", 0) / 1e9
+    after = f", {math.ceil(wanted * length_s / count):,} s at this rate" if count and length_s else ""
+    return f", and needs {wanted:,}{after}"
 
 
 def _rises(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:

@@ -8,6 +8,7 @@ in the same words. ``pass`` is said too, so that a missing check is seen to be m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -123,6 +124,11 @@ def supports(samples: float, percentile: float) -> bool:
     """Whether enough of so many samples lie above a percentile (0..100) to call it measured."""
     # A float such as 100 - 99.9 is a hair off: the comparison must not be.
     return bool(samples * (100.0 - percentile) / 100.0 >= SAMPLES_ABOVE - 1e-6)
+
+
+def samples_for(percentile: float) -> int:
+    """The fewest samples that support a percentile (0..100): 10,000 for 99.9."""
+    return math.ceil(SAMPLES_ABOVE * 100.0 / (100.0 - percentile) - 1e-6)
 
 
 # The generator and its machine

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from perftest.spec.fields import Count
 
 NODES: Final = (1, 3, 5, 7, 9)
+_RABBITMQ_NODES: Final = (1, 3)
 LayoutOf = str | dict[str, Any]
 """A layout of drives: the path of its file or the name of a bundled layout, or the content of such a file."""
 
@@ -28,7 +29,7 @@ class ClusterSpec:
     broker: Annotated[Product, "broker that is started: reference, or rabbitmq, which must be installed"] = (
         Product.REFERENCE
     )
-    nodes: Annotated[Count, "number of nodes: 1, 3, 5, 7 or 9"] = 3
+    nodes: Annotated[Count, "number of nodes: 1, 3, 5, 7 or 9; 1 or 3 of rabbitmq"] = 3
     layout: Annotated[
         LayoutOf, "layout file, named from the folder of this file, or bundled layout, or what a layout file says"
     ] = ""
@@ -51,6 +52,9 @@ def faults(cluster: ClusterSpec) -> Iterator[Fault]:
     if cluster.nodes not in NODES:
         rule = f"a cluster of {cluster.nodes} nodes is not started"
         yield Fault("nodes", cluster.nodes, rule, "use 1, 3, 5, 7 or 9: an even number tolerates no more failures")
+    elif cluster.broker is Product.RABBITMQ and cluster.nodes not in _RABBITMQ_NODES:
+        rule = f"a RabbitMQ of {cluster.nodes} nodes is not started on one machine"
+        yield Fault("nodes", cluster.nodes, rule, "use 1 or 3, or start RabbitMQ yourself and name it with -h")
     if cluster.settings and cluster.broker is Product.RABBITMQ:
         rule = "limits are those of reference nodes, and RabbitMQ has others"
         yield Fault("settings", None, rule, "leave out settings, or broker: rabbitmq")

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from perftest.metrics.interval import Series
 from perftest.results.reader import Run
+from perftest.results.trust import supports
 
 PERCENTS: Final = (50.0, 99.0, 99.9)
-BEYOND_MIN: Final = 10
-"""Values beyond a percentile that make it more than an anecdote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ class Side:
         if metric.series is None:
             return ""
         count = min(rows[label]["latency"][metric.series]["count"] for rows in self.rows)
-        beyond = count * (1 - metric.percent / 100)
-        return f"only {count} samples" if beyond < BEYOND_MIN else ""
+        return "" if supports(count, metric.percent) else f"only {count} samples"
 
 
 def metrics_of(series: set[str]) -> Iterator[Metric]:

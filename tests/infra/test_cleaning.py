@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from infra import cleaning, drives, filling, local_cluster, node_process
 from infra.cleaning import Outcome
 from infra.drives import BlockDrive, DriveError
+from infra.mounts import mounts, mounts_below
 from infra.register import FOLDER, Entry, Kind, Register, registers_below
 from perftest.cli.main import cli
 
@@ -89,14 +90,16 @@ def test_what_is_kept_goes_only_when_asked_for(tmp_path: Path) -> None:
     assert outcomes(tmp_path, kept=True) == {}
 
 
-def test_registers_are_found_two_levels_below_and_the_rest_is_not_touched(tmp_path: Path) -> None:
-    for place in ("", "a", "a/b"):
+def test_registers_are_found_below_and_the_rest_is_not_touched(tmp_path: Path) -> None:
+    """A sweep over layouts makes drives below a series, a layout and a round."""
+    places = ["", "a", "a/b", "a/b/c", "a/b/c/.d"]
+    for place in places:
         (tmp_path / place / "gone").mkdir(parents=True)
         (tmp_path / place / "stays").mkdir()
         abandoned(Register(tmp_path / place), Kind.DIRECTORY, str(tmp_path / place / "gone"))
-    assert [register.root for register in registers_below(tmp_path)] == [tmp_path / "a/b", tmp_path / "a", tmp_path]
+    assert [register.root for register in registers_below(tmp_path)] == [tmp_path / place for place in reversed(places)]
     assert set(outcomes(tmp_path).values()) == {Outcome.UNDONE}
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "stays", "stays", "stays"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".d", "a", "b", "c", *["stays"] * 5]
 
 
 def test_only_processes_with_the_mark_are_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
@@ -139,6 +142,21 @@ def test_an_entry_that_cannot_be_read_is_told_and_stays(tmp_path: Path) -> None:
 def test_the_directory_of_the_machine_is_never_filled(tmp_path: Path) -> None:
     with pytest.raises(filling.FillError, match="no drive of its own"):
         filling.fill(tmp_path, Register(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_drive_that_something_else_uses_is_never_filled(tmp_path: Path) -> None:
+    """A bind mount looks like a drive of its own, and is the drive of the machine. ``/dev/shm`` is a drive apart from
+    the test's directory, so that only the second mount shows what it is."""
+    place = tmp_path / "bound"
+    place.mkdir()
+    subprocess.run(["mount", "--bind", "/dev/shm", place], check=True)
+    try:
+        with pytest.raises(filling.FillError, match="is also mounted at /dev/shm"):
+            filling.fill(place, Register(tmp_path))
+    finally:
+        subprocess.run(["umount", place], check=True)
+        place.rmdir()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -188,7 +206,7 @@ def test_a_paused_node_of_a_killed_command_is_ended(tmp_path: Path) -> None:
 
 def mounted_below(directory: Path) -> bool:
     backing = [each.read_text() for each in Path("/sys/block").glob("loop*/loop/backing_file")]
-    return bool(drives.mounts_below(directory)) or any(str(directory) in each for each in backing)
+    return bool(mounts_below(directory)) or any(str(directory) in each for each in backing)
 
 
 @on_drives
@@ -227,7 +245,7 @@ def test_a_mount_that_is_not_the_drives_own_stays(tmp_path: Path) -> None:
     try:
         (done,) = cleaning.clean(tmp_path)
         assert done.outcome is Outcome.FAILED and "other is mounted here" in done.text
-        assert drives._mounts()[-1] == (str(drive.files), "tmpfs", "other")
+        assert mounts()[-1][:3] == (str(drive.files), "tmpfs", "other")
     finally:
         subprocess.run(["umount", str(drive.files)], check=True)
         assert outcomes(tmp_path) == {str(drive.directory): Outcome.UNDONE}

@@ -17,6 +17,7 @@ from infra import drives, fuse_layout, local_cluster
 from infra.cleaning import Outcome, clean
 from infra.drives import DriveError
 from infra.layout import Drive, Layout
+from infra.mounts import mounts_below
 from infra.node_process import wait
 
 needs_fuse = pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}")
@@ -42,7 +43,7 @@ with fuse_layout.made(TWO, Path(sys.argv[1]), ["node1"]):
 
 
 def mounts(place: Path) -> int:
-    return len(drives.mounts_below(place))
+    return len(mounts_below(place))
 
 
 @pytest.fixture

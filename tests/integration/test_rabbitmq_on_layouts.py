@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra import drives, rabbitmq_cluster
+from infra.mounts import mounts_below
 
 pytestmark = [
     pytest.mark.processes,
@@ -57,4 +58,4 @@ def test_a_workload_is_measured_on_a_rabbitmq_with_its_layout(tmp_path: Path, di
     assert [each.name for each in runs.iterdir()] == [run.name], "something of the RabbitMQ is left"
     for place in (tmp_path / "disk", tmp_path / "node1-fast"):
         assert not place.exists() or list(place.iterdir()) == []
-    assert drives.mounts_below(tmp_path) == []
+    assert mounts_below(tmp_path) == []

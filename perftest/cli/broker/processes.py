@@ -96,7 +96,7 @@ def start(
     directories = local_cluster.Directories(**placed_roles)
     try:
         count = int(nodes) if nodes is not None else None
-        placed = layout_of(layout, count or _nodes_in(directory)) if layout is not None else None
+        placed = layout_of(layout, count or _nodes_in(directory), has_drives=_is_cluster(directory)) if layout else None
         cluster = local_cluster.start(directory, nodes=count, base_port=port, directories=directories, layout=placed)
     except local_cluster.NotAllStartedError as error:
         print_status(error.cluster, as_json)
@@ -109,9 +109,15 @@ def start(
 def _nodes_in(directory: Path) -> int:
     """The number of nodes of the cluster in a directory, or of a new cluster."""
     from infra import local_cluster
+
+    return len(load(directory).nodes) if _is_cluster(directory) else local_cluster.NODES
+
+
+def _is_cluster(directory: Path) -> bool:
+    """Whether a cluster was started in a directory before."""
     from infra.cluster import STATE_FILE
 
-    return len(load(directory).nodes) if (directory / STATE_FILE).exists() else local_cluster.NODES
+    return (directory / STATE_FILE).exists()
 
 
 def _refuse_beside_node(ctx: click.Context) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,8 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
+from infra import local_cluster, rabbitmq_cluster
+from infra.cluster import ClusterError
 from perftest.cli import broker_answers, broker_metrics, samplers
 from perftest.cli.broker_metrics import BrokerMetrics
 from perftest.cli.ui.nodes import Nodes
@@ -259,3 +262,31 @@ def test_no_password_of_an_address_is_kept() -> None:
     words = redact_command(["run", "--broker-metrics", "http://me:topsecret@h:15672", "--broker-metrics=https://a:b@h"])
     assert words[2] == "http://me:***@h:15672" and words[3] == "--broker-metrics=https://a:***@h"
     assert BrokerMetrics(["http://me:topsecret@h:15672/"], lambda event: None).shown == ["http://h:15672"]
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("run", "-z", "1"), "the local cluster's figures are there anyway"),
+        (("sweep", "--vary", "in_flight=1,2"), "the local cluster's figures are there anyway"),
+        (("run", "-z", "1", "--broker", "rabbitmq"), "the RabbitMQ that is started for this command listens for"),
+        (("sweep", "--vary", "in_flight=1,2", "--broker", "rabbitmq"), "the RabbitMQ that is started for this command"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_addresses_that_have_no_effect_are_told(
+    call: Callable[..., tuple[int, str, str]],
+    command: tuple[str, ...],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Nothing is known of a broker that is not there yet."""
+
+    def stop(*_given: object, **_more: object) -> None:
+        raise ClusterError("stop here", "the test", "none")
+
+    monkeypatch.setattr(local_cluster, "temporary", stop)
+    monkeypatch.setattr(rabbitmq_cluster, "require", stop)
+    code, _out, err = call(*command, "--broker-metrics", "http://h:15692/metrics", "--out", str(tmp_path))
+    assert code == 1 and "stop here" in err and says in err

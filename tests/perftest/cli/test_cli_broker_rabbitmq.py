@@ -96,6 +96,8 @@ def test_what_only_the_bundled_broker_models_is_refused_at_once(
         ),
         ("cluster: {settings: {wal_file_bytes: 16000000}}", ("--broker", "rabbitmq"), "limits are those of reference"),
         ("cluster: {broker: rabit}", (), "broker"),
+        ("cluster: {broker: rabbitmq, nodes: 5}", (), "a RabbitMQ of 5 nodes is not started on one machine"),
+        ("cluster: {nodes: 9}", ("--broker", "rabbitmq"), "a RabbitMQ of 9 nodes is not started on one machine"),
         ("timeline: [{at: 1s, do: kill, node: leader}]", ("--broker", "rabbitmq"), "this run starts RabbitMQ"),
     ],
 )

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import workloads
+from infra import cluster as clusters
 from infra import drives, local_cluster
-from infra.cluster import Cluster
+from infra.cluster import Cluster, Directories
 from infra.layout import ROLES, Drive, Layout, directories
 from perftest.cli.measured_broker import broker_facts
 from perftest.spec.expand import expand
@@ -84,6 +85,24 @@ def test_all_problems_are_told_before_anything_starts(
     assert "bad.yaml:3: drives.disk.fuse.size" in err
     assert "there is no profile 'floppy'" in err and "use one of: st1-1t, " in err
     assert "is no mount point" in err and "bad.yaml:4: drives.fast.mount" in err
+
+
+def test_the_drives_of_a_cluster_that_is_there_take_no_more_memory(
+    call: Call, tmp_path: Path, asked: list[Layout | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have their memory already, so little may be free."""
+    monkeypatch.setattr(drives, "impossible", lambda: "")
+    monkeypatch.setattr(drives, "memory_octets", lambda: 0)
+    file = tmp_path / "fuse.yaml"
+    roles = "roles: {data: disk, logs: disk, segment: disk, wal: disk}"
+    file.write_text(f"drives: {{disk: {{fuse: {{profile: hdd7200, size: 64 MiB}}}}}}\n{roles}\n")
+    start = ("broker", "start", "--dir", str(tmp_path / "c"), "--layout", str(file))
+    code, _out, err = call(*start)
+    assert code == 2 and asked == [] and "of 0 MiB free" in err
+    (tmp_path / "c").mkdir()
+    clusters.save(clusters.plan(tmp_path / "c", "local-1", [[1, 2, 3, 4]] * 3, Directories()))
+    code, _out, err = call(*start)
+    assert len(asked) == 1, err
 
 
 def test_a_fuse_drive_of_no_known_profile_is_told_with_its_line(call: Call, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from perftest.cli.probes import REMEDIES, Limit, Probe
 from perftest.cli.reproduce import plan_of_words
 from perftest.engine.api import StopRequest
 from perftest.results.trust import NOT_THE_BROKERS, Status, step_checks
+from perftest.spec.cluster import Product
 from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Plan
 
@@ -84,7 +85,13 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     def target(_plan: Plan, _kept: object, _out: Path, _layout: object) -> Iterator[None]:
         yield None
 
+    @contextmanager
+    def rabbitmq(plan: Plan, *_where: object) -> Iterator[tuple[Plan, dict[str, Any]]]:
+        started = plan.cluster.broker is Product.RABBITMQ
+        yield plan.changed(uris=("amqp://127.0.0.1:1",)) if started else plan, {}
+
     monkeypatch.setattr(probes, "probe", made.probe)
+    monkeypatch.setattr(probes, "rabbitmq", rabbitmq)
     monkeypatch.setattr(probes, "target", target)
     return made
 
@@ -115,6 +122,12 @@ def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, t
         (
             ("-h", "amqp://guest:guest@h"),
             r"perftest run -h amqp://h -u perftest -qq -e amq.default -prsd 0 -cal round-robin -r \d+ ",
+        ),
+        (("--broker", "rabbitmq"), r"perftest run --broker rabbitmq -r \d+ "),
+        (("--layout", "disks/one_hdd"), r"perftest run --layout disks/one_hdd -r \d+ "),
+        (
+            ("--workload", "flow_control/in_flight", "--broker", "rabbitmq"),
+            r"perftest sweep flow_control/in_flight --broker rabbitmq --isolated ",
         ),
         (("-h", "amqp://me:secret@h"), r"perftest run -h 'amqp://me:\*\*\*@h' -u"),
         (

@@ -27,6 +27,7 @@ def row(label: str, rate: float, *, p99_ms: float = 1.0, count: int = 100_000, l
         "delivered": 1,
         "delivered_per_s": rate,
         "published_per_s": rate,
+        "length_ns": 10 * 10**9,
         "latency": {"e2e": summary},
     } | {"trust": trust}
 
@@ -154,7 +155,11 @@ def test_of_latencies_the_lowest_is_best() -> None:
     [
         (lambda rows: rows.pop(1), "s=2 was not measured"),
         (lambda rows: rows.__setitem__(1, row("s=2", 9e9, limited=True)), "the load generator was the limit"),
-        (lambda rows: rows.__setitem__(1, row("s=2", 9e9, count=500)), "only 500 samples"),
+        (
+            lambda rows: rows.__setitem__(1, row("s=2", 9e9, count=500)),
+            "only 500 samples, and needs 1,000, 20 s",
+        ),
+        (lambda rows: rows.__setitem__(1, row("s=2", 9e9, count=999)), "only 999 samples, and needs 1,000, 11 s"),
     ],
 )
 def test_what_was_not_measured_well_is_no_data(spoil: Any, doubt: str) -> None:
