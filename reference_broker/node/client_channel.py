@@ -404,7 +404,7 @@ class ClientChannel:
 
         def counted(counts: Answer) -> None:
             if "error" in counts:
-                self._refuse_uncounted(queue, counts, "queue.declare")
+                self._refuse_uncounted(event, queue, counts, "queue.declare")
             else:
                 self._core.queue_declare_ok(self._number, queue.record.name, counts["ready"], counts["consumers"])
 
@@ -425,8 +425,13 @@ class ClientChannel:
 
         queue.counts(answered)
 
-    def _refuse_uncounted(self, queue: Queue, why: Answer, method: str) -> None:
-        """Refuse with RabbitMQ's code for a durable queue whose node is down."""
+    def _refuse_uncounted(self, event: QueueDeclare | QueueDelete, queue: Queue, why: Answer, method: str) -> None:
+        """Refuse with RabbitMQ's code for a durable queue whose node is down. If nobody counts because the queue was
+        deleted, of which this node may hear last, the request is one to a queue that does not exist."""
+        now = self._node.queues.get(queue.record.name)
+        if now is None or now.record.group != queue.record.group:
+            HANDLERS[type(event)](self, event)
+            return
         if self._refuses_down(queue, method):
             return
         text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
@@ -447,7 +452,7 @@ class ClientChannel:
 
     def _delete_counted(self, event: QueueDelete, counted: Queue, counts: Answer) -> None:
         if "error" in counts and (event.if_empty or event.if_unused):
-            self._refuse_uncounted(counted, counts, "queue.delete")
+            self._refuse_uncounted(event, counted, counts, "queue.delete")
             return
         ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # a queue without a leader can be deleted
         # Dead letters that no other queue has confirmed would go with the queue, as its messages would.

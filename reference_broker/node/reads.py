@@ -106,6 +106,12 @@ class Reads:
             for question in sorted(waiting, key=lambda each: (each.group, each.operation)):
                 self._later(0, functools.partial(self._try, question))
 
+    def queue_gone(self, group: GroupId) -> None:
+        """The queue was deleted: answer the question of its counts. Its members have gone, maybe before this node heard
+        of the deletion, so the question may wait for a leader that nobody will elect."""
+        if (question := self._under_way.get((group, "counts"))) is not None:
+            self._try(question)
+
     def _ask(self, key: _Key, answered: Answered) -> None:
         self._next.setdefault(key, []).append(answered)
         if key not in self._under_way:

@@ -255,6 +255,7 @@ class Shard:
     def queue_gone(self, record: QueueRecord) -> None:
         """A queue was deleted: tell every connection."""
         self.services.queue_gone(record)
+        self.reads.queue_gone(record.group)
         for connection in list(self.clients.connections):
             connection.queue_removed(record)
             self.touch(connection)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
 import time
 import urllib.error
 import urllib.request
@@ -224,7 +222,7 @@ def test_what_was_confirmed_survives_a_kill_and_the_rest_goes(tmp_path: Path) ->
             publish(connection.channel(), "mixed", [b"goes"], TRANSIENT)
             publish(remote.channel(), "mixed", [b"stays"])
             channel.queue_declare("transient")
-            os.kill(owner.pid, signal.SIGKILL)
+            local_cluster.kill(cluster, owner.name)
             with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"home node .* is down or inaccessible"):
                 while True:  # until the other node has noticed
                     remote.channel().queue_declare("kept", durable=True, passive=True)

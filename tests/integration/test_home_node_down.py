@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,7 +93,7 @@ def test_a_home_that_is_killed(tmp_path: Path) -> None:
     with local_cluster.temporary(tmp_path) as cluster:
         home, other = cluster.nodes[:2]
         with client(Place(home=home.uri, uri=other.uri, arguments={}), "kept") as made:
-            stop = lambda: os.kill(home.pid, signal.SIGKILL)  # noqa: E731
+            stop = lambda: local_cluster.kill(cluster, home.name)  # noqa: E731
             assert heard(made, stop, lambda: local_cluster.start_node(cluster, home.name)) == OURS
 
 

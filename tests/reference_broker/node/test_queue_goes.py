@@ -53,6 +53,37 @@ def test_a_request_that_waits_is_refused(request_: base.Frame) -> None:
     run(scenario)
 
 
+GONE = Channel.Close(404, "NOT_FOUND - no queue 'q' in vhost '/'", 50, 10)
+WHILE_COUNTED: list[tuple[base.Frame, base.Frame]] = [
+    (Queue.Declare(0, "q", passive=True), GONE),
+    (Queue.Declare(0, "q", durable=True, arguments=QUORUM), Queue.DeclareOk("q", 0, 0)),
+    (Queue.Delete(0, "q"), Queue.DeleteOk(0)),
+    (Queue.Delete(0, "q", if_empty=True), Queue.DeleteOk(0)),
+    (Queue.Delete(0, "q", if_unused=True), Queue.DeleteOk(0)),
+]
+
+
+@pytest.mark.parametrize(("request_", "answer"), WHILE_COUNTED, ids=lambda each: each.name)
+def test_a_request_that_waits_for_counts_is_one_to_a_queue_that_does_not_exist(
+    request_: base.Frame, answer: base.Frame
+) -> None:
+    """This node heard of the deletion after the request came, and maybe long after the client who deleted the queue."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.raw(publish(1, "q", b"body"))
+        await world.settle()
+        client.heard()
+        client.send(1, request_)
+        assert client.heard() == []
+        delete(world)
+        await world.settle()
+        (heard,) = client.heard()
+        assert isinstance(heard, base.Frame) and dict(heard) == dict(answer)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("nowait", [False, True])
 def test_a_cancel_that_waits_is_done(nowait: bool) -> None:
     """The subscription is over either way. The channel goes on, and its tag is free."""

@@ -72,6 +72,18 @@ def test_who_asks_while_a_question_is_under_way_waits_for_the_next_one() -> None
     assert len(node.asked) == 2
 
 
+def test_a_question_that_waits_for_the_leader_of_a_deleted_queue_is_answered_at_once() -> None:
+    """The members go as soon as they hear of the deletion, which may be before this node does."""
+    node = Node()
+    node.member.leader = NOBODY
+    node.count()
+    assert (node.asked, node.answers) == ([], [])
+    del node.members[QUEUE]
+    node.reads.queue_gone(QUEUE)
+    (answer,) = node.answers
+    assert answer["error"] == "the queue was deleted meanwhile"
+
+
 def test_without_a_leader_the_question_waits_for_one() -> None:
     """A client that declares while an election runs sees a slow answer, no error."""
     node = Node()
