@@ -6,36 +6,81 @@ import gc
 import os
 import socket
 from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Of a machine that is busy nothing may be concluded: the same examples each time, however long they take.
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-_SLOWEST_FIRST = ("rabbitmq", "spark", "browser", "processes")
-"""Marks of tests that take long, whoever waits for them."""
+_SHARED = ("rabbitmq", "spark")
+"""Marks of what is started once: all files that use a RabbitMQ, or a JVM, are one group."""
+
+_SECONDS = {
+    "rabbitmq": 200,
+    "spark": 90,
+    "tests/integration/test_actions_on_cluster.py": 70,
+    "tests/reference_broker/log/test_log_crashes.py": 65,
+    "tests/perftest/cli/test_cli_with_real_nodes.py": 50,
+    "tests/perftest/cli/test_cli_simulate.py": 50,
+    "tests/reports/browser/test_report_in_browser.py": 45,
+    "tests/integration/test_bad_directories.py": 45,
+    "tests/integration/test_kill_storm.py": 35,
+    "tests/reference_broker/machines/test_fifo_against_oracle.py": 35,
+    "tests/integration/test_rabbitmq_on_layouts.py": 30,
+    "tests/integration/test_run_survives_leader.py": 30,
+    "tests/integration/test_rabbitmq_on_drives.py": 30,
+    "tests/integration/test_power_cut_on_drives.py": 20,
+    "tests/integration/test_classic_queues_on_cluster.py": 20,
+    "tests/perftest/cli/test_cli_search.py": 20,
+    "tests/reference_broker/classic/test_store_crashes.py": 20,
+    "tests/reference_broker/node/test_peer_noise.py": 15,
+    "tests/reference_broker/sim/test_sim_worlds.py": 15,
+    "tests/mutants/test_planted_bugs.py": 15,
+    "tests/reference_broker/node/test_restarts.py": 10,
+}
+"""About how long a group takes, for those that take 10 s or more: two workers on two cores, 2026-11-23. ``pytest
+--durations 100`` gives the tests to add up."""
+
+
+@cache
+def _group(root: Path, file: str) -> str:
+    """What one worker does alone: all files with a shared mark, or else a file, as its fixtures are made once."""
+    text = (root / file).read_text(encoding="utf-8")
+    return next((mark for mark in _SHARED if f"pytest.mark.{mark}" in text), file)
+
+
+class _Groups(LoadScopeScheduling):
+    """Gives the workers whole groups, in the order of the collection.
+
+    The scheduler that pytest-xdist has for groups finds none with pytest 9.2: it gets them in the names of the tests,
+    which plugins can no longer change (https://github.com/pytest-dev/pytest-xdist/issues/1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(self.config.rootpath, nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Groups | None:
+    return _Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(trylast=True)  # after the modules were shuffled
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say to pytest-xdist what one worker does: a file, as fixtures are made once; all that shares a RabbitMQ or a JVM.
+    """Put the groups that take longest first, as workers take groups in this order: the small ones fill the end."""
 
-    The slow ones come first, so that no worker is left alone with them at the end.
-    """
-    if not hasattr(config, "workerinput"):
-        return
-    rank = {mark: at for at, mark in enumerate(_SLOWEST_FIRST)}
-    marks = {item: [mark for mark in item.iter_markers() if mark.name in rank] for item in items}
-    files: dict[str, int] = {}
-    for item, found in marks.items():
-        group = next((mark.name for mark in found if mark.name in ("rabbitmq", "spark")), str(item.path))
-        item.add_marker(pytest.mark.xdist_group(group))
-        place = min((rank[mark.name] for mark in found), default=len(rank))
-        files[str(item.path)] = min(place, files.get(str(item.path), place))
-    items.sort(key=lambda item: files[str(item.path)])
+    def seconds(item: pytest.Item) -> int:
+        return _SECONDS.get(_group(config.rootpath, item.nodeid.partition("::")[0]), 0)
+
+    if hasattr(config, "workerinput"):
+        items.sort(key=seconds, reverse=True)
 
 
 _GROWTH_OCTETS = 256 << 20
