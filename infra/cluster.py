@@ -43,7 +43,8 @@ class Directories:
 
     ``{node}`` in a path stands for the name of the node. ``io`` is the I/O policy of the nodes; empty: their default.
     ``layout`` describes the layout that the directories come from. ``drives`` are modelled drives and their roles, as
-    in the configuration of a node, and ``instance_octets_per_second`` is what these reach together.
+    in the configuration of a node, and ``instance_octets_per_second`` is what these reach together. ``fuse`` are the
+    directories of FUSE drives, by the drives' names.
     """
 
     wal_dir: str = ""
@@ -55,6 +56,7 @@ class Directories:
     layout: str = ""
     drives: list[dict[str, Any]] = field(default_factory=list)
     instance_octets_per_second: int = 0
+    fuse: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import psutil
 
 from infra.cluster import Cluster, ClusterError, Node
+from infra.fuse_drives import FuseDrives
 from infra.node_process import is_alive, is_paused
 from infra.ports import HOST
 
@@ -26,12 +27,12 @@ def status(cluster: Cluster) -> list[dict[str, Any]]:
     A status always has ``name``, ``state`` (``running``, ``paused``, ``silent`` or ``down``), ``uri``, ``pid``,
     ``metrics_port``, ``role`` and the directories, and everything else that the control port answers.
     """
-    return [_said(node, "status") for node in cluster.nodes]
+    return [_with_fuse_drives(cluster, _said(node, "status")) for node in cluster.nodes]
 
 
 def summary(cluster: Cluster) -> list[dict[str, Any]]:
     """The status of each node with its few busiest queues only: as cheap with ten thousand queues as with one."""
-    return [summary_of(node) for node in cluster.nodes]
+    return [_with_fuse_drives(cluster, summary_of(node)) for node in cluster.nodes]
 
 
 def summary_of(node: Node) -> dict[str, Any]:
@@ -97,6 +98,11 @@ def modelled_drives(cluster: Cluster) -> list[str]:
     return [name for name in (found[0] if found else []) if all(name in names for names in found)]
 
 
+def fuse_drives(cluster: Cluster) -> FuseDrives:
+    """The FUSE drives of the nodes of a cluster, if there are any."""
+    return FuseDrives([node.name for node in cluster.nodes], cluster.directories.fuse)
+
+
 def of_node(cluster: Cluster, name: str, request: Mapping[str, object]) -> dict[str, Any]:
     """The answer to a request that is about one node. Raises :class:`ClusterError` if the node does not answer, or
     refuses."""
@@ -124,6 +130,12 @@ def _said(node: Node, operation: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {**known, "state": "silent"}
     return {**known, **answer, "uri": node.uri, "pid": node.pid, "state": "running"}
+
+
+def _with_fuse_drives(cluster: Cluster, said: dict[str, Any]) -> dict[str, Any]:
+    if not cluster.directories.fuse or said["state"] != "running":
+        return said
+    return {**said, "drives": [*said.get("drives", ()), *fuse_drives(cluster).told(said["name"])]}
 
 
 def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:

@@ -143,7 +143,13 @@ def directories(layout: Layout, cluster: str) -> Directories:
         layout=layout.text,
         drives=[*_modelled(layout)],
         instance_octets_per_second=layout.octets_per_second,
+        fuse=fuse_directories(layout),
     )
+
+
+def fuse_directories(layout: Layout) -> dict[str, str]:
+    """The directories of the FUSE drives by the drives' names, once the drives are made. Paths hold ``{node}``."""
+    return {drive.name: str(Path(drive.path).parent) for drive in layout.fuse if drive.path}
 
 
 def real_places(layout: Layout) -> dict[str, Path]:

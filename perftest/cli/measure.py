@@ -57,17 +57,16 @@ def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunW
     refuse_actions(plan, options.cluster, options.layout, options.actions)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with (
-        rabbitmq(plan, options.cluster, options.out, options.layout) as (plan, facts),
-        target(plan, options.cluster, options.out, options.layout) as cluster,
+        rabbitmq(plan, options.cluster, options.out, options.layout) as measured,
+        target(measured.plan, options.cluster, options.out, options.layout) as cluster,
     ):
-        if cluster is not None:
-            plan = on_bundled(plan, cluster)
+        plan = on_bundled(measured.plan, cluster) if cluster is not None else measured.plan
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.judge_findings = None if options.is_round else _judge_of(writer)
         writer.legacy = _legacy(writer) if options.legacy_latency else None
-        writer.describe_broker(**broker_facts(plan, cluster), **facts)
-        session = Session(plan, options, writer, cluster, exports)
+        writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
+        session = Session(plan, options, writer, cluster, exports, measured.drives)
         try:
             return writer, session, asyncio.run(session.run(interrupts))
         except BaseException as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +20,32 @@ from perftest.spec.cluster import Product
 from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
+    from infra.fuse_drives import FuseDrives
     from infra.layout import Layout
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The plan to measure, facts about the broker for the manifest, and the FUSE drives of a RabbitMQ that was
+    started."""
+
+    plan: Plan
+    facts: dict[str, Any]
+    drives: FuseDrives | None = None
+
+
 @contextlib.contextmanager
-def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) -> Iterator[tuple[Plan, dict[str, Any]]]:
-    """The plan with the URIs of a RabbitMQ that is started in ``out``, and facts about the RabbitMQ for the manifest.
-    Any other plan stays as it is. Raises RabbitMQError and DriveError."""
+def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) -> Iterator[Measured]:
+    """The plan with the URIs of a RabbitMQ that is started in ``out``. Any other plan stays as it is. Raises
+    RabbitMQError and DriveError."""
     if plan.cluster.broker is not Product.RABBITMQ or plan.uris or kept is not None:
-        yield plan, {}
+        yield Measured(plan=plan, facts={})
         return
     from infra import rabbitmq_cluster
     from infra.cleaning import clean
+    from infra.fuse_drives import FuseDrives
     from infra.fuse_layout import made
-    from infra.layout import real_places
+    from infra.layout import fuse_directories, real_places
 
     rabbitmq_cluster.require()
     nodes = plan.cluster.nodes
@@ -56,7 +69,9 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) ->
         )
         _progress(f"RabbitMQ ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
         facts = {"cluster": "local", **({"layout": layout.text} if layout is not None else {})}
-        yield plan.changed(uris=broker.uris), facts
+        places = fuse_directories(placed) if placed is not None else {}
+        on = FuseDrives(names, places) if places else None
+        yield Measured(plan=plan.changed(uris=broker.uris), facts=facts, drives=on)
 
 
 def _progress(text: str) -> None:

@@ -33,6 +33,7 @@ from perftest.spec.plan import Plan, Settings
 from perftest.spec.slo import Objective, Verdict, judge, shown
 
 if TYPE_CHECKING:
+    from infra.fuse_drives import FuseDrives
     from infra.layout import Layout
     from infra.local_cluster import Cluster
 
@@ -75,8 +76,16 @@ class Probe:
     limits: tuple[Limit, ...] = ()
 
 
-def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, command: Sequence[str]) -> Probe:
-    """Run ``plan`` and record it below ``out``, with the ``command`` that makes the run again.
+def probe(
+    plan: Plan,
+    out: Path,
+    cluster: Cluster | None,
+    stop: StopRequest,
+    command: Sequence[str],
+    drives: FuseDrives | None = None,
+) -> Probe:
+    """Run ``plan`` and record it below ``out``, with the ``command`` that makes the run again. ``drives`` are those of
+    a RabbitMQ that was started for the search.
 
     Raises CliError if the run failed, and RunNotWritableError.
     """
@@ -84,7 +93,7 @@ def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, com
         plan = plan.changed(uris=cluster.uris)
     writer = RunWriter(out, plan, command)
     try:
-        outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster), stop))
+        outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster, drives=drives), stop))
     except BaseException as error:
         writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
         raise
@@ -143,6 +152,7 @@ class Prober:
     out: Path
     stop: StopRequest
     flags: Mapping[str, Any]
+    drives: FuseDrives | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
     harmed: bool = False
     interrupted: bool = False
@@ -152,7 +162,8 @@ class Prober:
         """Run a probe with these settings; its result, and the verdict on each objective."""
         step = replace(self.asked.plan.steps[0], settings=settings, label=label)
         plan = self.asked.plan.changed(steps=(step,))
-        found = probe(plan, self.out, self.cluster, self.stop, _again(self.asked, plan, self.flags))
+        command = _again(self.asked, plan, self.flags)
+        found = probe(plan, self.out, self.cluster, self.stop, command, self.drives)
         self.interrupted |= found.interrupted
         self.harmed |= found.ledger.get("verdict") == "violated"
         self.limits += found.limits
@@ -180,17 +191,17 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
     out = asked.out / run_id("search", time.time_ns())
     with (
         interrupts.installed(),
-        rabbitmq(asked.plan, asked.cluster, out, asked.layout) as (plan, _facts),
-        target(plan, asked.cluster, out, asked.layout) as cluster,
+        rabbitmq(asked.plan, asked.cluster, out, asked.layout) as measured,
+        target(measured.plan, asked.cluster, out, asked.layout) as cluster,
     ):
-        asked = replace(asked, plan=plan)
+        asked = replace(asked, plan=measured.plan)
 
         def listen(_number: int) -> None:
             stop.abort() if stop.finishing else stop.finish_step()
 
         out.mkdir(parents=True, exist_ok=True)
         with interrupts.during(listen):
-            yield Prober(asked, cluster, out, stop, flags)
+            yield Prober(asked, cluster, out, stop, flags, measured.drives)
 
 
 # The highest rate

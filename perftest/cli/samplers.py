@@ -19,6 +19,7 @@ from perftest.results.stages import Boundary, StageCounts, StageSteps
 from perftest.results.writer import RunWriter
 
 if TYPE_CHECKING:
+    from infra.fuse_drives import FuseDrives
     from infra.local_cluster import Cluster, Node
     from perftest.cli.broker_metrics import BrokerMetrics
     from perftest.spec.plan import Plan
@@ -42,11 +43,14 @@ class Sampler:
         show: Callable[[Mapping[str, Any]], None] = lambda record: None,
         tell: Callable[[dict[str, object]], None] | None = None,
         metrics: BrokerMetrics | None = None,
+        drives: FuseDrives | None = None,
     ) -> None:
+        """``drives`` are recorded beside a broker that is no ``cluster``."""
         self._writer = writer
         self._cluster = cluster
         self._show = show
         self._metrics = metrics
+        self._drives = drives
         self._cpu_kind = ""
         self._answering = Answering(
             [node.name for node in cluster.nodes] if cluster is not None else [], tell or writer.event
@@ -87,6 +91,9 @@ class Sampler:
 
     async def nodes(self) -> None:
         """Sample the nodes now. The CPU time of the last step needs a sample after it. Raises RunNotWritableError."""
+        if self._drives is not None:
+            for record in await asyncio.to_thread(self._drives.sample, time.time_ns()):
+                self._writer.broker(record)
         if self._cluster is not None:
             t_ns = time.time_ns()
             records = await asyncio.to_thread(local_cluster.sample, self._cluster, t_ns)

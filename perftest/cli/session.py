@@ -35,6 +35,7 @@ from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
+    from infra.fuse_drives import FuseDrives
     from infra.local_cluster import Cluster
     from perftest.cli.broker_metrics import BrokerMetrics
 
@@ -46,8 +47,15 @@ class Session:
     """The parts of one run, and the sink of the engine's records."""
 
     def __init__(
-        self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None, exports: Exports
+        self,
+        plan: Plan,
+        options: Options,
+        writer: RunWriter,
+        cluster: Cluster | None,
+        exports: Exports,
+        drives: FuseDrives | None = None,
     ) -> None:
+        """``drives`` are those of a RabbitMQ that was started for the run; a cluster knows its own."""
         self._plan = plan
         self._options = options
         self._writer = writer
@@ -61,7 +69,9 @@ class Session:
         metrics = _metrics_of(options, self.event)
         if metrics is not None:
             writer.describe_broker(metrics=metrics.shown)
-        self._sampler = Sampler(writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics)
+        self._sampler = Sampler(
+            writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives
+        )
         self._actions = ClusterActions(plan, LocalTarget(cluster) if cluster is not None else None, self.event)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 

@@ -15,7 +15,7 @@ LATE_MAX: Final = 0.01
 """More than this part of the operations late by a fifth of the median operation: in other words, p99 of the lateness is
 above 20 % of the median. Then the figures show how busy this machine was, and not the drive."""
 _COUNTERS: Final = ("operations", "late")
-_LAST: Final = ("service_ns_p50", "late_ns_p50", "late_ns_p99", "late_ns_max", "credits")
+_LAST: Final = ("kind", "usual_ns", "service_ns_p50", "late_ns_p50", "late_ns_p99", "late_ns_max", "credits")
 
 
 class DriveRecords:
@@ -52,13 +52,15 @@ def drives_check(drives: Sequence[Mapping[str, Any]]) -> Check | None:
     if not drives:
         return None
     worst = max(drives, key=_late_share)
+    is_fuse = worst.get("kind") == "fuse"
+    operations, length = ("requests", "usual") if is_fuse else ("operations", "median")
     text = (
-        f"drives are modelled ({in_words(drives)}): {_late_share(worst):.1%} of the operations of {worst['name']} on "
-        f"{worst['node']} ended late by more than a fifth of their median length"
+        f"drives are modelled ({in_words(drives)}): {_late_share(worst):.1%} of the {operations} of {worst['name']} on "
+        f"{worst['node']} ended late by more than a fifth of their {length} length"
     )
     if "late_ns_p99" in worst:
-        p99, usual = worst["late_ns_p99"] / 1e6, worst["service_ns_p50"] / 1e6
-        text += f" (lateness p99 {p99:.2f} ms, operation p50 {usual:.2f} ms)"
+        p99, usual = worst["late_ns_p99"] / 1e6, worst["usual_ns" if is_fuse else "service_ns_p50"] / 1e6
+        text += f" (lateness p99 {p99:.2f} ms, {'usual request' if is_fuse else 'operation p50'} {usual:.2f} ms)"
     if _late_share(worst) > LATE_MAX:
         meaning = "the figures show how busy this machine was, not the drive; use more cores, or less load"
         return Check("modelled_drives", Status.FAIL, f"{text}: {meaning}", _late_share(worst))

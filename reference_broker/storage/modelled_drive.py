@@ -20,40 +20,11 @@ from typing import Any, Final
 from reference_broker.storage.drives.journal import JournalModel, ModelledFile
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
+from reference_broker.storage.drives.punctuality import Punctuality, median_ns
 from reference_broker.storage.precise_sleep import sleep_until
 
-LATE_SHARE: Final = 0.2
-"""An operation is late if it ended later than it should by more than this part of the median length."""
 RESERVE: Final = 256 << 20
 """A full drive tells that it has no room, and still has this much for those who must write to go on."""
-_SUB_BITS: Final = 3
-_LOOK_EVERY: Final = 64
-
-
-class Times:
-    """Durations counted by buckets of 12 %: 8 to each power of two."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.max_ns = 0
-        self._counts: Counter[int] = Counter()
-
-    def add(self, duration_ns: int) -> None:
-        """Count one duration, at least zero."""
-        self.count += 1
-        self.max_ns = max(self.max_ns, duration_ns)
-        shift = max(0, duration_ns.bit_length() - 1 - _SUB_BITS)
-        self._counts[(shift << _SUB_BITS) + (duration_ns >> shift)] += 1
-
-    def quantile(self, part: float) -> int:
-        """The upper end of the bucket with this quantile; 0 if nothing was counted."""
-        wanted, seen = part * self.count, 0
-        for key in sorted(self._counts):
-            seen += self._counts[key]
-            if seen >= wanted:
-                shift = max(0, (key >> _SUB_BITS) - 1)
-                return min(self.max_ns, (((key - (shift << _SUB_BITS)) + 1) << shift) - 1)
-        return 0
 
 
 Purpose = Counter[str]
@@ -185,19 +156,13 @@ class ModelledDrive:
     def status(self) -> dict[str, Any]:
         """The drive as JSON: what it is, its faults, how late it was, and what it was used for."""
         with self._lock:
-            profile, service, late = self._model.profile, self._service, self._late
+            profile = self._model.profile
             status: dict[str, Any] = {
                 "name": self.name,
                 "profile": profile.name,
                 "full": self.full,
                 "failing": self._failing,
-                "operations": service.count,
-                "late": self._late_count,
-                "service_ns_p50": service.quantile(0.5),
-                "service_ns_p99": service.quantile(0.99),
-                "late_ns_p50": late.quantile(0.5),
-                "late_ns_p99": late.quantile(0.99),
-                "late_ns_max": late.max_ns,
+                **self._punctuality.figures(),
                 "commits": self._journal.commits,
                 "purposes": {name: {key: counts[key] for key in COUNTED} for name, counts in self.purposes.items()},
             }
@@ -213,9 +178,7 @@ class ModelledDrive:
 
     def _clear_times(self) -> None:
         """Lengths of another profile would judge the operations of this one."""
-        self._service, self._late = Times(), Times()
-        self._late_count = 0
-        self._tolerated_ns = 0
+        self._punctuality = Punctuality(median_ns)
 
     def _check(self, path: str) -> None:
         if self._failing:
@@ -233,8 +196,4 @@ class ModelledDrive:
         late_ns = max(0, self._sleep_until(over_ns) - over_ns)
         with self._lock:
             self._check(path)
-            self._service.add(over_ns - began_ns)
-            self._late.add(late_ns)
-            if self._service.count % _LOOK_EVERY == 1:
-                self._tolerated_ns = int(self._service.quantile(0.5) * LATE_SHARE)
-            self._late_count += late_ns > self._tolerated_ns
+            self._punctuality.add(over_ns - began_ns, late_ns)

@@ -42,7 +42,7 @@ def main(directory: Path) -> int:
         drive = drives.make(directory / f"drive-{profile or 'none'}", 256, profile)
         try:
             append, over = (sync_ms(drive.files / "f", over=each) for each in (False, True))
-            late_ns = drives.ask(drive, op="status")["lateness"]["late_ns_p50"]
+            late_ns = drives.ask(drive, op="status")["punctuality"]["late_ns_p50"]
         finally:
             drives.remove(drive)
         sys.stdout.write(

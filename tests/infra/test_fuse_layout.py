@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import drives, fuse_layout, local_cluster
+from infra import control, drives, fuse_layout, local_cluster
 from infra.cleaning import Outcome, clean
 from infra.drives import DriveError
 from infra.layout import Drive, Layout
@@ -76,6 +76,10 @@ def test_nodes_have_drives_of_their_own_which_go_with_the_cluster(place: Path) -
             devices = {role: Path(paths[role]).stat().st_dev for role in ("data_dir", "wal_dir", "segment_dir")}
             assert devices["data_dir"] == devices["segment_dir"] != devices["wal_dir"]
             assert place.stat().st_dev not in devices.values()
+        for record in control.sample(cluster, 1):
+            told = {drive["name"]: drive for drive in record["drives"]}
+            assert set(told) == {"disk", "fast"}
+            assert told["fast"]["operations"] > 0 and told["fast"]["purposes"]["device"]["write_octets"] > 0
         assert len({Path(node.paths()["wal_dir"]).stat().st_dev for node in cluster.nodes}) == 3
     assert [each.name for each in place.iterdir()] == []
 

@@ -5,7 +5,7 @@ background serves the disk until MOUNT is unmounted. Exit codes: 0 mounted, 2 ba
 
 One thread waits in ``select`` for three things: requests of the kernel, requests on the control socket, and the time
 of the next answer. Answers leave at the time that the drive model gives, so lateness never adds up; how late each
-answer was is counted (``lateness`` of the control socket's ``status``).
+answer was is counted (``punctuality`` of the control socket's ``status``).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from reference_broker.storage.block_device.disk import FAULTS, Disk, Outcome
 from reference_broker.storage.block_device.protocol import Op, Request
 from reference_broker.storage.drives.model import DriveModel
 from reference_broker.storage.drives.profiles import PROFILES
+from reference_broker.storage.drives.punctuality import Punctuality, weighty_ns
 
 EXIT_REFUSED: Final = 3
 _EARLY_NS: Final = 25_000
@@ -42,37 +43,6 @@ _MESSAGE_BYTES_MAX: Final = 4096
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class Lateness:
-    """How late answers left: counts by powers of two of nanoseconds, and the worst."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * 64
-        self._worst_ns = 0
-
-    def add(self, late_ns: int) -> None:
-        """Count one answer; an answer before its time is not late."""
-        late_ns = max(late_ns, 0)
-        self._counts[min(late_ns.bit_length(), 63)] += 1
-        self._worst_ns = max(self._worst_ns, late_ns)
-
-    def figures(self) -> dict[str, int]:
-        """Percentiles are upper bounds: the true figure is more than half of them."""
-        return {
-            "answers": sum(self._counts),
-            "late_ns_p50": self._bound(0.5),
-            "late_ns_p99": self._bound(0.99),
-            "late_ns_max": self._worst_ns,
-        }
-
-    def _bound(self, share: float) -> int:
-        left = share * sum(self._counts)
-        for bits, count in enumerate(self._counts):
-            left -= count
-            if left <= 0:
-                return min((1 << bits) - 1, self._worst_ns)
-        return self._worst_ns
-
-
 class Server:
     """Answers the kernel on ``fuse`` and people on the ``control`` socket, for one disk."""
 
@@ -81,8 +51,9 @@ class Server:
         self._control = control
         self._disk = disk
         self._callers: list[socket.socket] = []
-        self._waiting: list[tuple[int, int, bytes]] = []
-        self._lateness = Lateness()
+        self._waiting: list[tuple[int, int, int, bytes]] = []
+        """Until when, number of the request, how long it should last, and the answer."""
+        self._punctuality = Punctuality(weighty_ns)
         self._profile: str | None = None
         self._mounted = True
 
@@ -105,8 +76,9 @@ class Server:
             ahead_ns = self._waiting[0][0] - now_ns
             if ahead_ns > _EARLY_NS:
                 return (ahead_ns - _EARLY_NS) / 1e9
-            self._lateness.add(-ahead_ns)
-            self._send(heapq.heappop(self._waiting)[2])
+            _due_ns, _unique, length_ns, octets = heapq.heappop(self._waiting)
+            self._send(octets)
+            self._punctuality.add(length_ns, max(0, -ahead_ns))
         return None
 
     def _serve_kernel(self) -> None:
@@ -130,7 +102,7 @@ class Server:
         if outcome.done_ns <= now_ns:
             self._send(octets)
         else:
-            heapq.heappush(self._waiting, (outcome.done_ns, request.unique, octets))
+            heapq.heappush(self._waiting, (outcome.done_ns, request.unique, outcome.done_ns - now_ns, octets))
 
     def _carry_out(self, request: Request, now_ns: int) -> tuple[Outcome, bytes]:
         if request.op == Op.FSYNC:
@@ -209,7 +181,7 @@ class Server:
         if name not in PROFILES:
             raise ValueError(f"no profile {name!r}: name one of {', '.join(PROFILES)}")
         self._disk.drive, self._profile = DriveModel(PROFILES[name]), name
-        self._lateness = Lateness()
+        self._punctuality = Punctuality(weighty_ns)
         return {}
 
     def _set_fault(self, fault: str, value: object) -> dict[str, object]:
@@ -220,7 +192,7 @@ class Server:
 
     def _fail_waiting(self) -> None:
         """Nobody hears of success after the power is gone."""
-        for _, unique, _ in self._waiting:
+        for _, unique, _, _ in self._waiting:
             self._send(protocol.answer(unique, errno=errno.EIO))
         self._waiting.clear()
 
@@ -233,7 +205,7 @@ class Server:
             "counts": asdict(self._disk.counts),
             "faults": asdict(self._disk.faults),
             "profile": self._profile,
-            "lateness": self._lateness.figures(),
+            "punctuality": self._punctuality.figures(),
         }
 
 

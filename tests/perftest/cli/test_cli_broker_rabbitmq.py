@@ -130,21 +130,21 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
 
     layout.write_text(layout.read_text() + io)
     plan = plan_with("cluster: {broker: rabbitmq, nodes: 1}\n")
-    with rabbitmq(plan, None, tmp_path / "runs", layout_of(layout, 1, Product.RABBITMQ)) as (measured, facts):
-        assert measured.uris == ("amqp://127.0.0.1:1",)
+    with rabbitmq(plan, None, tmp_path / "runs", layout_of(layout, 1, Product.RABBITMQ)) as measured:
+        assert measured.plan.uris == ("amqp://127.0.0.1:1",)
     (given,) = started
     assert given["nodes"] == 1 and given["io_threads"] == threads
     assert given["directories"] == {
         "data": tmp_path / "disk", "logs": tmp_path / "disk", "segment": tmp_path / "disk",
         "wal": tmp_path / "fast" / "{node}",
     }  # fmt: skip
-    assert facts["layout"].endswith(f"io pool:{threads}") and facts["cluster"] == "local"
+    assert measured.facts["layout"].endswith(f"io pool:{threads}") and measured.facts["cluster"] == "local"
 
 
 def test_other_plans_start_no_rabbitmq(tmp_path: Path, started: list[dict[str, Any]]) -> None:
     asks = plan_with("cluster: {broker: rabbitmq}\n")
     assert asks.cluster == ClusterSpec(broker=Product.RABBITMQ)
     for plan, kept in ((plan_with(""), None), (asks.changed(uris=("amqp://there",)), None), (asks, tmp_path)):
-        with rabbitmq(plan, kept, tmp_path, None) as (measured, facts):
-            assert measured is plan and facts == {}
+        with rabbitmq(plan, kept, tmp_path, None) as measured:
+            assert measured.plan is plan and measured.facts == {} and measured.drives is None
     assert started == []

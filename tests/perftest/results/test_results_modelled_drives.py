@@ -60,6 +60,16 @@ def test_the_worst_drive_decides(late: int, status: Status) -> None:
     assert ("of d1 on node1" in check.text) == (late > 0)
 
 
+def test_a_fuse_drive_is_judged_by_its_usual_request() -> None:
+    """A sync is a chain of requests, most of them short: the median would make a drive late that nobody waited for."""
+    before, after = record(0, 0, 0), record(1000, 20, 1000)
+    for each in (before, after):
+        each["drives"][0] |= {"kind": "fuse", "usual_ns": 8_000_000}
+    check = drives_check(facts(before, after))
+    assert check is not None and check.status is Status.FAIL
+    assert "2.0% of the requests of d1 on node1" in check.text and "usual request 8.00 ms" in check.text
+
+
 def test_a_run_without_operations_is_not_spoiled() -> None:
     check = drives_check(facts(record(5, 5, 5)))
     assert check is not None and check.status is Status.NOTE

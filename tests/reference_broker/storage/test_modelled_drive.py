@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from reference_broker.storage.drives.profiles import NVME, PROFILES, ST1_1T
+from reference_broker.storage.drives.punctuality import Times
 from reference_broker.storage.files import RealFiles, read_whole, write_whole
-from reference_broker.storage.modelled_drive import ModelledDrive, Times
+from reference_broker.storage.modelled_drive import ModelledDrive
 from reference_broker.storage.modelled_files import ModelledFiles, PlacedFiles
 from reference_broker.storage.precise_sleep import sleep_until
 
