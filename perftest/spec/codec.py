@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -108,8 +109,13 @@ def _read(kind: type[_D], plain: Mapping[str, Any]) -> _D:
     unknown = plain.keys() - {each.name for each in fields(kind)}  # type: ignore[arg-type]
     if unknown:
         raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], value) for name, value in plain.items()})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _value(hint: Any, plain: Any) -> Any:

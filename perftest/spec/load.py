@@ -79,24 +79,53 @@ def dotted(location: Location) -> str:
 
 def read_yaml(text: str, file: str, *, what: str, begin: str) -> Document:
     """The values and lines of a YAML file: ``what`` it is and how to ``begin`` it, in words. Raises SpecError."""
+    document = Document(data={}, file=file)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else None
-        rule = f"this is not YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}"
-        fix = "check indentation, quotes and colons around this line"
-        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=file, line=line)]) from error
-    if not isinstance(data, dict) or node is None:
+        repeated, data = _parsed(text, _parser_for(text), document.lines)
+    except (yaml.YAMLError, UnicodeError, RecursionError):
+        repeated, data = _parsed_slowly(text, document)
+    if not isinstance(data, dict):
         rule, fix = f"{what} is a mapping of keys to values", f"begin with `{begin}`"
         raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=file, line=1)])
-    document = Document(data=data, file=file)
-    repeated = list(_index(node, (), document.lines))
+    document.data.update(data)
     if repeated:
         fix = "keep one of them"
         raise SpecError([document.problem(place, f"the key {place[-1]!r} is given twice", fix) for place in repeated])
     return document
+
+
+def _parser_for(text: str) -> Any:
+    """The parser in C where PyYAML was built with it: some ten times as fast. Its stack ends the process when a text is
+    nested some ten thousand times, so it gets only what cannot be."""
+    is_flat = len(text) <= 16_384 and text.count("[") + text.count("{") <= 2_000
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat else yaml.SafeLoader
+
+
+def _parsed_slowly(text: str, document: Document) -> tuple[list[Location], object]:
+    """The same by the parser in Python, which has the better words for what is wrong."""
+    document.lines.clear()
+    try:
+        return _parsed(text, yaml.SafeLoader, document.lines)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else None
+        rule = f"this is not YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}"
+        fix = "check indentation, quotes and colons around this line"
+        problem = Problem(path="", value=None, rule=rule, fix=fix, file=document.file, line=line)
+        raise SpecError([problem]) from error
+
+
+def _parsed(text: str, kind: Any, lines: dict[Location, int]) -> tuple[list[Location], object]:
+    """The repeated keys and the value of a YAML text. Notes the line of every value."""
+    loader = kind(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return [], None
+        repeated = list(_index(node, (), lines))  # before the value is made, which writes merged keys into the nodes
+        return repeated, loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def _index(node: yaml.Node, place: Location, lines: dict[Location, int]) -> Iterable[Location]:
