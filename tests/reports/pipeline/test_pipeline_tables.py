@@ -32,7 +32,8 @@ pytestmark = pytest.mark.spark
 SWEEP, OPEN, KILLED, BARE, MIXED, LATE = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed", "run-late"
 SPOILED, GROUPS = "run-spoiled", "run-groups"
 NAMES = ("small", "large")
-WRITTEN = "run-written"
+WRITTEN, BESIDE = "run-written", "run-beside"
+NOISE = "noise"
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
@@ -73,7 +74,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     )
     write_groups(base / "written").rename(base / WRITTEN)
     found = {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late, SPOILED: spoiled}
-    return found | {GROUPS: groups, WRITTEN: base / WRITTEN}
+    write_beside(base / "beside").rename(base / BESIDE)
+    return found | {GROUPS: groups, WRITTEN: base / WRITTEN, BESIDE: base / BESIDE}
 
 
 def write_groups(base: Path) -> Path:
@@ -86,6 +88,22 @@ def write_groups(base: Path) -> Path:
         for record in records.intervals(writer.plan, seed=at, messages=100 * (at + 1)):
             writer.interval(replace(record, host=host, group=group))
     writer.ledger(records.ledger())
+    writer.finish("finished", "finished")
+    return writer.path
+
+
+def write_beside(base: Path) -> Path:
+    """The same of a measured load with a background load that changes its settings once."""
+    writer = RunWriter(base, records.plan(), ["perftest"], now_ns=records.STARTED_NS)
+    writer.manifest["id"] = BESIDE
+    steps = writer.manifest["plan"]["steps"]
+    own = [{**step, "label": f"rate={100 * step['number']}"} for step in steps[:2]]
+    writer.manifest["plan"]["background"] = [{"name": NOISE, "steps": own}]
+    for record in records.intervals(writer.plan, messages=100):
+        writer.interval(record)
+    for record in records.intervals(writer.plan, seed=2, messages=300):
+        writer.interval(replace(record, group=NOISE, worker=f"{NOISE} 0", measured=False, step=min(record.step, 2)))
+    writer.ledger(records.ledger() | {"background": [{"name": NOISE, "published": 7, "verdict": "ok"}]})
     writer.finish("finished", "finished")
     return writer.path
 
@@ -476,6 +494,38 @@ def test_the_report_of_groups_on_two_hosts_has_the_figures_of_the_generators_sum
         for series, figures in row["latency"].items():
             of_table = {name: steps[place][f"{series}_{name}"] for name in figures}
             assert of_table == pytest.approx(figures, abs=0.05)
+
+
+def test_a_background_load_has_rows_of_its_own_and_is_in_no_figure_of_the_measured_load(
+    published: tuple[Published, Tables], runs: dict[str, Path]
+) -> None:
+    """What the terminal said of both loads is what the tables say of both."""
+    run, tables = read_run(runs[BESIDE]), published[1].of(BESIDE)
+    assert published[1].background_loads == [(BESIDE, NOISE)] and (BESIDE, NOISE) not in published[1].loads
+    steps = {(row["step"], row["group"]): row for _, row in tables.steps.iterrows()}
+    result = run.result or {}
+    rows = {(row["step"], row["group"]): row for row in result["background"]}
+    rows |= {(row["step"], ""): row for row in result["steps"]}
+    assert rows.keys() == steps.keys() == {(1, NOISE), (2, NOISE), (1, ""), (2, ""), (3, "")}
+    for place, row in rows.items():
+        for name in ("published", "delivered", "published_per_s", "delivered_per_s"):
+            assert steps[place][name] == pytest.approx(row[name], abs=5e-4)
+        for series, figures in row["latency"].items():
+            of_table = {name: steps[place][f"{series}_{name}"] for name in figures}
+            assert of_table == pytest.approx(figures, abs=0.05)
+    assert {row.label for row in tables.steps.itertuples() if row.group == NOISE} == {"rate=100", "rate=200"}
+    assert tables.steps["broker_cpu_us_per_message"].isna().all(), "nobody can tell for which load the broker worked"
+    payloads: dict[str, list[str]] = defaultdict(list)
+    for tag, _, payload in log_of(runs[BESIDE]):
+        if tag["phase"] == "steady" and tag["series"] == "e2e":
+            payloads[tag.get("group", "")].append(payload)
+    whole = tables.latency[(tables.latency["step"] == schema.WHOLE_RUN) & (tables.latency["series"] == "e2e")]
+    assert {row.group: row.payload for row in whole.itertuples()} == {
+        group: union(parts).encode().decode() for group, parts in payloads.items()
+    }
+    assert payloads.keys() == {"", NOISE}
+    published_by = dict(zip(tables.ledger["group"], tables.ledger["published"], strict=True))
+    assert published_by[NOISE] == 7
 
 
 def test_writes_are_told_by_purpose(published: tuple[Published, Tables]) -> None:
