@@ -78,12 +78,21 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
     raise ClusterError("no node of this cluster answers", cluster.directory, fix)
 
 
-def act_on_drive(cluster: Cluster, node: str, drive: str, do: str, **details: object) -> dict[str, Any]:
-    """What a modelled drive tells after a change. Raises :class:`ClusterError`.
+def act_on_drive(
+    cluster: Cluster, node: str, drive: str, do: str, *, keeps: bool = False, **details: object
+) -> dict[str, Any]:
+    """What a modelled drive or a FUSE drive tells after a change. Raises :class:`ClusterError`.
 
     ``do`` is ``slow`` (``factor``), ``profile`` (``profile``), ``fill`` or ``free`` its room, ``fail`` or ``heal``, or
-    ``restore``, which makes the drive what its configuration says.
+    ``restore``, which makes the drive what its configuration says. A FUSE drive outlasts the process of its node, and
+    is what it was when it was made at the next start, or with ``heal`` or ``restore`` before that. ``keeps``: a filling
+    stays after this command.
     """
+    if drive in cluster.directories.fuse:
+        fuse, name = fuse_drives(cluster), cluster.node(node).name
+        if do in ("heal", "restore") and not is_alive(cluster.node(node)):
+            fuse.reset(name)
+        return fuse.act(name, drive, do, keeps=keeps, **details)
     told: dict[str, Any] = of_node(cluster, node, {"op": "drive", "drive": drive, "do": do, **details})["drive"]
     return told
 

@@ -136,7 +136,10 @@ def check(drive: BlockDrive) -> None:
 
 
 def ask(drive: BlockDrive, **request: object) -> dict[str, Any]:
-    """The answer of the drive's program to ``op=status|fault|profile|cut_power|revive``. Raises :class:`DriveError`."""
+    """The answer of the drive's program to ``op=status|fault|profile|slow|restore|cut_power|revive``.
+
+    Raises :class:`DriveError`.
+    """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, _near(drive) as control:
             connection.settimeout(_TIMEOUT_S)

@@ -75,6 +75,14 @@ def free(mount: Path, register: Register, token: str = "") -> bool:
     return removed
 
 
+def keep(mount: Path, register: Register) -> None:
+    """The drive stays full after this command, until :func:`free` or `perftest broker clean --kept`."""
+    path = str(mount.resolve() / FILE)
+    for entry in register.entries()[0]:
+        if entry.kind is Kind.FILL and entry.name == path:
+            register.keep(entry)
+
+
 def remove(path: Path, token: str) -> bool:
     """Remove a file that begins with the token, or is empty because the crash came before the token. Gives whether
     there was one. Raises :class:`FillError` for any other file."""

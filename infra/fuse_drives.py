@@ -7,16 +7,21 @@ and never the nodes: so the same works below the bundled broker and below Rabbit
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from infra import drives
+from infra import drives, filling
+from infra.cluster import ClusterError
 from infra.drives import BlockDrive, DriveError
+from infra.filling import FillError
 from infra.layout import NODE
+from infra.register import Register
 
 PURPOSE: Final = "device"
 """What a drive was used for is not known below a file system: all requests count as of one purpose."""
+_ALL: Final = 1 << 40
+"""As many requests as there will ever be."""
 
 
 class FuseDrives:
@@ -41,8 +46,61 @@ class FuseDrives:
         records = [{"t_ns": t_ns, "node": node, "role": "", "drives": self.told(node)} for node in self.nodes]
         return [record for record in records if record["drives"]]
 
+    def act(self, node: str, name: str, do: str, *, keeps: bool = False, **details: object) -> dict[str, Any]:
+        """What a drive tells after a change; its node may run. The verbs are those of
+        :func:`infra.control.act_on_drive`. A filling ends with the command unless the command ``keeps`` the filling.
+        Raises :class:`ClusterError`."""
+        with _explained():
+            drive = self._known(node, name)
+            _change(drive, do, keeps, details)
+            return _told(name, drive)
+
+    def reset(self, node: str) -> None:
+        """The drives of a node that has ended are again what they were when they were made. Raises
+        :class:`ClusterError`."""
+        with _explained():
+            for name in self.names:
+                drive = self._drive(node, name)
+                if _told(name, drive)["failing"]:
+                    drives.cut_power(drive, keep=1.0, seed=0)  # a failed file system must be mounted again
+                _change(drive, "restore", False, {})
+
+    def _known(self, node: str, name: str) -> BlockDrive:
+        if node not in self.nodes or name not in self.names:
+            fix = f"name one of {', '.join(self.names)}"
+            raise ClusterError(f"{node} has no FUSE drive {name!r}", node, fix, code=2)
+        return self._drive(node, name)
+
     def _drive(self, node: str, name: str) -> BlockDrive:
         return BlockDrive(Path(self._places[name].replace(NODE, node)))
+
+
+def _change(drive: BlockDrive, do: str, keeps: bool, details: Mapping[str, object]) -> None:
+    register = Register(drive.directory.parent)
+    match do:
+        case "slow" | "profile":
+            drives.ask(drive, op=do, **details)
+        case "fill":
+            filling.fill(drive.files, register)
+            if keeps:
+                filling.keep(drive.files, register)
+        case "free":
+            filling.free(drive.files, register)
+        case "fail" | "heal":
+            for fault in ("write_errors", "flush_errors"):
+                drives.ask(drive, op="fault", fault=fault, value=_ALL if do == "fail" else 0)
+        case "restore":
+            drives.ask(drive, op="restore")
+            filling.free(drive.files, register)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """What drives and fillings raise, as whoever acts on clusters knows it."""
+    try:
+        yield
+    except (DriveError, FillError) as error:
+        raise ClusterError(error.what, error.where, error.fix, error.code) from error
 
 
 def _told(name: str, drive: BlockDrive) -> dict[str, Any]:
@@ -54,6 +112,7 @@ def _told(name: str, drive: BlockDrive) -> dict[str, Any]:
         "name": name,
         "kind": "fuse",
         "profile": status["profile"] or "none",
+        "full": (drive.files / filling.FILE).exists(),
         "failing": bool(faults["write_errors"] or faults["flush_errors"]),
         **status["punctuality"],
         "purposes": {PURPOSE: used},

@@ -44,7 +44,7 @@ from infra.cluster import (
     plan,
     save,
 )
-from infra.control import ask, change, sample, status, summary
+from infra.control import ask, change, fuse_drives, sample, status, summary
 from infra.layout import Layout
 from infra.layout import directories as placed
 from infra.layout import roots as drives_of
@@ -379,6 +379,7 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
     for node in planned.nodes:
         if only in (None, node.name):
             try:
+                fuse_drives(planned).reset(node.name)
                 child = children[node.name] = spawn(planned, node, exit_with_stdin=exit_with_stdin)
                 node = replace(node, pid=child.pid, start_time=start_time(child.pid) or 0)
             except OSError as error:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from infra import control, local_cluster
+from infra.cluster import ClusterError
 
 if TYPE_CHECKING:
+    from infra.fuse_drives import FuseDrives
     from infra.local_cluster import Cluster
 
 
@@ -48,7 +51,7 @@ class ActionTarget(Protocol):
     async def resume(self, node: str) -> None:
         """Let a paused node go on."""
 
-    async def drive(self, node: str, drive: str, do: str, **details: object) -> None:
+    async def drive(self, node: str, drive: str, do: str, **details: Any) -> None:
         """Change a modelled drive of a node: ``slow`` (``factor``), ``profile`` (``profile``), ``fill``, ``free``,
         ``fail``, or ``restore``."""
 
@@ -97,6 +100,57 @@ class LocalTarget:
         """With SIGCONT."""
         await asyncio.to_thread(local_cluster.resume, self._cluster, node)
 
-    async def drive(self, node: str, drive: str, do: str, **details: object) -> None:
-        """By a request to the node."""
+    async def drive(self, node: str, drive: str, do: str, **details: Any) -> None:
+        """By a request to the node, or to the program of the drive."""
         await asyncio.to_thread(control.act_on_drive, self._cluster, node, drive, do, **details)
+
+
+class DrivesTarget:
+    """The FUSE drives of a RabbitMQ: a timeline acts on nothing else of it."""
+
+    def __init__(self, drives: FuseDrives) -> None:
+        self.place = "RabbitMQ"
+        self._drives = drives
+
+    def now_ns(self) -> int:
+        """Of the machine."""
+        return time.time_ns()
+
+    def node(self, name: str) -> str:
+        """As the layout knows the node."""
+        return name
+
+    async def leader(self, queue: str) -> str:
+        """Refused."""
+        raise self._refused()
+
+    async def change_members(self, do: str, queue: str, node: str) -> None:
+        """Refused."""
+        raise self._refused()
+
+    async def kill(self, node: str) -> None:
+        """Refused."""
+        raise self._refused()
+
+    async def await_end(self, node: str) -> None:
+        """Refused."""
+        raise self._refused()
+
+    async def start(self, node: str) -> None:
+        """Refused."""
+        raise self._refused()
+
+    async def pause(self, node: str) -> None:
+        """Refused."""
+        raise self._refused()
+
+    async def resume(self, node: str) -> None:
+        """Refused."""
+        raise self._refused()
+
+    async def drive(self, node: str, drive: str, do: str, **details: Any) -> None:
+        """By a request to the program of the drive."""
+        await asyncio.to_thread(partial(self._drives.act, node, drive, do, **details))
+
+    def _refused(self) -> ClusterError:
+        return ClusterError("RabbitMQ takes actions on drives only", self.place, "leave out the action")

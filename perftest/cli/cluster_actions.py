@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from infra.layout import Layout
 
 MEMBERS: Final = frozenset({Do.TRANSFER_LEADER, Do.ADD_MEMBER, Do.REMOVE_MEMBER})
+ON_RABBITMQ: Final = frozenset({Do.SLOW, Do.PROFILE, Do.FILL, Do.FREE})
+"""A node of a RabbitMQ whose drive has failed would have to be started again."""
 LONG: Final = frozenset({Do.RESTART, Do.HEAL, Do.FAIL})
 """Actions that take seconds: the actions after them do not wait."""
 
@@ -57,10 +59,23 @@ def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: 
         fix = "leave out -h and -H, name a local cluster with --cluster, or leave out the timeline"
         raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
     if kept is None and plan.cluster.broker is Product.RABBITMQ:
-        rule = "actions are for a cluster of the bundled broker, and this run starts RabbitMQ"
-        fix = "leave out --broker, or leave out the timeline"
-        raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
+        _refuse_beside_rabbitmq(plan, typed)
     refuse_actions_at(plan, _places(kept, layout, plan.cluster.nodes), typed)
+
+
+def _refuse_beside_rabbitmq(plan: Plan, typed: Sequence[str]) -> None:
+    """A RabbitMQ that this run starts takes actions on its FUSE drives, of nodes by name."""
+    found = []
+    for index, action in enumerate(plan.timeline):
+        if action.do not in ON_RABBITMQ:
+            rule = f"{action.do} is for a cluster of the bundled broker, and this run starts RabbitMQ"
+            fix = f"use {', '.join(sorted(ON_RABBITMQ))} on a FUSE drive, or leave out --broker, or the action"
+            found.append(Fault(index, "do", rule, fix))
+        elif action.node in (LEADER, KILLED, PAUSED):
+            rule = f"which node of a RabbitMQ is {action.node} is not known here"
+            found.append(Fault(index, "node", rule, "name the node, such as node1"))
+    if found:
+        raise SpecError([_placed(fault, plan.name, _typed(plan, typed)) for fault in found])
 
 
 def refuse_actions_at(plan: Plan, places: Places, typed: Sequence[str] = ()) -> None:
@@ -70,12 +85,14 @@ def refuse_actions_at(plan: Plan, places: Places, typed: Sequence[str] = ()) -> 
         return
     by_number = {step.number: step.duration_s for step in plan.steps}
     durations = [by_number.get(number, 0.0) for number in range(1, max(by_number) + 1)]  # some may be done already
-    problems = [
-        _placed(fault, plan.name, ("",) * (len(plan.timeline) - len(typed)) + tuple(typed))
-        for fault in faults(plan.timeline, durations, places)
-    ]
+    problems = [_placed(fault, plan.name, _typed(plan, typed)) for fault in faults(plan.timeline, durations, places)]
     if problems:
         raise SpecError(problems)
+
+
+def _typed(plan: Plan, typed: Sequence[str]) -> tuple[str, ...]:
+    """The option of each action of the timeline; empty for an action of the file."""
+    return ("",) * (len(plan.timeline) - len(typed)) + tuple(typed)
 
 
 def _places(kept: Path | None, layout: Layout | None, count: int) -> Places:
@@ -87,9 +104,7 @@ def _places(kept: Path | None, layout: Layout | None, count: int) -> Places:
         nodes, drives = [node.name for node in cluster.nodes], control.modelled_drives(cluster)
     else:
         nodes = [f"node{number}" for number in range(1, count + 1)]
-        drives = (
-            [drive.name for drive in layout.drives if not (drive.path or drive.size_mb)] if layout is not None else []
-        )
+        drives = [drive.name for drive in layout.drives if not drive.path] if layout is not None else []
     return Places(nodes, drives, tuple(PROFILES))
 
 

@@ -23,7 +23,8 @@ class DriveActions:
         self._changed[node, timed.drive] = None
 
     def forget(self, node: str) -> None:
-        """The process of the node has ended, and with it every change of its drives."""
+        """The process of the node has ended, and with it every change of its drives. FUSE drives outlast the process,
+        and are what they were at its next start."""
         self._changed = {place: None for place in self._changed if place[0] != node}
 
     async def restore(self, on: ActionTarget) -> list[str]:

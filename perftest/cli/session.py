@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from perftest.cli.action_target import LocalTarget
+from perftest.cli.action_target import ActionTarget, DrivesTarget, LocalTarget
 from perftest.cli.cluster_actions import ClusterActions
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
@@ -72,7 +72,7 @@ class Session:
         self._sampler = Sampler(
             writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives
         )
-        self._actions = ClusterActions(plan, LocalTarget(cluster) if cluster is not None else None, self.event)
+        self._actions = ClusterActions(plan, _target_of(cluster, drives), self.event)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
@@ -212,6 +212,12 @@ class Session:
 
     def _endless(self) -> bool:
         return any(math.isinf(step.duration_s) for step in self._plan.steps)
+
+
+def _target_of(cluster: Cluster | None, drives: FuseDrives | None) -> ActionTarget | None:
+    if cluster is not None:
+        return LocalTarget(cluster)
+    return DrivesTarget(drives) if drives is not None else None
 
 
 def _metrics_of(options: Options, tell: Callable[[dict[str, object]], None]) -> BrokerMetrics | None:

@@ -28,13 +28,13 @@ def drive(node: str, drive: str, action: str, directory: Path, as_json: bool) ->
     """Change a modelled drive of a running node: slow=FACTOR, profile=NAME, fill, free, fail, heal, restore.
 
     slow=1 ends a slowness, and restore ends everything. A full drive stops publishers until it is free again. A node
-    whose drive fails stops. All this ends with the process of the node.
+    whose drive fails stops. All this ends with the process of the node; on a FUSE drive, with the next start.
     """
     from infra import control
 
     do, details = _parsed(action)
     cluster = load(directory)
-    status = control.act_on_drive(cluster, node, drive, do, **details)
+    status = control.act_on_drive(cluster, node, drive, do, keeps=True, **details)
     name = cluster.node(node).name
     say(f"drive {drive} of {name} {_DONE[do]} ({status['profile']})", {"node": name, "drive": status}, as_json)
 

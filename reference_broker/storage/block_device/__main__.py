@@ -28,15 +28,17 @@ from random import Random
 from typing import Final
 
 from reference_broker.storage.block_device import protocol
-from reference_broker.storage.block_device.disk import FAULTS, Disk, Outcome
+from reference_broker.storage.block_device.disk import FAULTS, Disk, Faults, Outcome
 from reference_broker.storage.block_device.protocol import Op, Request
 from reference_broker.storage.drives.model import DriveModel
-from reference_broker.storage.drives.profiles import PROFILES
+from reference_broker.storage.drives.profiles import PROFILES, DriveProfile
 from reference_broker.storage.drives.punctuality import Punctuality, weighty_ns
 
 EXIT_REFUSED: Final = 3
 _EARLY_NS: Final = 25_000
 """``select`` wakes so much before the time of an answer, because waking takes about as long."""
+FACTORS: Final = (0.01, 1e6)
+"""The least and the most by which a drive can be slowed."""
 _TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
 _DETACH: Final = 2  # MNT_DETACH
 _MESSAGE_BYTES_MAX: Final = 4096
@@ -54,7 +56,11 @@ class Server:
         self._waiting: list[tuple[int, int, int, bytes]] = []
         """Until when, number of the request, how long it should last, and the answer."""
         self._punctuality = Punctuality(weighty_ns)
-        self._profile: str | None = None
+        self._configured: DriveProfile | None = None
+        """The first profile that was set."""
+        self._bought: DriveProfile | None = None
+        """The profile that a slowness changes."""
+        self._model: DriveModel | None = None
         self._mounted = True
 
     def serve(self) -> None:
@@ -174,13 +180,39 @@ class Server:
                 return {}
             case "profile":
                 return self._set_profile(str(asked["profile"]))
-        raise ValueError(f"no request {asked['op']!r}: ask for status, fault, profile, cut_power or revive")
+            case "slow":
+                return self._slow(float(str(asked["factor"])))
+            case "restore":
+                return self._restore()
+        known = "status, fault, profile, slow, restore, cut_power or revive"
+        raise ValueError(f"no request {asked['op']!r}: ask for {known}")
 
     def _set_profile(self, name: str) -> dict[str, object]:
         """Answer as late as a drive of this profile from now on."""
         if name not in PROFILES:
             raise ValueError(f"no profile {name!r}: name one of {', '.join(PROFILES)}")
-        self._disk.drive, self._profile = DriveModel(PROFILES[name]), name
+        self._bought = PROFILES[name]
+        self._configured = self._configured or self._bought
+        return self._use(self._bought)
+
+    def _slow(self, factor: float) -> dict[str, object]:
+        """Everything takes ``factor`` times as long as on the drive of the profile; 1 ends that."""
+        least, most = FACTORS
+        if self._bought is None or not least <= factor <= most:
+            raise ValueError(f"a drive of a profile can be {least:g} to {most:,.0f} times as slow, not {factor:g}")
+        return self._use(self._bought if factor == 1 else self._bought.slowed(factor))
+
+    def _restore(self) -> dict[str, object]:
+        """The drive has no faults, and its first profile."""
+        self._disk.faults = Faults()
+        self._bought = self._configured
+        return self._use(self._bought)
+
+    def _use(self, profile: DriveProfile | None) -> dict[str, object]:
+        if profile is None or self._model is None:
+            self._disk.drive = self._model = DriveModel(profile) if profile is not None else None
+        else:
+            self._model.change(profile)
         self._punctuality = Punctuality(weighty_ns)
         return {}
 
@@ -204,7 +236,7 @@ class Server:
             "unflushed_blocks": self._disk.unflushed_blocks,
             "counts": asdict(self._disk.counts),
             "faults": asdict(self._disk.faults),
-            "profile": self._profile,
+            "profile": self._model.profile.name if self._model is not None else None,
             "punctuality": self._punctuality.figures(),
         }
 

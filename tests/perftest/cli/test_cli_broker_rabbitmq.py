@@ -16,6 +16,7 @@ from perftest.spec.cluster import ClusterSpec, Product
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
 from perftest.spec.plan import Plan
+from perftest.spec.problem import SpecError
 from tests.perftest.cli.test_cli_asked_cluster import WORKLOAD
 
 Call = Callable[..., tuple[int, str, str]]
@@ -139,6 +140,26 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
         "wal": tmp_path / "fast" / "{node}",
     }  # fmt: skip
     assert measured.facts["layout"].endswith(f"io pool:{threads}") and measured.facts["cluster"] == "local"
+
+
+def test_a_timeline_beside_rabbitmq_acts_on_fuse_drives_only() -> None:
+    """RabbitMQ would measure half a run and then refuse."""
+    from infra.layout import Drive, Layout
+    from perftest.cli.cluster_actions import refuse_actions
+
+    layout = Layout(name="l", drives=(Drive(name="disk", profile="nvme", size_mb=64),), roles={"wal": "disk"})
+    start = "cluster: {broker: rabbitmq, nodes: 1}\ntimeline:\n"
+    refuse_actions(plan_with(f"{start}  - {{at: 0s, do: fill, node: node1, drive: disk}}\n"), None, layout)
+    for action, rule in (
+        ("do: kill, node: node1", "kill is for a cluster of the bundled broker"),
+        ("do: fail, node: node1, drive: disk", "fail is for a cluster of the bundled broker"),
+        ("do: slow, drive: disk, factor: 2", "which node of a RabbitMQ is leader is not known here"),
+        ("do: fill, node: node1, drive: other", "there is no modelled drive 'other'"),
+        ("do: fill, node: node2, drive: disk", "there is no node 'node2'"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            refuse_actions(plan_with(f"{start}  - {{at: 0s, {action}}}\n"), None, layout)
+        assert rule in str(caught.value), action
 
 
 def test_other_plans_start_no_rabbitmq(tmp_path: Path, started: list[dict[str, Any]]) -> None:
