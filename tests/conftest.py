@@ -40,6 +40,8 @@ _SECONDS = {
     "tests/integration/test_classic_queues_on_cluster.py": 20,
     "tests/perftest/cli/test_cli_search.py": 20,
     "tests/reference_broker/classic/test_store_crashes.py": 20,
+    "tests/perftest/engine/coordination/test_engine_execute.py": 25,
+    "tests/integration/test_faults_on_drives.py": 20,
     "tests/reference_broker/node/test_peer_noise.py": 15,
     "tests/reference_broker/sim/test_sim_worlds.py": 15,
     "tests/mutants/test_planted_bugs.py": 15,
