@@ -23,7 +23,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -185,17 +185,22 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
     return launched.cluster
 
 
-def replace_node(cluster: Cluster, name: str) -> Cluster:
+def replace_node(
+    cluster: Cluster, name: str, on_lost: Callable[[Sequence[str]], None] = lambda _names: None
+) -> Cluster:
     """Remove the data of a node and start the node without data on its ports, so that it learns everything from the
     other nodes.
 
-    The files are removed only after the other nodes have agreed, so a refusal keeps them. Raises :class:`ClusterError`.
+    ``on_lost`` gets the names of the queues that only this node had. They are deleted. The files are removed only after
+    the other nodes have agreed, so a refusal keeps them. Raises :class:`ClusterError`.
     """
     node = cluster.node(name)
     if is_alive(node):
         fix = f"`perftest broker kill {node.name} --dir {cluster.directory}` first"
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", fix)
     answer = change(cluster, {"op": "replace-node", "node": node.name})
+    if lost := answer.get("lost_queues"):
+        on_lost(lost)
     blank = replace(node, first_life=int(answer["life"]), pid=0, start_time=0)
     cluster = replace(cluster, nodes=tuple(blank if other == node else other for other in cluster.nodes))
     save(cluster)  # from now on, the remaining data of the node counts as an older copy

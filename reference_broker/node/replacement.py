@@ -3,15 +3,16 @@ member.
 
 The blank node has forgotten the votes that it gave and the entries that it acknowledged. If it spoke for its former
 members, it could help to elect a leader without entries that are committed. While the node is down, the other nodes
-take three steps:
+take four steps:
 
 1. Every node that runs takes note of a later boot id of the lost node than any that was. So the old directory is found
    out as an older copy if it ever turns up again (:mod:`reference_broker.node.boot_ids`).
 2. Each queue that has a member on the lost node replaces it by a member in a new *membership epoch*. The new member
    begins blank and counts for nothing before it has the whole log. If the lost member was leaving anyway, the queue
    only sees it gone.
-3. The metadata group does the same. Its new member's replica id is the node's first new boot id, which the node finds
-   as ``first_life`` in its configuration.
+3. Each classic queue that lived on the lost node is deleted: nobody else has its messages, and its name is free.
+4. The metadata group replaces its member, too. Its new member's replica id is the node's first new boot id, which the
+   node finds as ``first_life`` in its configuration.
 
 A request that is repeated after a failure does everything again, under later numbers: nothing that was begun is in the
 way.
@@ -68,6 +69,10 @@ class Replacement:
         self._lost_epochs: dict[GroupId, int] = {}
         """The membership epoch of the lost replica of each queue that has no new replica yet."""
         self._proposed: set[GroupId] = set()
+        self._lost_queues: list[str] = []
+        """The names of the queues that lived on the lost node alone."""
+        self._to_delete: dict[GroupId, QueueRecord] = {}
+        """Their records, until each is deleted."""
         self._metadata_done = False
         self._asking = False
         self._trouble = "the metadata group has no leader: most of the nodes do not run"
@@ -84,14 +89,18 @@ class Replacement:
 
     def _look_for_queues(self) -> None:
         records = [record for record in self._records() if record.has_replica(self._node)]
-        alone = sorted(record.name for record in records if set(record.members) <= {self._node})
-        if alone:
-            what = f"{self._what} has the only member of {_listed(alone)}: nobody else has their messages"
+        alone = [record for record in records if set(record.members) <= {self._node}]
+        owned = [record for record in alone if not self._cluster.is_replicated(record)]
+        if last := sorted(record.name for record in alone if record not in owned):
+            what = f"{self._what} has the only member of {_listed(last)}: nobody else has their messages"
             self._finish(failure(what, "bring its directories back, or delete these queues first"))
             return
-        wanted = [record for record in records if self._node in (*record.members, *record.returning)]
+        self._lost_queues = sorted(record.name for record in owned)
+        self._to_delete = {record.group: record for record in owned}
+        replicated = [record for record in records if record not in owned]
+        wanted = [record for record in replicated if self._node in (*record.members, *record.returning)]
         self._queues = sorted(record.name for record in wanted)
-        self._lost_epochs = {record.group: record.membership_epoch(self._node) for record in records}
+        self._lost_epochs = {record.group: record.membership_epoch(self._node) for record in replicated}
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_boot_id)
 
     def _choose_boot_id(self, answers: list[Answer]) -> None:
@@ -105,9 +114,11 @@ class Replacement:
         if self._answered is None:
             return
         self._step_queues()
+        self._step_lost_queues()
         self._step_metadata()
-        if self._metadata_done and not self._lost_epochs:
-            self._finish({"ok": True, "life": self._boot_id, "queues": self._queues})
+        if self._metadata_done and not self._lost_epochs and not self._to_delete:
+            answer = {"ok": True, "life": self._boot_id, "queues": self._queues, "lost_queues": self._lost_queues}
+            self._finish(answer)
         else:
             self._cluster.later(_LOOK_AGAIN_S, self._look)
 
@@ -120,6 +131,16 @@ class Replacement:
             elif self._node in record.members and group not in self._proposed:
                 self._proposed.add(group)
                 self._metadata.change(ReplaceMember, record, self._node, lambda _record: None)
+
+    def _step_lost_queues(self) -> None:
+        """Delete them. By now the old directory counts as an older copy, so no queue of it can come back."""
+        there = {record.group for record in self._records()}
+        for group, record in list(self._to_delete.items()):
+            if group not in there:
+                del self._to_delete[group]
+            elif group not in self._proposed:
+                self._proposed.add(group)
+                self._metadata.delete(record, lambda _gone: None)
 
     def _step_metadata(self) -> None:
         def answered(answer: Answer) -> None:
@@ -149,7 +170,9 @@ class Replacement:
 
     def _give_up(self) -> None:
         waiting = sorted(record.name for record in self._records() if record.group in self._lost_epochs)
-        why = f"the members of {_listed(waiting)} have not changed" if waiting else self._trouble
+        left = sorted(record.name for record in self._to_delete.values())
+        why = f"{_listed(left)} cannot be deleted" if left else self._trouble
+        why = f"the members of {_listed(waiting)} have not changed" if waiting else why
         fix = "start a majority of the other nodes, or delete a queue that lost the majority of its members; then again"
         self._finish(failure(f"{self._what} is not replaced yet; {why}", fix))
 

@@ -34,11 +34,18 @@ def method(channel: int, *methods: base.Frame) -> bytes:
 
 
 def publish(
-    channel: int, queue: str, body: bytes, ttl_ms: int | None = None, *, persistent: bool = True, priority: int = 0
+    channel: int,
+    queue: str,
+    body: bytes,
+    ttl_ms: int | None = None,
+    *,
+    persistent: bool = True,
+    priority: int = 0,
+    mandatory: bool = False,
 ) -> bytes:
     """A message to the default exchange, with a time to live if one is given."""
     key = queue.encode()
-    head = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + b"\x00"
+    head = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + bytes((mandatory,))
     flags, values = _DELIVERY_MODE, bytes((1 + persistent,))
     if priority:
         flags, values = flags | _PRIORITY, values + bytes((priority,))

@@ -201,6 +201,8 @@ class Session(asyncio.Protocol):
         self._is_running = False
         self._founding: QueuePlan | None = None
         self._clearing: QueuePlan | None = None
+        self._missed: dict[int, QueuePlan] = {}
+        """The queue that was not there when a channel asked for it: it went with its node or its last consumer."""
         self._asked: defaultdict[int, deque[str]] = defaultdict(deque)
         """The names of the methods that have no answer yet, by channel, in order."""
 
@@ -287,9 +289,12 @@ class Session(asyncio.Protocol):
             self._other(channel, amqp.other(1, channel, payload))
 
     def _delivered(self) -> None:
-        assert self._coming is not None
+        body = b"".join(self._body)
+        if self._coming is None:
+            self.ledger.returns(body)
+            return
         consumer, tag, redelivered = self._coming
-        body, again = b"".join(self._body), " again" * redelivered
+        again = " again" * redelivered
         self._tell(
             "gets {} as tag {} of channel {} ({}){}",
             body[:20],
@@ -345,6 +350,8 @@ class Session(asyncio.Protocol):
                 self._cancelled_by_broker(channel)
             case commands.Basic.GetOk():
                 self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
+            case commands.Basic.Return():
+                self._coming = None  # the message follows
             case commands.Basic.GetEmpty():
                 self._consumers[channel].gets = False
             case commands.Queue.DeleteOk():
@@ -363,7 +370,9 @@ class Session(asyncio.Protocol):
             raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
         self._asked[channel].clear()
         if channel > _PUBLISHING:
-            self._consumers.pop(channel, None)
+            consumer = self._consumers.pop(channel, None)
+            if consumer is not None and code == _NOT_FOUND:
+                self._missed[channel] = consumer.queue
             self._go_on_or_end(lambda: self._open_again(channel))
         elif channel == _PUBLISHING and not self._is_running:
             self._open_again(channel)  # the owner of a queue to be declared is out of reach: go on with the next queue
@@ -380,7 +389,8 @@ class Session(asyncio.Protocol):
         named = [plan for plan in plans if match is not None and plan.name == match[1]]
         if "home node" in text:
             return all(plan.is_classic for plan in named)
-        return any(not plan.is_kept and not plan.is_exclusive for plan in named)
+        may_be_lost = self.ledger.has_lost_classic_queues
+        return any((not plan.is_kept or (plan.is_classic and may_be_lost)) and not plan.is_exclusive for plan in named)
 
     def _open_again(self, channel: int) -> None:
         self._tell("opens channel {} again", channel)
@@ -441,6 +451,10 @@ class Session(asyncio.Protocol):
         if channel == _GETTING:
             queues = [queue for queue in queues if queue.is_classic or not queue.is_single_active]
         queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
+        missed = self._missed.pop(channel, None)
+        if missed is not None and not missed.is_exclusive:
+            queue = missed
+            self._declare(channel, queue)
         no_ack = (queue.has_limits or not queue.is_kept) and chance.random() < 0.15 and channel != _GETTING
         priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
         found = SimConsumer(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
@@ -505,7 +519,7 @@ class Session(asyncio.Protocol):
             self._unconfirmed[self._published] = (number, queue)
             ttl_ms = self._ttl_ms(queue)
             octets.append(amqp.publish(_PUBLISHING, queue.name, body, ttl_ms, persistent=sort.is_persistent,
-                                       priority=sort.priority))  # fmt: skip
+                                       priority=sort.priority, mandatory=queue.is_classic))  # fmt: skip
         self._send(b"".join(octets))
 
     def _sort(self, queue: QueuePlan) -> Sort:

@@ -62,6 +62,8 @@ class Ledger:
         """Messages that were published to another queue and delivered out of the graveyard."""
         self.is_unsure = False
         """A node could not find out in time whether a queue exists. Then the node refuses publishes to that queue."""
+        self.has_lost_classic_queues = False
+        """A node lost its drive, so classic queues may have to be declared again."""
         self._publishers = 0
         self._home: dict[int, QueuePlan] = {}
         self._deliveries: dict[tuple[str, int], int] = {}
@@ -70,6 +72,8 @@ class Ledger:
         self._first: set[int] = set()
         self._settled: set[int] = set()
         self._committed: set[int] = set()
+        self._returned: set[int] = set()
+        """The messages that came back, because their queue was not there."""
         self._sorts: dict[int, Sort] = {}
         """The messages that are not plain."""
         self._taken: dict[int, Taken] = {}
@@ -160,8 +164,20 @@ class Ledger:
 
     # What clients hear
 
+    def returns(self, body: bytes) -> None:
+        """A publisher got a message back, for which there is no queue. The confirm that follows promises nothing."""
+        found = NUMBER.match(body)
+        check(found is not None, "I16", f"a publisher got back what it did not publish: {body[:40]!r}")
+        assert found is not None
+        number = int(found[1])
+        check(number not in self._committed, "I22", f"message {number} came back and is in its queue")
+        self._returned.add(number)
+
     def confirms(self, queue: QueuePlan, number: int) -> None:
         """A publisher got a confirm for a message."""
+        if number in self._returned:
+            self.confirmed += 1
+            return
         if queue.is_kept:
             check(number in self._committed, "I22", f"message {number} in {queue.name} is confirmed and not committed")
         self.confirmed += 1

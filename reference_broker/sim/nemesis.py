@@ -170,9 +170,10 @@ class Nemesis:
 
     def lose_directories(self, node: SimNode) -> None:
         """Lose the drive; an operator gives the node a blank drive. The next drive may be lost once this node counts
-        again. A node that has a classic queue cannot be replaced."""
-        if self._is_whole() and not node.owns_classic_queues:
+        again. The classic queues of the node go with the drive."""
+        if self._is_whole():
             node.is_lost = node.is_awaited = True
+            node.checkers.ledger.has_lost_classic_queues = True
             node.crash(power=True, silent=self._env.chance.random() < 0.5)
             self._env.scheduler.after(self._outage(), self._operator.replace, node)
 

@@ -358,14 +358,6 @@ class SimNode:
         """Whether the process runs."""
         return self.loop is not None
 
-    @property
-    def owns_classic_queues(self) -> bool:
-        """Whether the node runs and has classic queues, as far as it knows."""
-        return self.shard is not None and any(
-            record.kind == "classic" and record.leader == self.node
-            for record in self.shard.metadata.machine.queues.values()
-        )
-
     def suffer(self, trouble: Callable[[SimNode], None]) -> None:
         """Note one kind of trouble, and have it happen to the node, if the process runs."""
         if self.alive:

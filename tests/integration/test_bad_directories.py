@@ -396,6 +396,32 @@ def test_a_node_that_lost_its_directories_is_replaced(tmp_path: Path, base_port:
             local_cluster.start_node(cluster, "node2")
 
 
+def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again(
+    tmp_path: Path, base_port: int
+) -> None:
+    """Nobody else has their messages. The queues of other nodes keep theirs."""
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        for node, name in ((cluster.nodes[1], "lost"), (cluster.nodes[2], "kept")):
+            with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+                channel = connection.channel()
+                channel.queue_declare(name, durable=True)
+                channel.confirm_delivery()
+                channel.basic_publish("", name, b"m", pika.BasicProperties(delivery_mode=2), mandatory=True)
+        local_cluster.kill(cluster, "node2")
+        lose(cluster, "node2")
+        replace = ("broker", "start", "--node", "node2", "--replace", "--dir", str(tmp_path / "c"))
+        done = subprocess.run([sys.executable, "-m", "perftest", *replace], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "the classic queues 'lost'" in done.stderr and "kept" not in done.stderr
+        cluster = local_cluster.load(tmp_path / "c")
+        with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+            channel = connection.channel()
+            assert channel.queue_declare("lost", durable=True).method.message_count == 0
+            assert channel.queue_declare("kept", durable=True).method.message_count == 1
+        assert wait(lambda: state_of(cluster, "node2")["membership"] == "voter", 20)
+        assert consume(cluster.nodes[1], 40) == BODIES[:40]
+
+
 def test_what_only_the_lost_node_had_is_not_given_up_silently(tmp_path: Path, base_port: int) -> None:
     """A queue whose only member was there cannot come back from the others: somebody must decide."""
     with cluster_with_data(tmp_path / "c", base_port) as cluster:

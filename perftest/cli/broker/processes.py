@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "classic_dir", "logs_dir", "layout")
 
+_NAMES_MAX: Final = 10
 _AS_BEFORE = "{}  [default: {}, or as before if --dir holds a cluster]"
 
 
@@ -83,8 +85,9 @@ def start(
 
     if node is not None:
         _refuse_beside_node(click.get_current_context())
-        begin = local_cluster.replace_node if replace else local_cluster.start_node
-        print_status(begin(load(directory), node), as_json)
+        cluster = load(directory)
+        begin = partial(local_cluster.replace_node, on_lost=_tell_of_lost) if replace else local_cluster.start_node
+        print_status(begin(cluster, node), as_json)
         return
     if replace:
         raise click.UsageError("--replace is for one node: name it with --node")
@@ -104,6 +107,13 @@ def start(
     print_status(cluster, as_json)
     if not as_json:
         click.echo(f"\nnext: perftest run --cluster {directory}, perftest broker stop --dir {directory}", err=True)
+
+
+def _tell_of_lost(names: Sequence[str]) -> None:
+    """Say which queues went with the node that is replaced."""
+    rest = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    shown = ", ".join(map(repr, names[:_NAMES_MAX]))
+    click.echo(f"deleted, because nobody else had their messages: the classic queues {shown}{rest}", err=True)
 
 
 def _nodes_in(directory: Path) -> int:

@@ -33,7 +33,7 @@ class Others:
 
     def __init__(self) -> None:
         starter = SimpleNamespace(node=ME, boot_id=1)
-        for name in ("queue_added", "members_changed"):
+        for name in ("queue_added", "queue_removed", "members_changed"):
             setattr(starter, name, lambda _record: None)
         starter.replica_gone = lambda _record, _epoch: None
         self.metadata = MetadataHost(starter)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ class Others:
         answered({"life": 7} if request["op"] == "known-life" else {"ok": True, "done": True})
 
     def replace(self) -> None:
-        cluster = ClusterPorts(self.nodes, self.metadata, self.ask, self.later, self.limits)
+        cluster = ClusterPorts(self.nodes, self.metadata, self.ask, self.later, self.limits, _is_replicated)
         Replacement(LOST, self.answers.append, cluster).begin()
 
     def look_again(self) -> None:
@@ -72,6 +72,10 @@ class Others:
 
     def record(self) -> QueueRecord:
         return self.metadata.machine.queues["q"]
+
+
+def _is_replicated(record: QueueRecord) -> bool:
+    return record.kind != "classic"
 
 
 def others(*steps: MetadataCommand) -> Others:
@@ -98,7 +102,7 @@ def test_a_lost_replica_leaves_and_another_one_is_wanted() -> None:
     cluster.propose(left(0), 0)
     assert cluster.record().members == ALL and cluster.record().membership_epoch(LOST) == 1
     cluster.look_again()
-    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"], "lost_queues": []}]
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -111,7 +115,7 @@ def test_another_one_is_wanted_though_the_node_that_saw_to_it_stops(steps: int) 
     cluster.propose(left(cluster.record().membership_epoch(LOST)), 0)
     cluster.look_again()
     assert cluster.record().members == ALL and not cluster.record().leaving
-    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"], "lost_queues": []}]
 
 
 def test_a_replica_that_is_removed_while_it_is_replaced_does_not_come_back() -> None:
@@ -132,4 +136,51 @@ def test_a_replica_that_was_to_leave_before_it_was_lost_does_not_come_back() -> 
     cluster.propose(left(0), 0)
     cluster.look_again()
     assert cluster.record().members == ALL[:2]
-    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": []}]
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": [], "lost_queues": []}]
+
+
+def owned(name: str, node: NodeId, **more: Any) -> DeclareQueue:
+    group = GroupId(100 + 10 * len(name) + node)
+    record = QueueRecord(name=name, group=group, members=(node,), leader=node, kind="classic", **more)
+    return DeclareQueue(record=record, node=ME, correlation=0)
+
+
+def test_classic_queues_of_the_lost_node_are_deleted_and_named() -> None:
+    """Nobody else has their messages, so nobody may wait for them. Those of other nodes stay."""
+    cluster = others(
+        owned("lost", LOST), owned("exclusive", LOST, exclusive=4, boot_id=9, durable=False), owned("c", ME)
+    )
+    cluster.replace()
+    cluster.look_again()
+    cluster.propose(left(0), 0)
+    assert sorted(cluster.metadata.machine.queues) == ["c", "q"]
+    cluster.look_again()
+    lost = ["exclusive", "lost"]
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"], "lost_queues": lost}]
+
+
+def test_a_classic_queue_that_was_deleted_meanwhile_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = others(owned("lost", LOST))
+    answering = cluster.ask
+
+    def ask(node: NodeId, request: Any, answered: Callable[[Any], None]) -> None:
+        if cluster.metadata.machine.queues["lost"].leader == LOST:
+            cluster.metadata.delete(cluster.metadata.machine.queues["lost"], lambda _gone: None)
+            cluster.propose(owned("lost", ME), 0)  # the name is free, and somebody takes it at once
+        answering(node, request, answered)
+
+    monkeypatch.setattr(cluster, "ask", ask)
+    cluster.replace()
+    cluster.look_again()
+    cluster.propose(left(0), 0)
+    cluster.look_again()
+    assert cluster.answers and cluster.metadata.machine.queues["lost"].leader == ME
+
+
+def test_nothing_is_deleted_while_the_only_member_of_a_quorum_queue_is_lost() -> None:
+    """The replacement is refused as a whole: the operator may bring the directories back."""
+    single = QueueRecord(name="alone", group=GroupId(8), members=(LOST,), founders=(LOST,))
+    cluster = others(owned("lost", LOST), DeclareQueue(record=single, node=ME, correlation=0))
+    cluster.replace()
+    assert "only member of 'alone'" in cluster.answers[0]["error"]
+    assert sorted(cluster.metadata.machine.queues) == ["alone", "lost", "q"]
