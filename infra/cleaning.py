@@ -3,7 +3,7 @@
 ==========  ==========================================================================================================
 kind        what shows that the thing is ours
 ==========  ==========================================================================================================
-directory   its random name was written down before it was made; nothing is mounted below it any more
+directory   its name was written down when it was not there; nothing is mounted below it any more
 drive       its record ``drive.json``; a mount there must come from the drive's own program or its own loop device
 fill        the file begins with the token of the entry
 processes   the mark of the entry stands in the environment of the process

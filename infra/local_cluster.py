@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from infra import fuse_layout, readiness
+from infra import fuse_layout, new_directories, readiness
 from infra.cleaning import clean
 from infra.cluster import (
     PORT_OFFSETS,
@@ -139,9 +139,11 @@ def _start(
 ) -> Cluster:
     kept = kept_directories(before, asked) if before else asked
     ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
+    if before is None:
+        clean(directory)  # what a start that was killed has left
     _require_free([port for row in ports for port in row], "or choose other ports with --port")
     planned = plan(directory, identity, ports, kept, before)
-    with _until_kept(directory, mark(planned)):
+    with _until_kept(directory, mark(planned), planned.nodes if before is None else ()):
         launched = _launch(planned, exit_with_stdin=False)
         try:
             failures = _await_ready(launched)
@@ -309,15 +311,17 @@ def _new_identity() -> str:
 
 
 @contextlib.contextmanager
-def _until_kept(directory: Path, marked: str) -> Iterator[None]:
-    """From the start of processes until ``cluster.json`` has their pids, an entry of the register finds them.
+def _until_kept(directory: Path, marked: str, new: Sequence[Node] = ()) -> Iterator[None]:
+    """From the start of processes until ``cluster.json`` has their pids, an entry of the register finds them, and
+    entries find the directories of ``new`` nodes.
 
     Raises :class:`ClusterError`.
     """
     register = Register(directory)
     _note(register, Kind.PROCESSES, marked)
     try:
-        yield
+        with new_directories.made(register, new, _note):
+            yield
     finally:
         register.forget(Kind.PROCESSES, marked)
 

@@ -32,7 +32,7 @@ class Kind(StrEnum):
     """What can be undone. ``name`` of an entry is the path of the thing, or what identifies the thing."""
 
     DIRECTORY = "directory"
-    """A directory with a random name, made by the command."""
+    """A directory that the command made, and that was not there before."""
     DRIVE = "drive"
     """A FUSE drive by its directory: program, loop device, mounts."""
     FILL = "fill"

@@ -288,6 +288,21 @@ def test_a_node_that_dies_while_starting_tells_its_last_words(
     assert not list(tmp_path.glob(".broker-*"))
 
 
+def test_a_first_start_that_fails_leaves_its_logs_and_what_was_there(
+    tmp_path: Path, stand_in: Path, base_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start is that of another cluster, whose nodes would refuse the data of these."""
+    monkeypatch.setenv("STAND_IN", "dies")
+    theirs = tmp_path / "c" / "node1" / "data" / "theirs"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    with pytest.raises(ClusterError, match="no room on this drive"):
+        local_cluster.start(tmp_path / "c", base_port=base_port)
+    left = {path.relative_to(tmp_path / "c") for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    logs = {Path(f"node{number}/node.log") for number in (1, 2, 3)}
+    assert left == {*logs, Path("secret"), Path("node1/node.json"), Path("node1/data/theirs")}
+
+
 def test_a_temporary_cluster_leaves_nothing(tmp_path: Path, stand_in: Path) -> None:
     """Neither processes nor files, also when the run fails."""
     with pytest.raises(RuntimeError), local_cluster.temporary(tmp_path) as cluster:

@@ -396,6 +396,27 @@ def test_a_node_that_lost_its_directories_is_replaced(tmp_path: Path, base_port:
             local_cluster.start_node(cluster, "node2")
 
 
+def test_a_first_start_that_was_killed_is_in_nobodys_way(tmp_path: Path, base_port: int) -> None:
+    """Its nodes run and have directories of their own, but nobody knows their cluster. What was there before stays."""
+    (tmp_path / "c" / "node1").mkdir(parents=True)
+    (tmp_path / "c" / "node1" / "mine").touch()
+    start = [sys.executable, "-m", "perftest", "broker", "start", "--dir", tmp_path / "c", "--port", str(base_port)]
+    child = subprocess.Popen([*start, "--wal-dir", tmp_path / "wal"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        assert wait((tmp_path / "wal" / "node3").exists, 60)
+    finally:
+        child.kill()
+        child.communicate()
+    if (tmp_path / "c" / "cluster.json").exists():
+        pytest.skip("the start was too fast to be killed in its middle")
+    cluster = local_cluster.start(tmp_path / "c", base_port=base_port)
+    try:
+        publish(cluster.nodes[0], BODIES[:2])
+        assert (tmp_path / "c" / "node1" / "mine").exists() and not any((tmp_path / "wal").iterdir())
+    finally:
+        local_cluster.stop(cluster)
+
+
 def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again(
     tmp_path: Path, base_port: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,17 +18,24 @@ from infra.local_cluster import Cluster, ClusterError
 
 pytestmark = pytest.mark.processes
 
-ROLES = ["wal", "segment", "data"]
+ROLES = ["wal", "segment", "data", "classic"]
 PATIENCE_S = 60.0
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+KINDS: dict[str, dict[str, Any]] = {
+    "quorum": {"x-queue-type": "quorum"},
+    "classic": {"x-queue-type": "classic"},
+    "lazy": {"x-queue-type": "classic", "x-queue-mode": "lazy"},
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, base_port: int) -> Iterator[Cluster]:
-    """One node, whose only drive is modelled."""
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, base_port: int) -> Iterator[Cluster]:
+    """One node, whose only drive is modelled. A parameter is its limits."""
     home = tmp_path / "node1"
     home.mkdir()
     drives = [{"name": "d1", "profile": "nvme", "roles": ROLES}]
-    (home / "node.json").write_text(json.dumps({"drives": drives}))
+    (home / "node.json").write_text(json.dumps({"drives": drives, "limits": getattr(request, "param", {})}))
     running = local_cluster.start(tmp_path, nodes=1, base_port=base_port)
     try:
         yield running
@@ -48,18 +56,19 @@ def await_(said: Callable[[], bool], connection: pika.BlockingConnection) -> Non
         connection.process_data_events(time_limit=0.05)
 
 
-def test_a_full_drive_stops_publishers_and_not_consumers(cluster: Cluster) -> None:
+@every_kind
+def test_a_full_drive_stops_publishers_and_not_consumers(cluster: Cluster, kind: str) -> None:
     """And publishing goes on by itself once there is room."""
     publisher, consumer = (pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) for _ in range(2))
     blocked: list[str] = []
     publisher.add_on_connection_blocked_callback(lambda _c, _m: blocked.append("blocked"))
     publisher.add_on_connection_unblocked_callback(lambda _c, _m: blocked.append("unblocked"))
     channel = publisher.channel()
-    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    channel.queue_declare("q", durable=True, arguments=KINDS[kind])
     for index in range(5):
-        channel.basic_publish("", "q", b"%d" % index)
+        channel.basic_publish("", "q", b"%d" % index, PERSISTENT)
     assert control.act_on_drive(cluster, "node1", "d1", "fill")["full"]
-    channel.basic_publish("", "q", b"5")
+    channel.basic_publish("", "q", b"5", PERSISTENT)
     await_(lambda: blocked == ["blocked"], publisher)
     taken = consumer.channel()
     for index in range(5):
@@ -99,16 +108,17 @@ def test_a_node_tells_what_its_drives_did(cluster: Cluster) -> None:
     connection.close()
 
 
-def test_a_node_whose_drive_fails_stops_and_starts_again(cluster: Cluster) -> None:
+@every_kind
+def test_a_node_whose_drive_fails_stops_and_starts_again(cluster: Cluster, kind: str) -> None:
     """A failed sync is final. What was confirmed before is there after the start."""
     connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri))
     channel = connection.channel()
-    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    channel.queue_declare("q", durable=True, arguments=KINDS[kind])
     channel.confirm_delivery()
-    channel.basic_publish("", "q", b"kept")
+    channel.basic_publish("", "q", b"kept", PERSISTENT)
     assert control.act_on_drive(cluster, "node1", "d1", "fail")["failing"]
     with pytest.raises(pika.exceptions.AMQPError):
-        channel.basic_publish("", "q", b"refused")
+        channel.basic_publish("", "q", b"refused", PERSISTENT)
     deadline = time.monotonic() + PATIENCE_S
     while local_cluster.is_alive(cluster.nodes[0]):
         assert time.monotonic() < deadline
@@ -128,3 +138,38 @@ def test_a_drive_that_is_not_there_is_named(cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match="no modelled drive 'd2'") as refused:
         control.act_on_drive(cluster, "node1", "d2", "fill")
     assert refused.value.fix == "use one of d1"
+
+
+def waiting_octets(cluster: Cluster) -> float:
+    """What classic queues have handed to their writers and the writers have not finished."""
+    metrics = control.ask(cluster.nodes[0], {"op": "metrics"})["metrics"]
+    values = {sample["name"]: sample["value"] for each in metrics for sample in each["samples"]}
+    handed, done = (values[f"reference_broker_classic_{name}_bytes_total"] for name in ("handed", "done"))
+    return float(handed - done)
+
+
+@pytest.mark.parametrize("cluster", [{"publish_bytes_max": 1 << 20}], indirect=True)
+def test_a_publisher_that_is_faster_than_a_slow_drive_does_not_fill_the_memory(cluster: Cluster) -> None:
+    """The confirms of a lazy queue wait for the drive, and a connection may have only so many octets unconfirmed."""
+    size, count = 64 << 10, 160
+    control.act_on_drive(cluster, "node1", "d1", "slow", factor=100)
+    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+        connection.channel().queue_declare("q", durable=True, arguments=KINDS["lazy"])
+
+        def publish() -> None:
+            with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as mine:
+                channel = mine.channel()
+                for _ in range(count):
+                    channel.basic_publish("", "q", bytes(size), PERSISTENT)
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        most = 0.0
+        while publisher.is_alive():
+            most = max(most, waiting_octets(cluster))
+        control.act_on_drive(cluster, "node1", "d1", "slow", factor=1)
+        publisher.join()
+        channel = connection.channel()
+        taken = [next(channel.consume("q", auto_ack=True))[2] for _ in range(count)]
+    assert set(taken) == {bytes(size)}
+    assert size < most <= (1 << 20) + 4 * size, most
