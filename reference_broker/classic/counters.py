@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import monotonic_ns
 from typing import Final, Literal, NamedTuple
 
 
@@ -38,9 +40,10 @@ COUNTERS: Final = (
 
 
 class Counters:
-    """Current values. Each counter has one writing thread, so adding needs no lock."""
+    """Current values. Each counter has one writing thread, so adding needs no lock. ``clock`` gives the nanoseconds by
+    which syncs are timed."""
 
-    __slots__ = tuple(spec.name for spec in COUNTERS)
+    __slots__ = (*(spec.name for spec in COUNTERS), "clock")
 
     classic_batches: int
     classic_handed_bytes: int
@@ -62,7 +65,8 @@ class Counters:
     classic_recovery_messages: int
     classic_recovery_dropped: int
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = monotonic_ns) -> None:
+        self.clock = clock
         for spec in COUNTERS:
             setattr(self, spec.name, 0)
 

@@ -102,9 +102,16 @@ class _Lane:
 
     __slots__ = ("counters", "executor", "writer")
 
-    def __init__(self, policy: IoPolicy, make: MakeWriter, group: GroupId, ended: Callable[[GroupId], None]) -> None:
-        self.counters = Counters()
-        self.writer = writer = make(self.counters)
+    def __init__(
+        self,
+        policy: IoPolicy,
+        make: MakeWriter,
+        group: GroupId,
+        ended: Callable[[GroupId], None],
+        counters: Counters,
+    ) -> None:
+        self.counters = counters
+        self.writer = writer = make(counters)
 
         def handle(operations: list[Operation]) -> None:
             writer.handle(operations)
@@ -173,7 +180,9 @@ class LaneForEach:
 
     def _lane(self, group: GroupId) -> _Lane:
         if (lane := self._lanes.get(group)) is None:
-            lane = self._lanes[group] = _Lane(self._policy, self._make, group, self._ended.append)
+            lane = self._lanes[group] = _Lane(
+                self._policy, self._make, group, self._ended.append, Counters(self._rest.clock)
+            )
             if self._has_started:
                 lane.executor.start()
         return lane

@@ -116,10 +116,10 @@ class SegmentFiles:
     def sync(self, counters: Counters) -> None:
         """Sync what must survive."""
         if self.must_sync:
-            counters.classic_sync_ns_total += sync_ns(self.messages)
+            counters.classic_sync_ns_total += sync_ns(self.messages, counters.clock)
             counters.classic_queue_syncs += 1
         if self.must_sync_index:
-            counters.classic_sync_ns_total += sync_ns(self.index)
+            counters.classic_sync_ns_total += sync_ns(self.index, counters.clock)
             counters.classic_index_syncs += 1
         self.must_sync = self.must_sync_index = False
 

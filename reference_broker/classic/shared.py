@@ -143,7 +143,7 @@ class SharedAppender:
     def sync(self) -> None:
         """Everything written so far survives a loss of power when this returns."""
         for file in [file for number, file in self._unsynced.items() if number in self.store]:
-            self._counters.classic_sync_ns_total += sync_ns(file)
+            self._counters.classic_sync_ns_total += sync_ns(file, self._counters.clock)
             self._counters.classic_shared_syncs += 1
         self._unsynced.clear()
         if self._is_new:

@@ -25,8 +25,9 @@ most of it CRC and copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from time import monotonic_ns
 from typing import Any, Final
 
 import numpy as np
@@ -69,7 +70,9 @@ def was_used(files: Files, directory: str) -> bool:
 class ClassicStore:
     """All classic queues of one node. One thread owns the store; writers have other threads, or none."""
 
-    def __init__(self, config: StoreConfig, files: Files, notify: Notify, policy: IoPolicy) -> None:
+    def __init__(
+        self, config: StoreConfig, files: Files, notify: Notify, policy: IoPolicy, clock: Callable[[], int]
+    ) -> None:
         """Use :meth:`open`."""
         self.config = config
         self.memory_bytes = 0
@@ -79,7 +82,7 @@ class ClassicStore:
             files.make_dir(f"{config.directory}/{name}")
         self._shared = shared = SharedStore(files, f"{config.directory}/shared", config.shared_file_bytes)
         self._health = health = Health()
-        self._counters = Counters()
+        self._counters = Counters(clock)
         self._lanes = lanes_of(
             policy,
             lambda each: Writer(files, config.directory, SharedAppender(shared, each), each, health, notify),
@@ -89,10 +92,17 @@ class ClassicStore:
         self._found: dict[GroupId, FoundQueue] = {}
 
     @classmethod
-    def open(cls, config: StoreConfig, files: Files, notify: Notify, policy: IoPolicy) -> ClassicStore:
-        """Read what is there, and start. ``notify`` is called in a writer's thread. Raises OSError if the drive
-        cannot be read or written."""
-        store = cls(config, files, notify, policy)
+    def open(
+        cls,
+        config: StoreConfig,
+        files: Files,
+        notify: Notify,
+        policy: IoPolicy,
+        clock: Callable[[], int] = monotonic_ns,
+    ) -> ClassicStore:
+        """Read what is there, and start. ``notify`` is called in a writer's thread, and ``clock`` gives the
+        nanoseconds by which syncs are timed. Raises OSError if the drive cannot be read or written."""
+        store = cls(config, files, notify, policy, clock)
         lanes = store._lanes
 
         def later(group: GroupId) -> tuple[SharedAppender, Counters]:

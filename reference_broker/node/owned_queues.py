@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from time import monotonic_ns
 from typing import Final
 
 from reference_broker.classic.counters import COUNTERS
@@ -38,8 +39,10 @@ class OwnedQueues:
         policy: IoPolicy,
         call_soon: Callable[[Callable[[], None]], None],
         failed: Callable[[str], None],
+        clock: Callable[[], int] = monotonic_ns,
     ) -> None:
-        """``call_soon`` brings a call from the store's thread into the loop; ``failed`` stops the node."""
+        """``call_soon`` brings a call from the store's thread into the loop; ``failed`` stops the node. ``clock`` gives
+        the nanoseconds by which syncs are timed."""
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
         self._config = config
@@ -47,6 +50,7 @@ class OwnedQueues:
         self._policy = policy
         self._call_soon = call_soon
         self._failed = failed
+        self._clock = clock
         self._notices: deque[Sequence[Notice]] = deque()
         if was_used(files, config.directory):
             self._open()
@@ -94,7 +98,7 @@ class OwnedQueues:
             raise StorageError(drive_failure("the store of classic queues", self._config.directory, error)) from error
 
     def _open(self) -> ClassicStore:
-        self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy)
+        self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy, self._clock)
         return self.store
 
     def _take_notices(self) -> None:

@@ -162,7 +162,7 @@ class Shard:
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
         claim(files, self.config)
         store = StoreConfig(directory=str(self.config.classic_dir))
-        return OwnedQueues(store, files, policy, self._call_soon, self._failed)
+        return OwnedQueues(store, files, policy, self._call_soon, self._failed, self.now_ns)
 
     def _call_soon(self, call: Callable[[], None]) -> None:
         """Call in the loop's thread."""

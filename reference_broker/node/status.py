@@ -31,7 +31,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "leaderless": len(hosting.census.leaderless),
         "electing": shard.electing(),
         "metadata_applied": metadata.applied,
-        "role": "leader" if _leads(hosting) else "follower",
+        "role": role(hosting),
         "leader": metadata.core.leader,
         "term": metadata.core.term,
         "incarnation": shard.boot_id,
@@ -43,17 +43,29 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "classic_dir": str(config.classic_dir),
         "durability": _durability(config),
         "connections": len(shard.clients.connections),
-        "busiest": [
-            queue_row(hosting.by_group[group], hosting.hosted.get(group)) for group in hosting.busiest.groups()
-        ],
-        "metrics": {
-            **shard.log.counters(),
-            **shard.owned.counters(),
-            "delivered": shard.clients.delivered,
-            "redelivered": shard.clients.redelivered,
-            **usage(),
-        },
+        "busiest": busiest(hosting),
+        "metrics": {**counters(shard), **usage()},
         **({"drives": shard.drives.status()} if config.drives else {}),
+    }
+
+
+def role(hosting: Hosting) -> str:
+    """``leader`` or ``follower``."""
+    return "leader" if _leads(hosting) else "follower"
+
+
+def busiest(hosting: Hosting) -> list[dict[str, Any]]:
+    """Where the node stands with the few queues that have committed most."""
+    return [queue_row(hosting.by_group[group], hosting.hosted.get(group)) for group in hosting.busiest.groups()]
+
+
+def counters(shard: Shard) -> dict[str, int]:
+    """All that the node counts, but for what its process takes of the machine."""
+    return {
+        **shard.log.counters(),
+        **shard.owned.counters(),
+        "delivered": shard.clients.delivered,
+        "redelivered": shard.clients.redelivered,
     }
 
 

@@ -22,6 +22,7 @@ from reference_broker.node.alarms import Room
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
+from reference_broker.node.status import busiest, counters, role
 from reference_broker.types import NodeId
 from reference_broker.virtual.costs import Costs
 from reference_broker.virtual.files import VirtualDrive, VirtualFiles
@@ -45,8 +46,6 @@ _PARSE_KIB_NS: Final = 5_200
 """CPU time to recover each KiB of a log, from 5.5 s for 1 GiB (docs/internals/log-and-storage.md)."""
 _MUCH: Final = 1 << 50
 _USERS: Final = {"guest": "guest"}
-_REAL_TIMES: Final = frozenset({"recovery_ns", "classic_sync_ns_total"})
-"""Counters that the stores take from the clock of the real machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +209,12 @@ class VirtualNode:
             self.kill()
 
     def sample(self) -> dict[str, Any]:
-        """What a node tells of itself, as on its control port. Times that the real clock took are left out."""
-        shard = self.shard
-        metrics = {} if shard is None else {**shard.log.counters(), **shard.owned.counters()}
-        known = {name: value for name, value in metrics.items() if name not in _REAL_TIMES}
-        return {"node": self.name, "pid": self.boot_id, "cpu_ns": self.process.cpu_ns, "metrics": known}
+        """What a node tells of itself, as on its control port."""
+        sample = {"node": self.name, "pid": self.boot_id, "cpu_ns": self.process.cpu_ns}
+        if (shard := self.shard) is None:
+            return sample | {"metrics": {}}
+        hosting = shard.hosting
+        return sample | {"role": role(hosting), "metrics": counters(shard), "queues": busiest(hosting)}
 
     def anatomy(self) -> dict[str, Any]:
         """Where the time of messages went since the start of the process, as on the control port."""

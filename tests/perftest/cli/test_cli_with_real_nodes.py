@@ -15,6 +15,7 @@ import pika
 import psutil
 import pytest
 
+from perftest.results.hlog import parse_line
 from perftest.results.reader import read_run, summarise
 
 pytestmark = pytest.mark.processes
@@ -210,3 +211,53 @@ def test_a_broker_that_is_not_there_is_three_lines(tmp_path: Path) -> None:
     lines = err.splitlines()[-3:]
     assert code == 1 and [line[:7] for line in lines] == ["error: ", "  at   ", "  fix  "]
     assert "s3cret" not in err
+
+
+LAZY = """\
+schema: 1
+name: lazy
+title: One lazy queue
+queues: [{name: lazy, type: classic, arguments: {x-queue-mode: lazy}}]
+load: {in_flight: 20, size: 28 B}
+step: {duration: 2s, warmup: 500ms}
+"""
+OF_A_MACHINE = {"rss_bytes", "metrics.rss_max_bytes"}
+"""What a simulated node cannot tell: there is no memory at virtual time."""
+
+
+def test_a_simulated_run_has_the_files_and_columns_of_a_measured_run(tmp_path: Path) -> None:
+    """A reader, a page and a comparison find the same names in both, or a figure is silently missing in one."""
+    workload, found = tmp_path / "lazy.yaml", []
+    workload.write_text(LAZY)
+    for command in ("sweep", "simulate"):
+        options = ("--no-report",) if command == "sweep" else ("--drive", "nvme")
+        code, _, err = perftest(command, str(workload), *options, "--out", str(tmp_path / command))
+        assert code in (0, 5), err
+        (path,) = (tmp_path / command).iterdir()
+        found.append({file.name: columns(file) for file in path.iterdir() if file.name not in NO_COLUMNS})
+    real, simulated = found
+    assert simulated.pop("host.jsonl") == set() and real.pop("host.jsonl"), "a simulated machine has no samples"
+    real["broker.jsonl"] -= OF_A_MACHINE
+    assert simulated == real
+
+
+NO_COLUMNS = ("manifest.json", "result.json", "events.jsonl")
+"""What stands in these depends on what happened."""
+
+
+def columns(file: Path) -> set[str]:
+    """The columns of a table, or the keys of a file of records and of the objects in these, or the series of
+    histograms."""
+    if file.suffix == ".csv":
+        return set(file.read_text().splitlines()[0].split(","))
+    if file.suffix == ".json":
+        return set(json.loads(file.read_text()))
+    if file.suffix == ".hlog":
+        lines = [parse_line(text, 0) for text in file.read_text().splitlines()]
+        return {line.series for line in lines if line is not None}
+    if file.suffix != ".jsonl":
+        return set()
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    inner = {f"{key}.{each}" for record in records for key, value in record.items() if isinstance(value, dict)
+             for each in value}  # fmt: skip
+    return {key for record in records for key in record} | inner
