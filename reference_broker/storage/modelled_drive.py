@@ -1,8 +1,10 @@
 """A modelled drive on the wall clock: operations last as long as the model says, and can be made to fail.
 
-The calling thread blocks until the time that the model gave. The next operation starts where the model has the drive,
-not where the thread woke up: so lateness never adds up. How late each operation was is counted beside how long it
-should have lasted; a drive whose operations are late by a good part of their length shows the machine, not the drive.
+The calling thread blocks until the time that the model gave. A thread that wakes up late and asks for the next
+operation at once begins the operation where the former one ended
+(:mod:`~reference_broker.storage.drives.catching_up`), so small lateness does not add up. How late each operation was is
+counted beside how long it should have lasted; a drive whose operations are late by a good part of their length shows
+the machine, not the drive.
 
 All threads of a node share the drive under one lock, which is held for the microseconds of a call to the model.
 """
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, Final
 
+from reference_broker.storage.drives.catching_up import CatchingUp
 from reference_broker.storage.drives.journal import JournalModel, ModelledFile
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
@@ -30,6 +33,13 @@ RESERVE: Final = 256 << 20
 Purpose = Counter[str]
 """What one purpose of a node (WAL, segments, data) did to its drive: the keys of ``COUNTED``."""
 COUNTED: Final = ("syncs", "dir_syncs", "reads", "write_octets", "read_octets")
+
+
+class _Thread(threading.local):
+    """What the drive knows of the calling thread."""
+
+    def __init__(self) -> None:
+        self.catching_up = CatchingUp()
 
 
 class ModelledDrive:
@@ -50,6 +60,8 @@ class ModelledDrive:
         self._model = DriveModel(profile, cap)
         self._journal = JournalModel(self._model)
         self._now_ns = now_ns
+        self._thread = _Thread()
+        self._latest_ns = 0
         self._sleep_until = sleep_until
         self._lock = threading.Lock()
         self._room: int | None = None
@@ -62,7 +74,7 @@ class ModelledDrive:
         """A new file."""
         with self._lock:
             self._check(path)
-            return self._journal.create(self._now_ns())
+            return self._journal.create(self._time_ns())
 
     def known(self, octets: int) -> ModelledFile:
         """A file that was there before."""
@@ -74,7 +86,7 @@ class ModelledDrive:
         with self._lock:
             self._check(path)
             octets = file.allocated
-            self._journal.remove(self._now_ns(), file)
+            self._journal.remove(self._time_ns(), file)
             if self._room is not None:
                 self._room += octets
 
@@ -82,7 +94,7 @@ class ModelledDrive:
         """A name is changed."""
         with self._lock:
             self._check(path)
-            self._journal.change_names(self._now_ns())
+            self._journal.change_names(self._time_ns())
 
     def write(self, purpose: Purpose, file: ModelledFile, offset: int, octets: int, path: str) -> None:
         """Write into the page cache. Raises OSError: no space left, or the drive fails."""
@@ -93,7 +105,7 @@ class ModelledDrive:
                 if grows > self._room:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
                 self._room -= grows
-            self._journal.write(self._now_ns(), file, offset, octets)
+            self._journal.write(self._time_ns(), file, offset, octets)
             purpose["write_octets"] += octets
 
     def datasync(self, purpose: Purpose, file: ModelledFile, path: str) -> None:
@@ -184,16 +196,22 @@ class ModelledDrive:
         if self._failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
+    def _time_ns(self) -> int:
+        """Where the calling thread is on the drive's line of time, which never goes back."""
+        self._latest_ns = max(self._latest_ns, self._thread.catching_up.time_ns(self._now_ns()))
+        return self._latest_ns
+
     def _last(self, operation: Callable[[int], int], path: str, purpose: Purpose, kind: str) -> None:
         """Have an operation last as long as the model says."""
         with self._lock:
             self._check(path)
             purpose[kind] += 1
-            began_ns = self._now_ns()
+            began_ns = self._time_ns()
             over_ns = operation(began_ns)
         if over_ns <= began_ns:
             return
-        late_ns = max(0, self._sleep_until(over_ns) - over_ns)
+        woke_ns = self._sleep_until(over_ns)
+        self._thread.catching_up.ended(began_ns, over_ns, woke_ns)
         with self._lock:
             self._check(path)
-            self._punctuality.add(over_ns - began_ns, late_ns)
+            self._punctuality.add(over_ns - began_ns, max(0, woke_ns - over_ns))

@@ -30,7 +30,7 @@ class Clock:
         return self.now_ns
 
     def sleep_until(self, time_ns: int) -> int:
-        self.now_ns = time_ns + self.late_ns
+        self.now_ns = max(self.now_ns, time_ns + self.late_ns)
         return self.now_ns
 
 
@@ -91,6 +91,65 @@ def test_lateness_does_not_add_up(rig: Rig) -> None:
     took = rig.took_ms(lambda: [(file.write([b"x"], 0), file.datasync()) for _ in range(100)])
     assert took < 405
     assert rig.drive.status()["late_ns_max"] == MS
+
+
+def chain_ms(rig: Rig, count: int, work_ns: int = 0) -> float:
+    """How long a thread takes for syncs of a whole file, one after the other, with work of its own before each."""
+    file = rig.files.create(rig.path("chain"), 1 << 20)
+    file.datasync()
+
+    def syncs() -> None:
+        for index in range(count):
+            rig.clock.now_ns += work_ns
+            file.write([b"x"], index * 4096)
+            file.datasync()
+
+    return rig.took_ms(syncs)
+
+
+@pytest.mark.parametrize("profile", ["io1-200g", "nvme", "hdd7200"])
+def test_a_thread_that_wakes_up_late_asks_as_often_as_a_punctual_one(profile: str, tmp_path: Path) -> None:
+    """A busy machine would pass for a slow drive: each operation waits for the end of the one before it."""
+    took = []
+    for late_ns in (0, 300_000):
+        rig = Rig(tmp_path, profile)
+        rig.clock.late_ns = late_ns
+        took.append(chain_ms(rig, 200, work_ns=20_000))
+    punctual, late = took
+    assert punctual <= late < punctual + 1.0
+    assert rig.drive.status()["late_ns_p50"] >= 250_000, "lateness is told all the same"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_lateness_makes_a_drive_faster(seed: int, tmp_path: Path) -> None:
+    """Whatever threads are late and do between: an operation begins when the one before it has ended on the drive, so
+    the chain takes at least as long as on a punctual machine."""
+    chance = random.Random(seed)
+    punctual, late = Rig(tmp_path, "io1-200g"), Rig(tmp_path, "io1-200g")
+    files = [rig.files.create(rig.path("f"), 1 << 20) for rig in (punctual, late)]
+    for index in range(100):
+        late.clock.late_ns = chance.choice((0, 50_000, 500_000, 20 * MS))
+        work_ns = chance.choice((0, 10_000, 400_000, 5 * MS))
+        for rig, file in zip((punctual, late), files, strict=True):
+            rig.clock.now_ns += work_ns
+            file.write([b"x"], index % 200 * 4096)
+            file.datasync()
+        assert late.clock.now_ns >= punctual.clock.now_ns, (seed, index)
+
+
+def test_only_what_follows_at_once_catches_up_and_by_one_operation_at_most(tmp_path: Path) -> None:
+    """An idle drive must not save up time, nor must a machine that stood still be made good for."""
+    rig = Rig(tmp_path, "io1-200g")
+    length = chain_ms(rig, 1)
+    rig.clock.late_ns = 300_000
+    chain_ms(rig, 1)
+    rig.clock.late_ns = 0
+    rig.clock.now_ns += 50 * MS
+    assert chain_ms(rig, 1) == length
+    rig.clock.late_ns = 1000 * MS
+    chain_ms(rig, 1)
+    rig.clock.late_ns = 0
+    assert chain_ms(rig, 9) >= 8 * length
 
 
 def test_late_operations_are_counted(rig: Rig) -> None:
