@@ -148,11 +148,20 @@ def judge(plan: Mapping[str, Any], repetitions: Sequence[Sequence[Row]]) -> Repr
 
 def judge_runs(plan: Mapping[str, Any], runs: Iterable[tuple[Mapping[str, Any], Sequence[Row]]]) -> Reproduction | None:
     """The verdicts over runs of one plan, each with its manifest and its rows; None without findings. Runs on one
-    layout are repetitions of each other."""
+    layout are repetitions of each other.
+
+    The rounds are in the order in which the runs began, simulations in that of their seeds, and not in the order of
+    the names of their directories: the runs of one round are compared with each other."""
     found: dict[str, list[Sequence[Row]]] = {}
-    for manifest, rows in runs:
+    several = list(runs)
+    layouts = dict.fromkeys(layout_title(manifest) for manifest, _rows in several)
+    for manifest, rows in sorted(several, key=lambda run: _place_in_rounds(run[0])):
         found.setdefault(layout_title(manifest), []).append(rows)
-    return judge_layouts(plan, found or {"": []})
+    return judge_layouts(plan, {layout: found[layout] for layout in layouts} or {"": []})
+
+
+def _place_in_rounds(manifest: Mapping[str, Any]) -> tuple[int, int]:
+    return int((manifest.get("simulated") or {}).get("seed", 0)), int(manifest.get("started_ns") or 0)
 
 
 def judge_layouts(plan: Mapping[str, Any], runs: Runs) -> Reproduction | None:

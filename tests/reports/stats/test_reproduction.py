@@ -12,7 +12,7 @@ import pytest
 
 from perftest.results.claims import Finding, Trend, claims_of
 from reports.stats.confidence import change, each_of
-from reports.stats.reproduction import CONFIDENCE, Outcome, judge, judge_layouts
+from reports.stats.reproduction import CONFIDENCE, Outcome, judge, judge_layouts, judge_runs
 
 KEYS = ("trend", "metric", "says", "steps", "layouts")
 STEPS = ("s=1", "s=2", "s=3", "s=4")
@@ -296,3 +296,20 @@ def test_verdicts_on_layouts_are_plain_json() -> None:
     plain = json.loads(json.dumps(judged.to_json(), allow_nan=False))
     assert plain["layouts"] == list(DRIVES)
     assert plain["findings"][0]["layouts"] == [ONE, THREE] and "layouts" not in plain["findings"][-1]
+
+
+@pytest.mark.parametrize("is_simulated", [False, True], ids=["measured", "simulated"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_names_of_directories_decide_nothing(is_simulated: bool, seed: int) -> None:
+    """Runs come in any order; the rounds that are compared are those of one time, or of one seed. In each round the
+    second layout is 1.2 times as fast, and the rounds differ far more than that."""
+    runs = []
+    for number, speed in enumerate((100.0, 400.0, 900.0, 300.0, 700.0)):
+        for title, factor in ((ONE, 1.0), (TWO, 1.2)):
+            began = {"simulated": {"seed": number + 1}, "started_ns": 7} if is_simulated else {"started_ns": number}
+            manifest = {"broker": {"layout": f"{title}: drive_1 (modelled) wal; io pool:10"}, **began}
+            runs.append((manifest, [row("s=1", speed * factor)]))
+    random.Random(seed).shuffle(runs)
+    asked = over_layouts("ratio", ONE, TWO, at_least=1.15, at_most=1.25)
+    judged = judge_runs(plan(asked), runs)
+    assert judged is not None and judged.findings[0].outcome is YES, judged.lines()
