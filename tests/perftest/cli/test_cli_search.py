@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import workloads
 from perftest.cli import probes
+from perftest.cli.measured_rabbitmq import Measured
 from perftest.cli.probes import REMEDIES, Limit, Probe
 from perftest.cli.reproduce import plan_of_words
 from perftest.engine.api import StopRequest
@@ -86,9 +87,9 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
         yield None
 
     @contextmanager
-    def rabbitmq(plan: Plan, *_where: object) -> Iterator[tuple[Plan, dict[str, Any]]]:
+    def rabbitmq(plan: Plan, *_where: object) -> Iterator[Measured]:
         started = plan.cluster.broker is Product.RABBITMQ
-        yield plan.changed(uris=("amqp://127.0.0.1:1",)) if started else plan, {}
+        yield Measured(plan=plan.changed(uris=("amqp://127.0.0.1:1",)) if started else plan, facts={})
 
     monkeypatch.setattr(probes, "probe", made.probe)
     monkeypatch.setattr(probes, "rabbitmq", rabbitmq)
