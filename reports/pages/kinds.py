@@ -34,6 +34,7 @@ from reports.pages.model import (
     Sentence,
     Table,
 )
+from reports.pages.reproduction import named
 
 UNFOLDED_MAX: Final = 12
 """A folded table of at most so many rows is open at first."""
@@ -165,7 +166,11 @@ def _findings(model: Run | Overview) -> Section | None:
         return None
     anchor = f"{model.prefix}findings"
     title = "Findings of the source"
-    blocks = [block for each in model.verdicts for block in (Remark(each.sentence, ""), Data(table=each.table))]
+    blocks = [
+        block
+        for each in model.verdicts
+        for block in (Remark(named(each, among=model.verdicts), ""), Data(table=each.table))
+    ]
     return Section(anchor=anchor, title=title, links=((anchor, title),), blocks=tuple(blocks))
 
 
@@ -227,8 +232,10 @@ def _provenance(run: Run) -> Section:
 
 
 def _side_by_side(overview: Overview) -> Section:
-    links = tuple((f"{run.prefix}run", run.run_id) for run in overview.runs)
-    return Section(links=links, blocks=(Data(table=overview.table, csv=False), *overview.charts))
+    few = len(overview.runs) <= UNFOLDED_MAX
+    links = tuple((f"{run.prefix}run", run.run_id) for run in overview.runs) if few else ()
+    table = Data(table=overview.table, csv=False, fold="" if few else f"All {len(overview.runs)} runs")
+    return Section(links=links, blocks=(table, *overview.charts))
 
 
 register(

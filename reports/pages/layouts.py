@@ -18,6 +18,7 @@ from reports.pages import settings, words
 from reports.pages.anatomy import SYNCS
 from reports.pages.figures import is_simulated, manifest_of
 from reports.pages.model import Chart, Column, DrawnDrive, DrawnLayout, Kind, Layouts, Sentence, Verdicts
+from reports.pages.reproduction import named
 from reports.pages.simulated import marked_layouts
 from reports.pages.tables import latency_column, supports, table_of
 from reports.pipeline.schema import PERCENTILES
@@ -44,7 +45,7 @@ _MEASURES: Final = (
 
 def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layouts | None:
     """The part for these measured loads; None if no run had a layout."""
-    placed = [load for load in loads if layout_of(load.runs.iloc[0]) is not None]
+    placed = sorted((load for load in loads if layout_of(load.runs.iloc[0]) is not None), key=_place)
     if not placed:
         return None
     drawn = {layout.name: layout for load in placed if (layout := layout_of(load.runs.iloc[0])) is not None}
@@ -59,9 +60,21 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
         over_time=tuple(chart for number, load in enumerate(placed, 1) if (chart := _over_time(load, number))),
         per_message=tuple(_per_message(cells, placed)),
         interference=tuple(_interference(cells)),
-        verdicts=tuple(each.sentence for each in judged),
+        verdicts=tuple(named(each, among=judged) for each in judged),
     )
     return marked_layouts(part, [is_simulated(load.runs.iloc[0]) for load in placed])
+
+
+def _place(load: Tables) -> tuple[Any, ...]:
+    """Few queues before many, a light background load before a heavy one; layouts with one kind of drive together, few
+    drives before many."""
+    run = load.runs.iloc[0]
+    plan, layout = manifest_of(run).get("plan") or {}, layout_of(run)
+    assert layout is not None
+    beside = plan.get("background") or ()
+    rate = sum(map(_background_rate, beside))
+    kinds = sorted({drive.what for drive in layout.drives})
+    return len(plan.get("queues") or ()), bool(beside), rate, len(kinds), kinds, len(layout.drives), layout.name
 
 
 def layout_of(run: pd.Series[Any]) -> DrawnLayout | None:
@@ -154,9 +167,13 @@ def _cells(load: Tables) -> pd.DataFrame:
 
 def _beside(background: Mapping[str, Any]) -> str:
     """The name of a background load, with its rate, which tells a light load from a heavy one of the same name."""
-    name, settings = str(background.get("name", "")), background.get("settings") or {}
-    rate = (settings.get("rate") or 0) * settings.get("publishers", 1)
+    name, rate = str(background.get("name", "")), _background_rate(background)
     return f"{name} at {words.rate(rate)}" if rate else name
+
+
+def _background_rate(background: Mapping[str, Any]) -> float:
+    settings = background.get("settings") or {}
+    return float((settings.get("rate") or 0) * settings.get("publishers", 1))
 
 
 def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
@@ -166,8 +183,10 @@ def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
         if len(means) < 2:
             continue
         best, worst = str(means.idxmax()), str(means.idxmin())
-        text = f"{panel}: {best} delivered most ({words.rate(float(means.max()))})"
-        yield Sentence(text=f"{text}, {worst} least ({words.rate(float(means.min()))}).", anchor="l-cells-rate")
+        most, least = words.rate(float(means.max())), words.rate(float(means.min()))
+        text = f"{best} delivered most ({most}), {worst} least ({least})"
+        text = text if most != least else f"all layouts delivered {most}"
+        yield Sentence(text=f"{panel}: {text}.", anchor="l-cells-rate")
 
 
 def _cell_charts(cells: pd.DataFrame) -> Iterator[Chart]:

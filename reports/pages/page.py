@@ -111,7 +111,7 @@ def _named(load: Tables, group: str) -> Tables:
 
 def _title(sections: Sequence[Run]) -> str:
     titles = list(dict.fromkeys(section.title for section in sections))
-    return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(sections) - 1} more"
+    return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
 
 
 def _shared(loads: Sequence[Tables]) -> list[Chart]:

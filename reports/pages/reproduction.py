@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -35,6 +36,12 @@ def verdicts(loads: Sequence[Tables]) -> tuple[Verdicts, ...]:
         plans.setdefault(str(run["plan_digest"]) or str(run["run_id"]), []).append(load)
     found = (_of_plan(repetitions) for repetitions in plans.values())
     return tuple(each for each in found if each is not None)
+
+
+def named(verdicts: Verdicts, *, among: Sequence[Verdicts]) -> Sentence:
+    """The sentence about the findings of a workload, which is named if the page has several."""
+    sentence = verdicts.sentence
+    return replace(sentence, text=f"{verdicts.name}. {sentence.text}") if len(among) > 1 else sentence
 
 
 def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:

@@ -162,13 +162,13 @@ def test_a_publisher_that_is_faster_than_a_slow_drive_does_not_fill_the_memory(c
                 for _ in range(count):
                     channel.basic_publish("", "q", bytes(size), PERSISTENT)
 
-        publisher = threading.Thread(target=publish)
+        publisher = threading.Thread(target=publish, daemon=True)
         publisher.start()
-        most = 0.0
+        most, deadline = 0.0, time.monotonic() + PATIENCE_S
         while publisher.is_alive():
+            assert time.monotonic() < deadline, "the publisher is not let on"
             most = max(most, waiting_octets(cluster))
         control.act_on_drive(cluster, "node1", "d1", "slow", factor=1)
-        publisher.join()
         channel = connection.channel()
         taken = [next(channel.consume("q", auto_ack=True))[2] for _ in range(count)]
     assert set(taken) == {bytes(size)}

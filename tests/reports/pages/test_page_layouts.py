@@ -222,3 +222,25 @@ def test_a_run_without_a_layout_has_no_such_part(sample_tables: ModuleType) -> N
     plain = sample_tables.tables(sample_tables.SWEEP)
     assert layout_of(plain.runs.iloc[0]) is None
     assert "layouts" not in [kind for kind, _ in page(plain, generated="").parts]
+
+
+def test_layouts_stand_in_one_order_whatever_the_names_of_the_runs(sample_tables: ModuleType) -> None:
+    """Drives of a kind together, few before many; a load alone before the same beside others. A page of many runs
+    begins with what they mean, and folds their list away."""
+    layouts = [
+        {"name": f"{word}_{kind}", "roles": {"wal": "d1"}, "io": "dedicated",
+         "drives": [{"name": f"d{drive}", "kind": "modelled", "profile": kind} for drive in range(1, count + 1)]}
+        for word, count in (("one", 1), ("three", 3), ("two", 2)) for kind in ("st1", "io1")
+    ]  # fmt: skip
+    samples = [
+        sample_tables.Sample(run_id=f"run-{number}", layout=layout, beside=beside, steps=sample_tables.IN_FLIGHT[2:4])
+        for number, (layout, beside) in enumerate((layout, beside) for beside in ("lazy", "", "") for layout in layouts)
+    ]
+    made = page(sample_tables.tables(*samples), generated="")
+    (model,) = (model for kind, model in made.parts if kind == "layouts")
+    assert isinstance(model, Layouts)
+    ordered = [f"{word}_{kind}" for kind in ("io1", "st1") for word in ("one", "two", "three")]
+    assert [layout.name for layout in model.drawn] == ordered
+    assert "alone" in model.sentences[0].text and "lazy" in model.sentences[-1].text
+    (first, *_rest) = articles(made)
+    assert "All 18 runs" in {getattr(block, "fold", "") for section in first.sections for block in section.blocks}
