@@ -150,6 +150,7 @@ def _start(
             if failures and (before is None or len(failures) > (nodes - 1) // 2):
                 raise next(iter(failures.values()))
         except BaseException:
+            _KEPT.extend(launched.children.values())
             stop(launched.cluster)
             raise
         _keep(launched)
@@ -178,7 +179,10 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
             if failure := _await_ready(launched).get(node.name):
                 raise failure
         except BaseException:
+            if own is None:
+                _KEPT.extend(launched.children.values())
             end([launched.cluster.node(node.name)], STOP_GRACE_S)
+            _forget_ended()
             raise
         if own is None:
             _keep(launched)

@@ -45,7 +45,9 @@ class Broker:
     plans: list[Plan] = field(default_factory=list, repr=False)
     commands: list[list[str]] = field(default_factory=list, repr=False)
 
-    def probe(self, plan: Plan, out: Path, _cluster: object, stop: StopRequest, command: Sequence[str]) -> Probe:
+    def probe(
+        self, plan: Plan, out: Path, _cluster: object, stop: StopRequest, command: Sequence[str], _drives: object
+    ) -> Probe:
         self.plans.append(plan)
         self.commands.append(list(command))
         if len(self.plans) > self.interrupt_after:
