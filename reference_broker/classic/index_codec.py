@@ -67,6 +67,19 @@ def checks(records: Records, seq: int) -> npt.NDArray[np.uint64]:
     return mixed & np.uint64(0xFFFFFFFF)
 
 
+def may_be_made_again(records: Records, seq: int) -> npt.NDArray[np.bool_]:
+    """Which records a start may make again from their parts, when the first has the sequence number ``seq``: those that
+    were never written, and damaged ones of messages that are there.
+
+    Everything else of a damaged record may be wrong, but a message that was acknowledged must not come back. So a
+    record whose state is neither 0 nor :data:`STORED` stays as it is.
+    """
+    octets = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), RECORD_SIZE)
+    is_damaged: npt.NDArray[np.bool_] = (records["state"] == STORED) & (records["check"] != checks(records, seq))
+    never_written = np.logical_not(octets.any(axis=1))
+    return is_damaged | never_written
+
+
 def live_records(octets: bytes, segment: int) -> tuple[npt.NDArray[np.int64], Records]:
     """The sequence numbers and the records of the persistent messages that a segment says are there."""
     records = np.frombuffer(octets, RECORD, min(len(octets) // RECORD_SIZE, SEGMENT_MESSAGES))

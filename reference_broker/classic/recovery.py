@@ -2,8 +2,8 @@
 
 A message is there if its record says so and the record's part passes its check. A record without its part is dropped. A
 small part without its records gets them again from its header, because a batch syncs message files and not their index;
-a large part without a record is never looked at. Transient messages go, and so does everything of queues that were not
-durable.
+a large part without a record is never looked at. A damaged record of a message that is gone brings nothing back.
+Transient messages go, and so does everything of queues that were not durable.
 
 What was found is synced, because after a kill it may live in the kernel's memory only. Removals of files are made
 durable before the numbers of these files are used again. So a later loss of power never mixes messages of before the
@@ -152,13 +152,14 @@ class _Queue:
     def _complete(self, segment: SegmentFiles, number: int) -> None:
         """Add the records of parts in the message file that have none: the index is not synced with them."""
         records, first = segment.records, number * SEGMENT_MESSAGES
-        is_known = (records["state"] != 0) & (records["check"] == index_codec.checks(records, first))
-        here = np.unique(records["offset"][is_known & (records["file"] == 0)]).tolist()
+        may_be_made = index_codec.may_be_made_again(records, first)
+        is_whole = (records["state"] != 0) & (records["check"] == index_codec.checks(records, first))
+        here = np.unique(records["offset"][is_whole & (records["file"] == 0)]).tolist()
         for offset, header in self._headers(segment.messages, here):
             slot = header.seq - first
             is_ours = header.group == self._name.group and 0 <= slot <= SEGMENT_MESSAGES - header.messages
             if is_ours and header.flags & index_codec.PERSISTENT:
-                missing = ~is_known[slot : slot + header.messages]
+                missing = may_be_made[slot : slot + header.messages]
                 if missing.any():
                     segment.add_missing(slot, _records_of(offset, header), missing)  # their parts are checked later
         used = np.flatnonzero(records["state"])

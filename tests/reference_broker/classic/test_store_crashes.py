@@ -279,6 +279,24 @@ def test_each_octet_of_a_record_is_checked(is_large: bool) -> None:
         assert len(world.models[1].ready) == (2 if is_large else 3), f"octet {octet}"
 
 
+@pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_brings_nothing_back_that_was_acknowledged(is_large: bool, bit: int) -> None:
+    """The part of an acknowledged message stays in its file as long as others are there. Its record alone says that the
+    message is gone."""
+    for octet in range(RECORD.itemsize):
+        world = StoreWorld()
+        world.declare(1)
+        world.publish(1, [5000 if is_large else 40] * 3)
+        world.step()
+        world.take(1, [world.models[1].ready[1]])
+        world.step()
+        world.restart(lost_power=False)
+        world.files.flip(f"{ROOT}/durable/{1:016x}/{1:08x}.qi", RECORD.itemsize + octet, 1 << bit)
+        world.restart(lost_power=False)
+        assert len(world.models[1].ready) == 2, f"octet {octet}"
+
+
 @pytest.mark.parametrize(
     ("size", "wanted"),
     [(40, ["write", "write", "datasync", "sync_dir"]), (5000, ["datasync", "sync_dir", "datasync", "sync_dir"])],
