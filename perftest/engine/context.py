@@ -56,9 +56,10 @@ NUMBERS_PER_WORKER: Final = 1 << 24
 class Context:
     """The context of the clients of one worker.
 
-    ``worker`` is the worker's index among ``workers``. ``forward`` sends the other workers their deliveries.
-    ``finished`` hears the name of a client that left by itself, and the reason in PerfTest's words. ``began_ns`` is
-    when publishers were told to begin, which is the same time in all workers; cycles count from it. It is 0 before.
+    ``worker`` is the worker's index among ``workers``. ``near`` are the indexes of the URIs that connections begin
+    with; empty stands for all. ``forward`` sends the other workers their deliveries. ``finished`` hears the name of a
+    client that left by itself, and the reason in PerfTest's words. ``began_ns`` is when publishers were told to begin,
+    which is the same time in all workers; cycles count from it. It is 0 before.
     """
 
     plan: Plan
@@ -75,6 +76,7 @@ class Context:
     counters: Counters = field(default_factory=Counters)
     worker: int = 0
     workers: int = 1
+    near: tuple[int, ...] = ()
     began_ns: int = 0
     forward: Callable[[], None] = lambda: None
     bindings: list[tuple[int, bool]] = field(default_factory=list)

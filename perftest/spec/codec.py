@@ -53,12 +53,12 @@ def _background_from_json(plain: Mapping[str, Any]) -> dict[str, Any]:
 def plan_digest(plan: Plan) -> str:
     """SHA-256 (hex) of the plan in canonical JSON: sorted keys, no spaces, UTF-8.
 
-    The addresses of the brokers and the cluster to be started are left out: the same workload against two clusters has
-    one digest. Every field that has its default is left out, too: an option that is added later leaves the digests of
-    other runs as they are. So is the routing key of queues that the server names, because the key is drawn for each
-    run. So are the findings, which change nothing that a run does.
+    The addresses of the brokers, the cluster to be started and the hosts of the load are left out: the same workload
+    against two clusters, or from other hosts, has one digest. Every field that has its default is left out, too: an
+    option that is added later leaves the digests of other runs as they are. So is the routing key of queues that the
+    server names, because the key is drawn for each run. So are the findings, which change nothing that a run does.
     """
-    plan = replace(plan, uris=(), findings=(), cluster=ClusterSpec())
+    plan = replace(plan, uris=(), findings=(), cluster=ClusterSpec(), hosts=())
     if any(not queue.name for queue in plan.queues):
         plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
     plain = _by_group(plan, _deviations)

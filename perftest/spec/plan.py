@@ -25,6 +25,7 @@ from perftest.spec.fields import (
     Prefetch,
     Rate,
 )
+from perftest.spec.load_hosts import LoadHost
 from perftest.spec.trends import Finding
 
 
@@ -172,7 +173,7 @@ class Plan:
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
     ``findings`` are what the source found; they change nothing that a run does.
     ``timeline`` are actions on the nodes of the local cluster while the plan runs. ``cluster`` is what is started if no
-    broker is named.
+    broker is named. ``hosts`` are the hosts that generate the load; without any, this machine does.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -196,6 +197,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     timeline: tuple[TimedAction, ...] = ()
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
+    hosts: tuple[LoadHost, ...] = ()
 
     @classmethod
     def of(cls, *, background: tuple[Group, ...] = (), **values: Any) -> Plan:

@@ -62,7 +62,7 @@ class Client(InattentiveListener, ABC):
         self.context = context
         self.queue = queue
         self.name = f"{kind} {number}"
-        self.link = link or Link(context, name=self.name, first_uri=first_uri(context.plan, kind, number))
+        self.link = link or Link(context, name=self.name, first_uri=first_uri(context.plan, kind, number, context.near))
         self._connection: Connection | None = None
         self._channel = 0
         self._closing = False

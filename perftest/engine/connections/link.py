@@ -326,7 +326,7 @@ class Links:
             name = f"connection of queue {plan.queues[number].name!r}"
         elif (plan.publishing if kind == "publisher" else plan.consuming).channels > 1:
             name = f"{kind} connection {number}"
-        first = first_uri(plan, kind, number)
+        first = first_uri(plan, kind, number, self._context.near)
         return Link(self._context, name=name, first_uri=first, owns_queues=kind == "queue", gate=self._gate)
 
     def abort(self) -> None:

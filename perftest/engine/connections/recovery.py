@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,12 +34,14 @@ def uri_order(count: int, first: int) -> Iterator[int]:
         index = (index + 1) % count
 
 
-def first_uri(plan: Plan, kind: str, number: int) -> int:
-    """The index of the URI that connection ``number`` of its kind begins with. A random index is drawn from the plan's
-    seed for each connection by itself, so it does not depend on the process that opens the connection."""
+def first_uri(plan: Plan, kind: str, number: int, near: Sequence[int] = ()) -> int:
+    """The index of the URI that connection ``number`` of its kind begins with: one of ``near``, or of all if that is
+    empty. A random index is drawn from the plan's seed for each connection by itself, so it does not depend on the
+    process that opens the connection."""
+    indexes = near or range(len(plan.uris))
     if plan.connecting.allocation is Allocation.RANDOM:
-        return random.Random(f"{plan.seed} {kind} {number}").randrange(len(plan.uris))
-    return number % len(plan.uris)
+        return random.Random(f"{plan.seed} {kind} {number}").choice(indexes)
+    return indexes[number % len(indexes)]
 
 
 class RecoveryOffError(AmqpError):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from perftest.engine.coordination.load import Load
+from perftest.engine.coordination.load import Load, Source
 from perftest.engine.workers import wire
 from perftest.metrics.interval import Phase
 from perftest.spec.plan import Group, Settings
@@ -42,7 +42,7 @@ class Background:
         self.ended = False
         self.step = 0
         self._counts: Counter[str] = Counter()
-        self._lengths_ns: Counter[str] = Counter()
+        self._lengths_ns: Counter[Source] = Counter()
         self._last: asyncio.Task[None] | None = None
 
     @property
@@ -95,7 +95,7 @@ class Background:
         own = Phase.STEADY if self.steady else Phase.WARMUP
         return self.group.steps[self.step].number, Phase.DRAIN if phase is Phase.DRAIN else own
 
-    def count(self, worker: str, record: wire.Message) -> None:
+    def count(self, worker: Source, record: wire.Message) -> None:
         """Add an interval to the totals."""
         self._counts.update({name: int(record[name]) for name in TOTALS})
         self._lengths_ns[worker] += int(record["length_ns"])

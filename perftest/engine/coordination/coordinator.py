@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
 from perftest.engine.coordination.background import Background
-from perftest.engine.coordination.load import Load, drain
+from perftest.engine.coordination.load import Load, Source, drain
 from perftest.engine.coordination.timeline import (
     Action,
     BeginBackground,
@@ -41,9 +41,9 @@ from perftest.engine.coordination.timeline import (
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, WorkerError
-from perftest.engine.workers.shares import choose_workers, connections, files_needed
+from perftest.engine.workers.shares import choose_workers, connections, files_needed, names_of_workers, seated
 from perftest.engine.workers.transport import files_allowed
-from perftest.metrics.interval import LOCAL_HOST, Interval, Phase
+from perftest.metrics.interval import Interval, Phase
 from perftest.spec.plan import Group, Isolation, Plan, Step
 
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -125,6 +125,8 @@ class _Run:
         self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
         self._offset_ns = host.epoch_offset_ns()
+        self._seated: dict[str, Plan] = {}
+        """The plan of each group, by its name, with the workers that it has on each host."""
         self._workers: dict[str, int] = {}
         self._measured: list[Load] = []
         self._background: list[Background] = []
@@ -263,30 +265,30 @@ class _Run:
             self._record_background(background, phase, background.load.take(), steal_ns)
 
     def _record_intervals(
-        self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[str, wire.Message]]]], steal_ns: int
+        self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[Source, wire.Message]]]], steal_ns: int
     ) -> None:
         for load, records in cuts:
-            for worker, record in records:
-                self._record_interval(load, worker, record, self._step_number, phase, steal_ns)
+            for source, record in records:
+                self._record_interval(load, source, record, self._step_number, phase, steal_ns)
 
     def _record_background(
-        self, background: Background, phase: Phase, records: list[tuple[str, wire.Message]], steal_ns: int = 0
+        self, background: Background, phase: Phase, records: list[tuple[Source, wire.Message]], steal_ns: int = 0
     ) -> None:
         step, phase = background.place(self._step_number, phase)
-        for worker, record in records:
-            background.count(worker, record)
-            self._record_interval(background.load, worker, record, step, phase, steal_ns)
+        for source, record in records:
+            background.count(source, record)
+            self._record_interval(background.load, source, record, step, phase, steal_ns)
 
     def _record_interval(
-        self, load: Load, worker: str, record: wire.Message, step: int, phase: Phase, steal_ns: int
+        self, load: Load, source: Source, record: wire.Message, step: int, phase: Phase, steal_ns: int
     ) -> None:
-        place: dict[str, Any] = {"group": load.group.name, "measured": load.group.measured, "host": LOCAL_HOST}
-        place |= {"worker": worker, "step": step, "phase": phase, "steal_ns": steal_ns}
+        place: dict[str, Any] = {"group": load.group.name, "measured": load.group.measured, **source._asdict()}
+        place |= {"step": step, "phase": phase, "steal_ns": steal_ns}  # workers of other hosts tell their own
         latencies = wire.counts_from_json(record.pop("counts"))
         progress = record.pop("progress")
         if self._plan.timeline and load.group.measured:
             self.on_progress(step, phase, progress)
-        interval = Interval(**place, **record, latencies=latencies)
+        interval = Interval(**place | record, latencies=latencies)
         self._record(self._sink.interval, interval)
 
     @property
@@ -411,11 +413,15 @@ class _Run:
 
     def _choose_workers(self) -> dict[str, int]:
         """How many workers each group gets."""
-        cores, allowed, chosen = self._host.cores(), files_allowed(), {}
+        hosts, allowed, chosen = self._plan.hosts, files_allowed(), {}
+        cores = sum(host.cores for host in hosts) or self._host.cores()
         for group in self._plan.groups:
             wanted = group.workers or (self._plan.workers if group.measured else 0)
             plan = dataclasses.replace(self._plan.only(group), workers=wanted)
-            workers = chosen[group.name] = choose_workers(plan, cores=cores, files=allowed)
+            workers = choose_workers(plan, cores=cores, files=allowed)
+            self._seated[group.name] = seated(self._plan, group, wanted=workers)
+            workers = sum(host.workers for host in self._seated[group.name].hosts) or workers
+            chosen[group.name] = workers
             needed = files_needed(plan, workers)
             if needed > allowed:
                 raise WorkerError(_too_few_files(plan, workers, needed, allowed))
@@ -424,7 +430,7 @@ class _Run:
     async def _start_measured(self) -> None:
         for group in self._plan.measured:
             prefix = f"{group.name} " if group.name else ""
-            names = [f"{prefix}{index}" for index in range(self._workers[group.name])]
+            names = self._names(group, prefix)
             self._measured.append(self._load(group, names))
         for load in self._measured:
             await load.start(self._offset_ns)
@@ -437,14 +443,17 @@ class _Run:
         def on_event(event: dict[str, object]) -> None:
             self._on_worker_event(event | {"group": group.name} if group.name else event)
 
-        return Load(self._plan, group, names, on_event, self._start_worker, self._host)
+        return Load(self._seated[group.name], group, names, on_event, self._start_worker, self._host)
+
+    def _names(self, group: Group, prefix: str) -> list[str]:
+        return names_of_workers(self._seated[group.name].hosts, prefix, self._workers[group.name])
 
     # Background load
 
     async def _begin_background(self, action: BeginBackground) -> None:
         group, workers = action.group, self._workers[action.group.name]
         name = f"background {group.name}"
-        names = [name] if workers == 1 else [f"{name} {index}" for index in range(workers)]
+        names = [name] if workers == 1 else self._names(group, f"{name} ")
         background = Background(self._load(group, names))
         self._background.append(background)
         opening = background.then(lambda: self._open_background(background))

@@ -17,7 +17,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_messages
@@ -26,6 +26,7 @@ from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, Worker, WorkerError
 from perftest.engine.workers.shares import Share
+from perftest.metrics.interval import LOCAL_HOST
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Group, Plan, Settings
 
@@ -49,6 +50,13 @@ _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cance
 """Events after which a queue may have gone that goes with its last consumer, or with a restart."""
 
 
+class Source(NamedTuple):
+    """A worker, as records name it: names of workers are unique on a host only."""
+
+    host: str
+    worker: str
+
+
 class Load:
     """See the module. Every operation may raise :class:`~perftest.engine.workers.remote_worker.WorkerError`.
 
@@ -69,6 +77,7 @@ class Load:
         self.plan = plan.only(group)
         self.group = group
         self.names = tuple(names)
+        self.sources = tuple(Source(self._host_of(index), name) for index, name in enumerate(self.names))
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.exhausted = asyncio.Event()
         self._on_event = on_event
@@ -85,16 +94,26 @@ class Load:
         first = {"plan": plan_to_json(self.plan), "offset_ns": offset_ns, "workers": len(self.names)}
         first["run"] = self._host.run_number()
         for index, name in enumerate(self.names):
-            self._workers.append(await self._start_one(index, first | {"worker": name, "index": index}))
+            own = {"worker": name, "index": index, "host": self.sources[index].host}
+            self._workers.append(await self._start_one(index, first | own))
 
     async def _start_one(self, index: int, first: wire.Message) -> Worker:
-        who = f"worker {self.names[index]}, with {self._share_in_words(index)}"
+        host, name = self.sources[index]
+        of_host = f" of {host}" if self.plan.hosts else ""
+        who = f"worker {name}{of_host}, with {self._share_in_words(index)}"
         worker = await self._start_worker(first, lambda message: self._hear(index, message), who)
         worker.failed.add_done_callback(self._give_up)
         return worker
 
+    def _share(self, index: int) -> Share:
+        return Share(self.plan, index=index, workers=len(self.names))
+
+    def _host_of(self, index: int) -> str:
+        host = self._share(index).host
+        return host.name if host is not None else LOCAL_HOST
+
     def _share_in_words(self, index: int) -> str:
-        share = Share(self.plan, index=index, workers=len(self.names))
+        share = self._share(index)
         publishers = max((step.settings.publishers for step in self.plan.steps), default=0)
         consumers = max((step.settings.consumers for step in self.plan.steps), default=0)
         return (
@@ -132,11 +151,11 @@ class Load:
         self._cutting = [asyncio.ensure_future(self._call(worker, "cut", at_ns=at_ns)) for worker in self._workers]
         await asyncio.wait(self._cutting)
 
-    def take(self) -> list[tuple[str, wire.Message]]:
-        """The interval of every worker that the last :meth:`cut` ended, with the worker's name."""
+    def take(self) -> list[tuple[Source, wire.Message]]:
+        """The interval of every worker that the last :meth:`cut` ended, with the worker."""
         intervals = [answer.result() for answer in self._cutting]
         self._cutting = []
-        return list(zip(self.names, intervals, strict=True))
+        return list(zip(self.sources, intervals, strict=True))
 
     async def quiesce(self) -> None:
         """Publish nothing new."""
@@ -191,7 +210,7 @@ class Load:
 
     # After a failure
 
-    async def salvage_cut(self) -> list[tuple[str, wire.Message]]:
+    async def salvage_cut(self) -> list[tuple[Source, wire.Message]]:
         """The last intervals of the workers that are left, which publish no more: first the interval of the cut that
         the failure interrupted, then the time since."""
         await _those_that_answer(self._call(worker, "quiesce") for worker in self._workers)
@@ -199,8 +218,8 @@ class Load:
         if self._cutting:
             interrupted = await _those_that_answer(self._cutting)
         last = await _those_that_answer(self._call(worker, "cut", at_ns=0) for worker in self._workers)
-        answers = [*zip(self.names, interrupted, strict=True), *zip(self.names, last, strict=True)]
-        return [(name, answer) for name, answer in answers if answer is not None]
+        answers = [*zip(self.sources, interrupted, strict=True), *zip(self.sources, last, strict=True)]
+        return [(source, answer) for source, answer in answers if answer is not None]
 
     async def salvage_close(self, *, delete: bool) -> None:
         """Leave nothing behind on the broker, as far as the remaining workers still reach it."""
@@ -235,6 +254,8 @@ class Load:
     # Messages of workers that are no answers
 
     def _hear(self, index: int, message: wire.Message) -> None:
+        if self.plan.hosts and "event" in message:
+            message["event"]["host"] = self.sources[index].host
         if "forwarded" in message:
             self._pass_on(index, message["forwarded"], message["bindings"])
         elif message["event"]["kind"] == "limit_reached":

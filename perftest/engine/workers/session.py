@@ -90,6 +90,7 @@ class Session:
             finished=self._on_finished,
             worker=self._share.index,
             workers=self._share.workers,
+            near=share.host.near if share.host is not None else (),
             forward=self.forward,
         )
         self._topology = PlanTopology(self.context)
@@ -101,6 +102,8 @@ class Session:
         self._finished: dict[str, str] = {}
         self._limited = 0
         self._cut_ns = self.context.clock()
+        self._stolen_ns = host.stolen_ns
+        self._stolen_before_ns = host.stolen_ns()
         self._health = Health(self.context.clock, self.context.wakeups, self._beat, host)
         self._progress = ProgressNotes(wanted=bool(plan.timeline))
         self._to_check = 0
@@ -210,7 +213,14 @@ class Session:
             "counts": wire.counts_to_json(counts),
         }
         self._cut_ns = now_ns
-        return record
+        return record | self._steal()
+
+    def _steal(self) -> dict[str, int]:
+        """CPU time that the hypervisor took since the last cut. The coordinator knows that of its own host."""
+        if self._share.host is None:
+            return {}
+        before_ns, self._stolen_before_ns = self._stolen_before_ns, self._stolen_ns()
+        return {"steal_ns": max(self._stolen_before_ns - before_ns, 0)}
 
     def waiting(self) -> int:
         """The number of clients that stop by themselves and have not stopped yet."""

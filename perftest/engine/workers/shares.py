@@ -3,18 +3,25 @@
 Connections are dealt out round-robin. Connection ``c`` of the publishers belongs to worker ``c % workers``. The
 connections of consumers go on where the publishers ended, so one publisher and one consumer are in different workers if
 there are two. With exclusive queues all clients of a queue are in one worker, because they share one connection.
+
+A plan with several hosts may keep publishers and consumers apart. Then publishers are dealt out among the workers of
+hosts that publish, and consumers among the workers of hosts that consume. Workers are numbered host by host, in the
+order of the plan.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from perftest.spec.plan import Plan, Settings
+from perftest.spec.load_hosts import LoadHost
+from perftest.spec.plan import Group, Plan, Settings
 
 Integers = npt.NDArray[np.int64]
 
@@ -37,9 +44,32 @@ FILES_PER_WORKER: Final = 64
 """Descriptors a worker needs besides its connections."""
 
 
+class _Seats(NamedTuple):
+    """The indexes of the workers that have publishers, consumers, and both, ascending."""
+
+    publishing: Integers
+    consuming: Integers
+    both: Integers
+
+
+@lru_cache(maxsize=64)
+def _seats(hosts: tuple[LoadHost, ...], group: str, workers: int) -> _Seats:
+    everybody = np.arange(workers)
+    if not hosts:
+        return _Seats(everybody, everybody, everybody)
+    host_of = np.repeat(np.arange(len(hosts)), [host.workers for host in hosts])
+    assert len(host_of) == workers, "every worker is on a host"
+    publishing = np.array([host.publishes_for(group) for host in hosts])[host_of]
+    consuming = np.array([host.consumes_from(group) for host in hosts])[host_of]
+    return _Seats(*(np.flatnonzero(each) for each in (publishing, consuming, publishing & consuming)))
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The clients of worker ``index`` (from 0) of ``workers``."""
+    """The clients of worker ``index`` (from 0) of ``workers``.
+
+    The plan has one group, and says how many workers are on each of its hosts (:func:`seated`).
+    """
 
     plan: Plan
     index: int = 0
@@ -60,16 +90,39 @@ class Share:
         else:
             shift = self.plan.steps[0].settings.publishers if self.plan.steps else 0
             place = numbers // self.plan.consuming.channels + shift
-        return np.flatnonzero(place % self.workers == self.index).tolist()
+        seats = self._seats.both if self._by_queue else self._seats.consuming
+        if not len(seats):
+            return []
+        return np.flatnonzero(seats[place % len(seats)] == self.index).tolist()
 
     def owners(self, publishers: Integers) -> Integers:
         """The workers of these publishers."""
         place = publishers % len(self.plan.queues) if self._by_queue else publishers // self.plan.publishing.channels
-        return place % self.workers
+        seats = self._seats.both if self._by_queue else self._seats.publishing
+        return seats[place % len(seats)] if len(seats) else np.full(len(publishers), -1)
 
     def is_of_another_worker(self, publishers: Integers) -> npt.NDArray[np.bool_]:
         """Which of these publishers belong to another worker."""
         return np.asarray(self.owners(publishers) != self.index)
+
+    @property
+    def host(self) -> LoadHost | None:
+        """The host of this worker; None where the plan has no hosts."""
+        last = -1
+        for host in self.plan.hosts:
+            last += host.workers
+            if self.index <= last:
+                return host
+        return None
+
+    def hosts_of(self, publishers: Integers) -> Integers:
+        """The hosts of these publishers, as indexes into the hosts of the plan."""
+        ends = np.cumsum([host.workers for host in self.plan.hosts])
+        return np.searchsorted(ends, self.owners(publishers), side="right")
+
+    @property
+    def _seats(self) -> _Seats:
+        return _seats(self.plan.hosts, self.plan.load.name, self.workers)
 
     @property
     def _by_queue(self) -> bool:
@@ -94,6 +147,26 @@ def choose_workers(plan: Plan, *, cores: int, files: int) -> int:
     wanted = max((_wanted(plan, step.settings) for step in plan.steps), default=1)
     room = max(files - FILES_PER_WORKER, 1)
     return min(max(1, min(wanted, cores), math.ceil(connections(plan) / room)), WORKERS_MAX)
+
+
+def seated(plan: Plan, group: Group, *, wanted: int) -> Plan:
+    """The plan of one group, with the hosts that serve this group and the number of workers on each.
+
+    ``wanted`` workers are spread over the hosts, in proportion to the cores of each and at least one on each, where a
+    host does not say how many it has. A plan without hosts is the plan of the group, and nothing else.
+    """
+    hosts = [host for host in plan.hosts if host.serves(group.name)]
+    cores = sum(host.cores for host in hosts)
+    chosen = (host.workers or max(1, math.ceil(wanted * host.cores / cores)) for host in hosts)
+    return replace(
+        plan.only(group), hosts=tuple(replace(host, workers=n) for host, n in zip(hosts, chosen, strict=True))
+    )
+
+
+def names_of_workers(hosts: Sequence[LoadHost], prefix: str, workers: int) -> list[str]:
+    """The names of the workers of a group. They are unique on a host only; the name of the host stands beside them."""
+    counts = [host.workers for host in hosts] or [workers]
+    return [f"{prefix}{index}" for count in counts for index in range(count)]
 
 
 def _wanted(plan: Plan, settings: Settings) -> int:

@@ -71,6 +71,9 @@ def test_random_allocation_is_the_same_for_the_same_seed_and_even() -> None:
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(80 < drawn[0].count(index) < 120 for index in range(3))
     assert [first_uri(plan(), "publisher", number) for number in range(4)] == [0, 1, 2, 0]
+    assert [first_uri(plan(), "publisher", number, (2, 1)) for number in range(4)] == [2, 1, 2, 1]
+    at_random = plan(connecting=Connecting(allocation=Allocation.RANDOM))
+    assert {first_uri(at_random, "publisher", number, (0, 2)) for number in range(20)} == {0, 2}
 
 
 HOMES = [

@@ -14,6 +14,8 @@ from perftest.engine.workers import shares
 from perftest.engine.workers.shares import Share, choose_workers, files_needed
 from perftest.spec import rules
 from perftest.spec.behaviour import Connecting, Consuming, Publishing
+from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
+from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 
 
@@ -95,3 +97,57 @@ def test_the_channels_of_as_many_workers_as_may_be_are_told_apart() -> None:
     assert rules.WORKERS_MAX == shares.WORKERS_MAX
     assert shares.WORKERS_MAX * NUMBERS_PER_WORKER <= 1 << 30
     assert choose_workers(plan(Settings(publishers=60_000)), cores=512, files=200) == shares.WORKERS_MAX
+
+
+def on_hosts(*hosts: LoadHost, wanted: int = 1, **more: Any) -> tuple[Plan, int]:
+    """A plan on these hosts, and its number of workers."""
+    whole = replace(plan(**more), hosts=hosts)
+    spread = shares.seated(whole, whole.load, wanted=wanted)
+    return spread, sum(host.workers for host in spread.hosts)
+
+
+def test_every_client_is_on_a_host_that_may_have_it() -> None:
+    spread, workers = on_hosts(
+        LoadHost(name="a", workers=2, consumes=()), LoadHost(name="b", publishes=()), LoadHost(name="c", workers=3)
+    )
+    assert workers == 6
+    all_shares = [Share(spread, index, workers) for index in range(workers)]
+    assert [share.host.name for share in all_shares if share.host] == ["a", "a", "b", "c", "c", "c"]
+    published = [share.publishers(20) for share in all_shares]
+    consumed = [share.consumers(20) for share in all_shares]
+    assert sorted(chain.from_iterable(published)) == sorted(chain.from_iterable(consumed)) == list(range(20))
+    assert published[2] == [] and consumed[0] == consumed[1] == []
+    assert [len(each) for each in published] == [4, 4, 0, 4, 4, 4]
+    assert [len(each) for each in consumed] == [0, 0, 5, 5, 5, 5]
+    owners, hosts = all_shares[0].owners(np.arange(20)), all_shares[0].hosts_of(np.arange(20))
+    assert hosts.tolist() == [[0, 0, 1, 2, 2, 2][owner] for owner in owners.tolist()]
+
+
+def test_clients_of_an_exclusive_queue_are_on_a_host_that_may_have_both() -> None:
+    both = LoadHost(name="c", workers=2)
+    spread, workers = on_hosts(LoadHost(name="a", consumes=()), both, queues=3, connecting=Connecting(exclusive=True))
+    found = [Share(spread, index, workers) for index in range(workers)]
+    assert found[0].publishers(6) == found[0].consumers(6) == []
+    for share in found:
+        assert {number % 3 for number in share.publishers(9)} == {number % 3 for number in share.consumers(9)}
+
+
+def test_workers_are_spread_by_cores_where_a_host_does_not_say() -> None:
+    spread, workers = on_hosts(LoadHost(name="a", cores=4), LoadHost(name="b", cores=12), wanted=8)
+    assert ([host.workers for host in spread.hosts], workers) == ([2, 6], 8)
+    spread, workers = on_hosts(*(LoadHost(name=name, cores=2) for name in "abc"))
+    assert ([host.workers for host in spread.hosts], workers) == ([1, 1, 1], 3), "every host has one"
+    spread, _ = on_hosts(LoadHost(name="a"), LoadHost(name="b", publishes=("lazy",), consumes=("lazy",)))
+    assert [host.name for host in spread.hosts] == ["a"], "the other serves another group only"
+
+
+def test_names_of_workers_begin_anew_on_every_host() -> None:
+    spread, workers = on_hosts(LoadHost(name="a", workers=2), LoadHost(name="b", workers=1))
+    assert shares.names_of_workers(spread.hosts, "", workers) == ["0", "1", "0"]
+    assert shares.names_of_workers((), "x ", 2) == ["x 0", "x 1"]
+
+
+def test_hosts_do_not_change_the_digest_and_travel_with_the_plan() -> None:
+    spread, _ = on_hosts(LoadHost(name="a", workers=2, publishes=("", "b"), consumes=(), near=(1, 2)))
+    assert plan_digest(spread) == plan_digest(replace(spread, hosts=()))
+    assert plan_from_json(plan_to_json(spread)) == spread
