@@ -61,26 +61,41 @@ def host_facts(directory: Path) -> dict[str, Any]:
 
 
 class HostSampler:
-    """Samples this machine's load for ``host.jsonl``."""
+    """Samples this machine's load for ``host.jsonl``, under the ``name`` that the run gives it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = LOCAL_HOST) -> None:
+        self._name = name
         # psutil gives percentages since the call before: this one starts the first interval.
         psutil.cpu_percent(interval=None)
         self._times = psutil.cpu_times()
 
     def sample(self, t_ns: int) -> dict[str, Any]:
-        """A record at Unix time ``t_ns``; percentages are over the time since the sample before, of all cores."""
+        """A record at Unix time ``t_ns``; percentages are over the time since the sample before, of all cores. Octets
+        count from the start of the machine: those of all network interfaces but the loopback, and of all drives."""
         before, self._times = self._times, psutil.cpu_times()
         passed = sum(self._times) - sum(before)
         steal = getattr(self._times, "steal", 0.0) - getattr(before, "steal", 0.0)
         return {
             "t_ns": t_ns,
-            "host": LOCAL_HOST,
+            "host": self._name,
             "cpu_percent": psutil.cpu_percent(interval=None),
             "load1": round(os.getloadavg()[0], 2),
             "steal_percent": round(100 * steal / passed, 1) if passed > 0 else 0.0,
             "memory_available_bytes": psutil.virtual_memory().available,
+            **_octets(),
         }
+
+
+def _octets() -> dict[str, int]:
+    """What went over the network and to the drives of this machine since its start."""
+    networks = [of for name, of in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+    drives = psutil.disk_io_counters()
+    return {
+        "rx_bytes": sum(of.bytes_recv for of in networks),
+        "tx_bytes": sum(of.bytes_sent for of in networks),
+        "disk_read_bytes": drives.read_bytes if drives else 0,
+        "disk_write_bytes": drives.write_bytes if drives else 0,
+    }
 
 
 def _git(*arguments: str) -> str | None:
