@@ -1,0 +1,342 @@
+"""Connections to hosts over SSH: commands, processes that are spoken to, and files (paramiko).
+
+Host keys are checked against the known hosts of the user or of the inventory. An unknown or changed key ends the
+connection, with its fingerprint in the error; nothing is ever added to a list of known hosts.
+
+All calls block and may be made from any thread; several threads may use one connection at the same time.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import getpass
+import hashlib
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import paramiko
+
+from infra.remote.host import Completed, RemoteError, RemoteHost, command_line
+
+CONNECT_S: Final = 15.0
+"""A host that does not answer within this time is not there."""
+KEEPALIVE_S: Final = 5
+"""A connection on which nothing passes is asked so often whether it still stands."""
+_CHUNK: Final = 1 << 16
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are told by us, once
+
+
+class Connection:
+    """An open connection to a host; a context manager."""
+
+    def __init__(self, host: RemoteHost, client: paramiko.SSHClient, way: Connection | None = None) -> None:
+        self.host = host
+        self._client = client
+        self._way = way
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection still stands, as far as this end knows."""
+        transport = self._client.get_transport()
+        return transport is not None and transport.is_active()
+
+    def close(self) -> None:
+        """Close the connection, and that to the host on the way."""
+        self._client.close()
+        if self._way is not None:
+            self._way.close()
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0, check: bool = True) -> Completed:
+        """Run a command to its end. Raises RemoteError if that takes longer than ``timeout_s``, if the connection is
+        lost, or, with ``check``, if the command fails."""
+        process = self.start(argv)
+        try:
+            found = process.complete(stdin, timeout_s)
+        finally:
+            process.close()
+        if found is None:
+            raise self._error(f"`{argv[0]}` did not end within {timeout_s:g} s", "see what keeps the host busy")
+        if found.status == -1:
+            raise self._error(f"the connection was lost while `{argv[0]}` ran", "see why, and try again")
+        if check and found.status != 0:
+            said = f": {found.last_words}" if found.last_words else ""
+            raise self._error(f"`{command_line(argv)}` ended with status {found.status}{said}", "mend what it says")
+        return found
+
+    def start(self, argv: Sequence[str]) -> RemoteProcess:
+        """Start a command that is spoken to. Raises RemoteError."""
+        with self._explained("the command cannot be started"):
+            transport = self._client.get_transport()
+            if transport is None:
+                raise paramiko.SSHException("the connection is closed")
+            channel = transport.open_session(timeout=CONNECT_S)
+            channel.exec_command(command_line(argv))
+            return RemoteProcess(channel)
+
+    def forward(self, address: str, port: int) -> paramiko.Channel:
+        """A channel to a port that this host reaches. Raises RemoteError."""
+        with self._explained(f"{address}:{port} cannot be reached from there"):
+            transport = self._client.get_transport()
+            if transport is None:
+                raise paramiko.SSHException("the connection is closed")
+            return transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_S)
+
+    @contextlib.contextmanager
+    def files(self) -> Iterator[paramiko.SFTPClient]:
+        """The files of the host. Raises RemoteError for whatever goes wrong within."""
+        with self._explained("a file could not be transferred"):
+            sftp = self._client.open_sftp()
+            try:
+                yield sftp
+            finally:
+                sftp.close()
+
+    def _explained(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return _explained(self.host, what)
+
+    def _error(self, what: str, fix: str) -> RemoteError:
+        return RemoteError(what, f"host {self.host.name}", fix)
+
+
+class RemoteProcess:
+    """A process on a host. Its stdin ends, and its output is lost, when the connection ends."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    def write(self, data: bytes) -> None:
+        """Write to its stdin; waits while the host takes nothing. A process that has ended gets nothing."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.sendall(data)
+
+    def end_input(self) -> None:
+        """End its stdin."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+
+    def read(self) -> bytes:
+        """What it wrote to stdout; waits for the first octet. Empty at the end."""
+        with contextlib.suppress(OSError, EOFError):
+            return self._channel.recv(_CHUNK)
+        return b""
+
+    def read_stderr(self) -> bytes:
+        """The same of stderr."""
+        with contextlib.suppress(OSError, EOFError):
+            return self._channel.recv_stderr(_CHUNK)
+        return b""
+
+    def status(self, timeout_s: float) -> int | None:
+        """The exit status once the process has ended: -1 if the connection was lost, None if it takes longer."""
+        return self._channel.exit_status if self._channel.status_event.wait(timeout_s) else None
+
+    def complete(self, stdin: bytes, timeout_s: float) -> Completed | None:
+        """Write ``stdin``, read all output, and wait for the end; None if that takes longer."""
+        deadline = time.monotonic() + timeout_s
+        said, complained = bytearray(), bytearray()
+        works: tuple[Callable[[], None], ...] = (
+            lambda: self._feed(stdin),
+            lambda: _drain(self.read, said),
+            lambda: _drain(self.read_stderr, complained),
+        )
+        threads = [threading.Thread(target=work, daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        status = self.status(timeout_s)
+        if status is None:
+            return None
+        for thread in threads[1:]:
+            thread.join(max(deadline - time.monotonic(), 1.0))
+        return Completed(status, bytes(said), bytes(complained))
+
+    def close(self) -> None:
+        """Let go of the process. One that reads its stdin ends by itself."""
+        self._channel.close()
+
+    def _feed(self, stdin: bytes) -> None:
+        if stdin:
+            self.write(stdin)
+        self.end_input()
+
+
+def _drain(read: Callable[[], bytes], into: bytearray) -> None:
+    while chunk := read():
+        into += chunk
+
+
+# Connecting
+
+
+def connect(host: RemoteHost) -> Connection:
+    """Open a connection, through the host's jump if it has one. Raises RemoteError."""
+    said = _configured(host.address)
+    way = connect(host.jump) if host.jump is not None else _configured_jump(said, host)
+    address, port = str(said.get("hostname", host.address)), host.port or int(said.get("port", 22))
+    client = paramiko.SSHClient()
+    try:
+        _load_known_hosts(client, host, said)
+        client.set_missing_host_key_policy(_Unknown(host, address, port))
+        with _explained(host, f"cannot connect to {address} port {port}"):
+            channel = way.forward(address, port) if way is not None else None
+            _login(client, host, said, address, port, channel)
+    except BaseException:
+        client.close()
+        if way is not None:
+            way.close()
+        raise
+    transport = client.get_transport()
+    assert transport is not None
+    transport.set_keepalive(KEEPALIVE_S)
+    return Connection(host, client, way)
+
+
+def _login(
+    client: paramiko.SSHClient, host: RemoteHost, said: dict[str, Any], address: str, port: int, channel: Any
+) -> None:
+    keys = (
+        [str(host.key)]
+        if host.key is not None
+        else [str(Path(each).expanduser()) for each in said.get("identityfile", ())]
+    )
+    asked: dict[str, Any] = {
+        "port": port,
+        "username": host.user or said.get("user") or getpass.getuser(),
+        "key_filename": [each for each in keys if host.key is not None or Path(each).exists()] or None,
+        "look_for_keys": not keys,
+        "timeout": CONNECT_S,
+        "banner_timeout": CONNECT_S,
+        "auth_timeout": CONNECT_S,
+        "sock": channel,
+    }
+    try:
+        client.connect(address, **asked)
+    except paramiko.PasswordRequiredException:
+        if not sys.stdin.isatty():
+            raise
+        client.connect(address, **asked, passphrase=getpass.getpass(f"passphrase of the key for {host.name}: "))
+
+
+def _configured(address: str) -> dict[str, Any]:
+    """What the user's ``~/.ssh/config`` says of an address."""
+    path = Path("~/.ssh/config").expanduser()
+    if not path.is_file():
+        return {}
+    return dict(paramiko.SSHConfig.from_path(str(path)).lookup(address))
+
+
+def _configured_jump(said: dict[str, Any], host: RemoteHost) -> Connection | None:
+    """The connection to the last host of ``ProxyJump`` in the user's configuration."""
+    words = str(said.get("proxyjump", "none"))
+    if words == "none":
+        return None
+    jump = None
+    for word in words.split(","):
+        user, _, place = word.strip().rpartition("@")
+        address, _, port = place.partition(":")
+        jump = RemoteHost(
+            name=f"{place} (ProxyJump of {host.name})", address=address, port=int(port) if port else None,
+            user=user or None, known_hosts=host.known_hosts, jump=jump,
+        )  # fmt: skip
+    assert jump is not None
+    return connect(jump)
+
+
+# Host keys
+
+
+def _load_known_hosts(client: paramiko.SSHClient, host: RemoteHost, said: dict[str, Any]) -> None:
+    paths = [host.known_hosts] if host.known_hosts is not None else _users_known_hosts(said)
+    for path in paths:
+        try:
+            client.load_system_host_keys(str(path))
+        except OSError as error:
+            if host.known_hosts is not None:
+                what = f"the list of known hosts cannot be read: {error.strerror or error}"
+                raise RemoteError(what, str(path), "name a file that you can read (known_hosts: …)") from error
+
+
+def _users_known_hosts(said: dict[str, Any]) -> list[Path]:
+    named = str(said.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
+    return [*(Path(each).expanduser() for each in named), Path("/etc/ssh/ssh_known_hosts")]
+
+
+class _Unknown(paramiko.MissingHostKeyPolicy):
+    """Refuses hosts whose key is not known."""
+
+    def __init__(self, host: RemoteHost, address: str, port: int) -> None:
+        self._host = host
+        self._scan = f"ssh-keyscan -p {port} {address}"
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        """Raise RemoteError with the fingerprint."""
+        listed = self._host.known_hosts or Path("~/.ssh/known_hosts")
+        fix = (
+            f"compare this fingerprint with the one that the host itself shows (ssh-keygen -lf "
+            f"/etc/ssh/ssh_host_*_key.pub); if they are the same, add its key to {listed}: {self._scan} >> {listed}"
+        )
+        what = f"the key of {hostname} is not known: {key.get_name()} {fingerprint(key)}"
+        raise RemoteError(what, f"host {self._host.name}", fix)
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """The fingerprint of a key, as OpenSSH shows it."""
+    digest = hashlib.sha256(key.asbytes()).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+# Errors
+
+
+@contextlib.contextmanager
+def _explained(host: RemoteHost, what: str) -> Iterator[None]:
+    try:
+        yield
+    except RemoteError:
+        raise
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        why, fix = _reason(error)
+        raise RemoteError(f"{what}: {why}", f"host {host.name}", fix) from error
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """Why, and what to do."""
+    match error:
+        case paramiko.BadHostKeyException():
+            told = f"the host shows another key than the one that is known: {fingerprint(error.key)}"
+            return told, "find out why before you go on: the host was set up again, or this is another machine"
+        case paramiko.PasswordRequiredException():
+            return "the private key has a passphrase", "add the key to the agent (ssh-add), or run this in a terminal"
+        case paramiko.AuthenticationException():
+            fix = "check user and key: `ssh` with the same ones must log in without a password"
+            return "the host refuses the login", fix
+        case TimeoutError():
+            return f"no answer within {CONNECT_S:g} s", "check address and port, and that a firewall lets you through"
+        case paramiko.ssh_exception.NoValidConnectionsError():
+            first = next(iter(error.errors.values()))
+            return str(getattr(first, "strerror", None) or first), "check address and port, and that sshd runs there"
+        case socket.gaierror():
+            return "the address is not known", "check the name, or give an IP address (address: …)"
+        case FileNotFoundError():
+            return f"{error.filename or error}: no such file", "check the path of the key (key: …)"
+        case paramiko.ChannelException():
+            return error.text, "check that it listens, and that the host may reach it"
+        case PermissionError():
+            return "permission denied", "give the user permission, or choose another directory"
+        case OSError(errno=errno.ENOSPC):
+            return "no space left there", "make room, or choose another directory"
+    return str(error) or type(error).__name__, "check the connection, and see the log of sshd on the host"
