@@ -123,6 +123,11 @@ class HostClock:
     def __len__(self) -> int:
         return self._end - self._first
 
+    @property
+    def last_ns(self) -> int:
+        """The host's time of the last exchange."""
+        return int(self._rows[self._end - 1, _HOST_SENT])
+
     def add(self, exchange: Exchange) -> None:
         """Take an exchange. One in which a clock went backwards says nothing and is left out."""
         if not exchange.is_possible:

@@ -54,6 +54,11 @@ class Interval:
     garbage collections of the worker, and ``gc_pause_ns`` is the longest of them. ``steal_ns`` is CPU time of all cores
     of the host that its hypervisor gave to others; all workers of a host report the same ``steal_ns``.
 
+    The clocks of two hosts leave open up to ``clock_bound_ns`` of the latency of a message that was sent on one and
+    arrived on the other; on one host it is 0. ``below_bound`` of the latencies in E2E are less than their bound. Of
+    these, ``below_zero`` came out negative and are recorded as 0, and ``beyond_bound`` so negative that a clock must be
+    wrong. ``negative_latencies`` are those of messages that stayed on one host: they are recorded nowhere.
+
     ``latencies`` holds the bucket counts of each series that saw a value. Nobody encodes them on the way: a histogram
     is encoded once, for ``latency.hlog``, where it was recorded.
     """
@@ -87,6 +92,10 @@ class Interval:
     duplicated: int = 0
     unexpected: int = 0
     damaged: int = 0
+    clock_bound_ns: int = 0
+    below_bound: int = 0
+    below_zero: int = 0
+    beyond_bound: int = 0
     latencies: dict[Series, SparseCounts] = field(default_factory=dict)
 
     @property

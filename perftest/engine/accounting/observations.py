@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from perftest.amqp.events import Delivery, DeliveryRun
 from perftest.engine.accounting import stamp
+from perftest.engine.accounting.crossing import CrossingLatencies
 from perftest.engine.accounting.ledger import Ledger
 from perftest.metrics.interval import Series
 from perftest.metrics.recorder import Recorder
@@ -34,13 +35,17 @@ class Observations:
     """The deliveries of all consumers of a worker that are not accounted for yet.
 
     ``sizes`` are the body sizes of this run; the filler is made once for the largest. With a schedule (``scheduled``)
-    the latency from the intended time is recorded as well.
+    the latency from the intended time is recorded as well. ``crossing`` takes the times of messages from other hosts,
+    where there are other hosts.
     """
 
     scheduled = False
 
-    def __init__(self, ledger: Ledger, recorder: Recorder, *, sizes: set[int]) -> None:
+    def __init__(
+        self, ledger: Ledger, recorder: Recorder, *, sizes: set[int], crossing: CrossingLatencies | None = None
+    ) -> None:
         self._ledger = ledger
+        self._crossing = crossing
         self._recorder = recorder
         self._sizes = frozenset(sizes)
         self._filler = stamp.filler(max(*sizes, stamp.SIZE) - stamp.SIZE)
@@ -98,10 +103,13 @@ class Observations:
         sources = stamps["source"].astype(np.int64)
         numbers = stamps["sequence"].astype(np.int64)
         ours = self._tell_ledger(sources, numbers, count)
-        arrived = self._arrived[:count]
-        self._record(Series.E2E, arrived - stamps["sent"].astype(np.int64), ours)
-        if self.scheduled:
-            self._record(Series.E2E_SCHED, arrived - stamps["intended"].astype(np.int64), ours)
+        arrived, sent = self._arrived[:count], stamps["sent"].astype(np.int64)
+        intended = stamps["intended"].astype(np.int64) if self.scheduled else None
+        if self._crossing is not None:
+            ours = self._crossing.set_aside(sources & 0xFFFF, arrived, sent, intended, ours)
+        self._record(Series.E2E, arrived - sent, ours)
+        if intended is not None:
+            self._record(Series.E2E_SCHED, arrived - intended, ours)
 
     def _record(self, series: Series, values: Integers, ours: npt.NDArray[np.bool_] | None) -> None:
         self._recorder[series].many(values if ours is None else values[ours])

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
 from perftest.engine.coordination.background import Background
+from perftest.engine.coordination.clocks import Clocks, OnClock, ignore_clocks
 from perftest.engine.coordination.load import Load, Source, drain
 from perftest.engine.coordination.timeline import (
     Action,
@@ -80,19 +81,21 @@ async def execute(
     more: Iterable[Moment] = (),
     handlers: Mapping[type[Action], Handler] | None = None,
     on_progress: OnProgress = _ignore_progress,
+    on_clock: OnClock = ignore_clocks,
     start_worker: StartWorker = RemoteWorker.start,
     host: Host = THIS_HOST,
 ) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
     ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``on_progress`` hears of
-    the progress of the measured load, if the plan has a timeline. ``start_worker`` starts a worker, and ``host`` is the
-    machine of the generator, whose time is the time of the run.
+    the progress of the measured load, if the plan has a timeline, and ``on_clock`` what is known of the clocks of other
+    hosts. ``start_worker`` starts a worker, and ``host`` is the machine of the coordinator, whose time is the time of
+    the run.
 
     Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
-    run = _Run(plan, sink, stop, start_worker, host)
+    run = _Run(plan, sink, stop, start_worker, host, on_clock)
     run.handlers.update(handlers or {})
     run.on_progress = on_progress
     return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
@@ -105,7 +108,9 @@ class _SinkError(Exception):
 class _Run:
     """One run: its loads, the state of its timeline, and the way to the sink."""
 
-    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker, host: Host) -> None:
+    def __init__(
+        self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker, host: Host, on_clock: OnClock
+    ) -> None:
         self.handlers: dict[type[Action], Handler] = {
             BeginBackground: self._begin_background,
             BeginBackgroundStep: self._begin_background_step,
@@ -125,6 +130,7 @@ class _Run:
         self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
         self._offset_ns = host.epoch_offset_ns()
+        self._clocks = Clocks(self._offset_ns, host, lambda record: self._record(on_clock, record), self._event)
         self._seated: dict[str, Plan] = {}
         """The plan of each group, by its name, with the workers that it has on each host."""
         self._workers: dict[str, int] = {}
@@ -443,7 +449,8 @@ class _Run:
         def on_event(event: dict[str, object]) -> None:
             self._on_worker_event(event | {"group": group.name} if group.name else event)
 
-        return Load(self._seated[group.name], group, names, on_event, self._start_worker, self._host)
+        plan = self._seated[group.name]
+        return Load(plan, group, names, on_event, self._clocks, self._start_worker, self._host)
 
     def _names(self, group: Group, prefix: str) -> list[str]:
         return names_of_workers(self._seated[group.name].hosts, prefix, self._workers[group.name])
@@ -531,6 +538,7 @@ class _Run:
         try:
             if outcome.state == "failed" and self._measured:
                 await self._salvage()
+            await self._clocks.finish()
             if outcome.error is not None:
                 self._event("error", text=f"{outcome.error.what} ({outcome.error.where})")
             self._event("run_ended", text=outcome.state)

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_messages
 from perftest.engine.api import RunError
+from perftest.engine.coordination.clocks import Clocks
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, Worker, WorkerError
@@ -61,8 +62,8 @@ class Load:
     """See the module. Every operation may raise :class:`~perftest.engine.workers.remote_worker.WorkerError`.
 
     ``names`` are the workers' names. ``failed`` is done with the reason when a worker gives up or ends. ``exhausted``
-    is set, and an event written, when all clients that stop by themselves have stopped. ``start_worker`` starts a
-    worker.
+    is set, and an event written, when all clients that stop by themselves have stopped. ``clocks`` translate moments
+    for the workers of other hosts. ``start_worker`` starts a worker.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Load:
         group: Group,
         names: Iterable[str],
         on_event: Callable[[dict[str, object]], None],
+        clocks: Clocks,
         start_worker: StartWorker = RemoteWorker.start,
         host: Host = THIS_HOST,
     ) -> None:
@@ -81,6 +83,7 @@ class Load:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.exhausted = asyncio.Event()
         self._on_event = on_event
+        self._clocks = clocks
         self._start_worker = start_worker
         self._host = host
         self._connections_lost = False
@@ -96,6 +99,8 @@ class Load:
         for index, name in enumerate(self.names):
             own = {"worker": name, "index": index, "host": self.sources[index].host}
             self._workers.append(await self._start_one(index, first | own))
+            self._clocks.add(self.sources[index].host, self._workers[-1])
+        await self._clocks.know()
 
     async def _start_one(self, index: int, first: wire.Message) -> Worker:
         host, name = self.sources[index]
@@ -138,8 +143,8 @@ class Load:
 
     async def begin(self, at_ns: int) -> None:
         """Publish from ``at_ns`` (run clock; 0: now) on."""
-        await self._all("ready")
-        await self._all("begin", at_ns=at_ns)
+        await self._all("ready", **self._models(at_ns))
+        await asyncio.gather(*self._at(at_ns, "begin"))
 
     async def apply(self, settings: Settings) -> None:
         """Change settings and numbers of clients while messages flow."""
@@ -148,14 +153,15 @@ class Load:
     async def cut(self, at_ns: int = 0) -> None:
         """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
         are kept until then, so a failure that comes in the same moment as the last interval does not lose them."""
-        self._cutting = [asyncio.ensure_future(self._call(worker, "cut", at_ns=at_ns)) for worker in self._workers]
+        calls = self._at(at_ns, "cut", **self._models(at_ns))
+        self._cutting = [asyncio.ensure_future(call) for call in calls]
         await asyncio.wait(self._cutting)
 
     def take(self) -> list[tuple[Source, wire.Message]]:
         """The interval of every worker that the last :meth:`cut` ended, with the worker."""
         intervals = [answer.result() for answer in self._cutting]
         self._cutting = []
-        return list(zip(self.sources, intervals, strict=True))
+        return [self._dated(*pair) for pair in zip(self.sources, intervals, strict=True)]
 
     async def quiesce(self) -> None:
         """Publish nothing new."""
@@ -204,6 +210,31 @@ class Load:
             deadline_s = BROKER_ANSWER_S + allowed_s if math.isfinite(allowed_s) else None
         return await worker.call(op, deadline_s=deadline_s, **arguments)
 
+    def _at(self, at_ns: int, op: str, **arguments: object) -> list[Awaitable[Any]]:
+        """The calls that have every worker do something at one moment (run clock; 0: now)."""
+        moments = [self._clocks.to_host(source.host, at_ns) for source in self.sources]
+        return [
+            self._call(worker, op, at_ns=moment, **arguments)
+            for worker, moment in zip(self._workers, moments, strict=True)
+        ]
+
+    def _models(self, until_ns: int) -> dict[str, Any]:
+        """What workers of several hosts need to correct latencies between them."""
+        return {"clocks": self._clocks.models(until_ns)} if len(self.plan.hosts) > 1 else {}
+
+    def _dated(self, source: Source, record: wire.Message) -> tuple[Source, wire.Message]:
+        """The interval of a worker, with the times of the coordinator's clock."""
+        if self.plan.hosts:
+            start_ns, end_ns = (
+                self._clocks.to_reference(source.host, moment)
+                for moment in (record["start_ns"], record["start_ns"] + record["length_ns"])
+            )
+            record |= {"start_ns": start_ns, "length_ns": end_ns - start_ns}
+            record["progress"] = [
+                [self._clocks.to_reference(source.host, moment), *rest] for moment, *rest in record["progress"]
+            ]
+        return source, record
+
     async def _share_deliveries(self) -> None:
         if len(self._workers) > 1:
             await self._all("forward")
@@ -217,9 +248,9 @@ class Load:
         interrupted = [None] * len(self.names)
         if self._cutting:
             interrupted = await _those_that_answer(self._cutting)
-        last = await _those_that_answer(self._call(worker, "cut", at_ns=0) for worker in self._workers)
+        last = await _those_that_answer(self._at(0, "cut", **self._models(0)))
         answers = [*zip(self.sources, interrupted, strict=True), *zip(self.sources, last, strict=True)]
-        return [(source, answer) for source, answer in answers if answer is not None]
+        return [self._dated(source, answer) for source, answer in answers if answer is not None]
 
     async def salvage_close(self, *, delete: bool) -> None:
         """Leave nothing behind on the broker, as far as the remaining workers still reach it."""
@@ -255,7 +286,8 @@ class Load:
 
     def _hear(self, index: int, message: wire.Message) -> None:
         if self.plan.hosts and "event" in message:
-            message["event"]["host"] = self.sources[index].host
+            event, host = message["event"], self.sources[index].host
+            event |= {"host": host, "t_ns": self._clocks.to_reference(host, event["t_ns"])}
         if "forwarded" in message:
             self._pass_on(index, message["forwarded"], message["bindings"])
         elif message["event"]["kind"] == "limit_reached":

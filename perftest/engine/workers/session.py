@@ -20,6 +20,7 @@ import numpy as np
 from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.uri import parse_uri
 from perftest.engine.accounting import forwarding
+from perftest.engine.accounting.crossing import CrossingLatencies
 from perftest.engine.accounting.ledger import Ledger
 from perftest.engine.accounting.observations import Observations
 from perftest.engine.accounting.routing import queues_of_each
@@ -38,6 +39,7 @@ from perftest.engine.workers.health import Health
 from perftest.engine.workers.progress import ProgressNotes
 from perftest.engine.workers.shares import Share
 from perftest.metrics.clock import run_clock
+from perftest.metrics.clock_model import ClockModel
 from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Plan, Settings, is_open_loop
 
@@ -74,6 +76,9 @@ class Session:
         self._send = send
         of_other_workers = self._share.is_of_another_worker if self._share.workers > 1 else None
         ledger, recorder = Ledger(run, queues=queues_of_each(plan), of_other_workers=of_other_workers), Recorder()
+        self._crossing = None
+        if share.host is not None and len(plan.hosts) > 1:
+            self._crossing = CrossingLatencies(recorder, share.hosts_of, plan.hosts.index(share.host))
         sizes = {step.settings.size_bytes for step in plan.steps}
         sizes |= {int(size) for size, _ in plan.publishing.size_cycle}
         self.context = Context(
@@ -83,7 +88,7 @@ class Session:
             clock=run_clock(offset_ns, host.monotonic_ns),
             ledger=ledger,
             recorder=recorder,
-            observations=Observations(ledger, recorder, sizes=sizes),
+            observations=Observations(ledger, recorder, sizes=sizes, crossing=self._crossing),
             wakeups=Wakeups(offset_ns, host),
             emit=emit,
             fail=fail,
@@ -144,10 +149,10 @@ class Session:
         await _in_portions([publisher.start for publisher in fresh])
         return self.waiting()
 
-    def ready(self) -> None:
+    def ready(self, clocks: wire.Message | None = None) -> None:
         """Drop the counts since the last interval, because a step is about to begin. All workers do this before the
-        first of them publishes."""
-        self.cut()
+        first of them publishes. ``clocks`` as in :meth:`cut`."""
+        self.cut(clocks)
 
     def begin(self, at_ns: int = 0) -> None:
         """Start to publish; the first interval begins now. Schedules count from ``at_ns``, which is the same for all
@@ -188,9 +193,11 @@ class Session:
             if isinstance(error, ChannelClosedError):
                 client.on_channel_closed(error)
 
-    def cut(self) -> dict[str, Any]:
-        """The interval since the last cut, as plain values."""
+    def cut(self, clocks: wire.Message | None = None) -> dict[str, Any]:
+        """The interval since the last cut, as plain values. ``clocks`` are the models of the clocks of hosts, by name;
+        a host that is missing has the clock of reference. They are needed where load comes from several hosts."""
         self.forward()
+        crossed = self._crossed(clocks or {})
         now_ns = self.context.clock()
         counts, negative = self.context.recorder.cut()
         progress = self._progress.take(now_ns, self.context.counters)
@@ -213,7 +220,16 @@ class Session:
             "counts": wire.counts_to_json(counts),
         }
         self._cut_ns = now_ns
-        return record | self._steal()
+        return record | crossed | self._steal()
+
+    def _crossed(self, clocks: wire.Message) -> dict[str, int]:
+        """Record the latencies of messages from other hosts, and tell what their clocks leave open."""
+        if self._crossing is None:
+            return {}
+        names = [host.name for host in self.context.plan.hosts]
+        if clocks:
+            self._crossing.learn([ClockModel.from_json(clocks[name]) if name in clocks else None for name in names])
+        return self._crossing.cut()
 
     def _steal(self) -> dict[str, int]:
         """CPU time that the hypervisor took since the last cut. The coordinator knows that of its own host."""

@@ -45,6 +45,7 @@ class Worker:
         host: Host = THIS_HOST,
     ) -> None:
         self._write = write
+        self._monotonic_ns = host.monotonic_ns
         self._on_connected = on_connected
         self._name = first["worker"]
         plan = plan_from_json(first["plan"])
@@ -82,7 +83,12 @@ class Worker:
 
     def request(self, message: wire.Message) -> None:
         """Start to carry out a request; a long request does not hold up the next one. Deliveries that another worker
-        forwards are accounted for at once, so every later answer counts them."""
+        forwards are accounted for at once, so every later answer counts them. So is the time told: an answer that waits
+        for its turn says less about the clock."""
+        if message["op"] == "clock":
+            received_ns = self._monotonic_ns()
+            self._send({"id": message["id"], "result": [received_ns, self._monotonic_ns()]})
+            return
         if message["op"] == "forwarded":
             self.session.forwarded(message["rows"], message["bindings"])
             return
@@ -115,9 +121,9 @@ class Worker:
         await self._at(at_ns)
         self.session.begin(at_ns)
 
-    async def _cut(self, at_ns: int) -> dict[str, Any]:
+    async def _cut(self, at_ns: int, clocks: wire.Message | None = None) -> dict[str, Any]:
         await self._at(at_ns)
-        return self.session.cut()
+        return self.session.cut(clocks)
 
     async def _at(self, when_ns: int) -> None:
         """Wait for a moment of the run clock."""

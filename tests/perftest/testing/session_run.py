@@ -10,7 +10,9 @@ from typing import Any
 
 from perftest.amqp.errors import AmqpError
 from perftest.engine.api import RunError
+from perftest.engine.coordination.clocks import Clocks, ignore_clocks
 from perftest.engine.coordination.load import Load, drain
+from perftest.engine.host import THIS_HOST
 from perftest.engine.workers import wire
 from perftest.engine.workers.worker import Worker
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
@@ -68,7 +70,8 @@ class Run:
             "confirm_timeout_s": PATIENCE_S,
         }
         plan = Plan.of(name="t", title="t", steps=tuple(steps), isolation=Isolation.LIVE, **usual | plan_fields)
-        self.load = Load(plan, plan.load, ["0"], self._on_event, self._start_worker)
+        clocks = Clocks(0, THIS_HOST, ignore_clocks, lambda kind, **more: None)
+        self.load = Load(plan, plan.load, ["0"], self._on_event, clocks, self._start_worker)
         starting = self.load.start(0)
         try:
             starting.send(None)  # a worker in this process starts without waiting

@@ -1,0 +1,167 @@
+"""The clocks of the load hosts, against the coordinator's clock: exchanges before, during and after the run.
+
+Theory of operation. Every worker tells the time of its own host: the monotonic clock of the host and one constant,
+which is the same in the whole run. So all stamps of a host compare exactly, and the clocks of two hosts differ by
+whatever their monotonic clocks differ. The clock of reference is the coordinator's. One worker of each host answers for
+the host. A burst of exchanges comes before the first message, some exchanges a second while the run lasts, and a burst
+after it (:mod:`perftest.metrics.host_clock`). An exchange that waited behind other work took longer, so it counts for
+nothing.
+
+Times are translated in two places. Moments and records of workers pass through :class:`Clocks`. Latencies between two
+hosts are corrected by the worker that records them (:mod:`perftest.engine.accounting.crossing`), with the models that
+come with each cut.
+
+The host of the coordinator needs none of this, and a run on this host alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from perftest.engine.host import Host
+from perftest.engine.workers.remote_worker import Worker, WorkerError
+from perftest.metrics.clock_model import ClockModel
+from perftest.metrics.host_clock import BreakKind, ClockBreak, Exchange, HostClock
+from perftest.metrics.interval import LOCAL_HOST
+
+BURST: Final = 20
+"""Exchanges with each host before and after the run."""
+PERIOD_S: Final = 0.25
+"""The time between two exchanges with a host while the run lasts."""
+EXCHANGE_S: Final = 5.0
+"""An exchange that takes longer says nothing that is worth waiting for."""
+LAST_BURST_S: Final = 2.0
+SPAN_NS: Final = 1_000_000_000
+"""Models are made for so much time before a cut."""
+
+OnClock = Callable[[dict[str, Any]], None]
+"""Gets each line of ``clocks.jsonl``."""
+
+
+def ignore_clocks(_record: dict[str, Any]) -> None:
+    """Nobody records the exchanges."""
+
+
+class Tell(Protocol):
+    """Writes an event of the run."""
+
+    def __call__(self, kind: str, **more: object) -> None:
+        """``kind`` as in ``events.jsonl``."""
+
+
+class Clocks:
+    """See the module. All times are those of run clocks, in nanoseconds: of the coordinator (reference) and of hosts.
+
+    ``offset_ns`` is the constant of the run. ``on_record`` gets the exchanges and the models; ``tell`` writes an event
+    when the clock of a host changed its rate or stepped.
+    """
+
+    def __init__(self, offset_ns: int, host: Host, on_record: OnClock, tell: Tell) -> None:
+        self._offset_ns = offset_ns
+        self._host = host
+        self._on_record = on_record
+        self._tell = tell
+        self._workers: dict[str, list[Worker]] = {}
+        self._clocks: dict[str, HostClock] = {}
+        self._models: dict[str, ClockModel] = {}
+        self._modelled_ns = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Exchanges
+
+    def add(self, host: str, worker: Worker) -> None:
+        """A worker that may answer for its host."""
+        if host != LOCAL_HOST:
+            self._workers.setdefault(host, []).append(worker)
+
+    async def know(self) -> None:
+        """Get to know the clocks of the hosts that are new, and keep up with them from now on. Raises
+        :class:`~perftest.engine.workers.remote_worker.WorkerError`."""
+        fresh = [host for host in self._workers if host not in self._clocks]
+        if not fresh:
+            return
+        self._clocks |= {host: HostClock() for host in fresh}
+        await asyncio.gather(*(self._burst(host, "before") for host in fresh))
+        self._tasks += [asyncio.create_task(self._keep_up(host)) for host in fresh]
+
+    async def finish(self) -> None:
+        """A last burst with each host that still answers."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_BURST_S):
+                bursts = (self._burst(host, "after") for host in self._clocks)
+                for failure in await asyncio.gather(*bursts, return_exceptions=True):
+                    if isinstance(failure, BaseException) and not isinstance(failure, WorkerError):
+                        raise failure
+
+    async def _burst(self, host: str, phase: str) -> None:
+        for _ in range(BURST):
+            await self._exchange(host, phase)
+
+    async def _keep_up(self, host: str) -> None:
+        """Exchange until no worker of the host is left."""
+        while any(worker.alive for worker in self._workers[host]):
+            await asyncio.sleep(PERIOD_S)
+            with contextlib.suppress(WorkerError):  # whoever waits for the worker's real work says so
+                await self._exchange(host, "during")
+
+    async def _exchange(self, host: str, phase: str) -> None:
+        workers = self._workers[host]
+        worker = next((each for each in workers if each.alive), workers[0])
+        sent_ns = self._now()
+        received_ns, left_ns = await worker.call("clock", deadline_s=EXCHANGE_S)
+        exchange = Exchange(sent_ns, received_ns + self._offset_ns, left_ns + self._offset_ns, self._now())
+        self._clocks[host].add(exchange)
+        self._on_record({"t_ns": sent_ns, "host": host, "phase": phase, **exchange._asdict()})
+
+    def _now(self) -> int:
+        return self._host.monotonic_ns() + self._offset_ns
+
+    # Times
+
+    def models(self, until_ns: int = 0) -> dict[str, Any]:
+        """What is known of each clock, good for the second before ``until_ns`` (0: now); plain values by host."""
+        until_ns = until_ns or self._now()
+        if until_ns != self._modelled_ns:  # several loads are cut at one moment
+            self._modelled_ns = until_ns
+            for host, clock in self._clocks.items():
+                if len(clock):
+                    self._on_record({"t_ns": until_ns, "host": host, "model": self._model(host, until_ns).to_json()})
+        return {host: model.to_json() for host, model in self._models.items()}
+
+    def to_host(self, host: str, reference_ns: int) -> int:
+        """A moment, as the workers of a host tell it. 0 means now, everywhere."""
+        model = self._known(host) if reference_ns else None
+        return reference_ns if model is None else model.to_host(reference_ns)
+
+    def to_reference(self, host: str, host_ns: int) -> int:
+        """A moment that a worker of a host told."""
+        model = self._known(host)
+        return host_ns if model is None else model.to_reference(host_ns)
+
+    def _known(self, host: str) -> ClockModel | None:
+        """The newest model; None for the coordinator's host, and for a host that never answered."""
+        if host not in self._models and len(self._clocks.get(host, ())):
+            return self._model(host, self._now())
+        return self._models.get(host)
+
+    def _model(self, host: str, until_ns: int) -> ClockModel:
+        clock = self._clocks[host]
+        told = len(clock.breaks)
+        rough = self._models.get(host) or clock.model(clock.last_ns, clock.last_ns)
+        end_ns = rough.to_host(until_ns)
+        model = self._models[host] = clock.model(end_ns - SPAN_NS, end_ns)
+        for each in clock.breaks[told:]:
+            self._tell("clock_changed", text=_in_words(host, each), host=host)
+        return model
+
+
+def _in_words(host: str, change: ClockBreak) -> str:
+    if change.kind is BreakKind.STEP:
+        return f"the clock of {host} stepped by {-change.change_ns / 1e6:+.3f} ms against the coordinator's"
+    return f"the clock of {host} changed its rate: latencies to and from it have a greater bound for a while"
