@@ -14,6 +14,7 @@ from perftest.cli.exits import Exit, explained
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import (
     INVALID,
+    clocks_note,
     doubtful_note,
     doubts,
     knee_sentence,
@@ -68,8 +69,9 @@ class Conclusion:
         """The paragraphs in reading order; some may be empty."""
         writer, rows = self._writer, self._writer.rows
         if rows:
-            notes = wrapped([note for note in (schedule_note(rows), doubtful_note(rows)) if note], width)
-            yield "\n".join(filter(None, [steps_table(rows, width), notes]))
+            notes = (schedule_note(rows), doubtful_note(rows), clocks_note(rows))
+            said = wrapped([note for note in notes if note], width)
+            yield "\n".join(filter(None, [steps_table(rows, width), said]))
         if writer.background_rows:
             title = "background load, in no figure above"
             yield f"{title}\n{steps_table([_without_cpu(row) for row in writer.background_rows], width)}"

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perftest.cli.action_target import ActionTarget, DrivesTarget, LocalTarget
 from perftest.cli.cluster_actions import ClusterActions
@@ -96,6 +96,10 @@ class Session:
         """Record the ledger."""
         self._recorded(lambda: self._writer.ledger(record))
 
+    def clock(self, record: dict[str, Any]) -> None:
+        """Record what is known of the clock of another host."""
+        self._recorded(lambda: self._writer.clock(record))
+
     async def run(self, interrupts: Interrupts) -> RunOutcome:
         """Execute the plan with the samplers and the view beside it."""
         loop = asyncio.get_running_loop()
@@ -124,7 +128,9 @@ class Session:
         actions = self._actions
         try:
             moments, handlers, progress = actions.moments(), actions.handlers, actions.progress
-            return await execute(self._plan, self, self._stop, more=moments, handlers=handlers, on_progress=progress)
+            return await execute(
+                self._plan, self, self._stop, more=moments, handlers=handlers, on_progress=progress, on_clock=self.clock
+            )  # fmt: skip
         finally:
             await actions.restore()
 

@@ -48,6 +48,7 @@ class Run:
     events: list[dict[str, Any]] = field(default_factory=list)
     host: list[dict[str, Any]] = field(default_factory=list)
     broker: list[dict[str, Any]] = field(default_factory=list)
+    clocks: list[dict[str, Any]] = field(default_factory=list)
     ledger: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
     damaged: list[Damage] = field(default_factory=list)
@@ -105,7 +106,8 @@ def read_run(place: Path | Folder) -> Run:
     run = Run(path=Path(folder.where), manifest=read_manifest(folder))
     run.intervals = list(_intervals(run, folder))
     run.histograms = list(_histograms(run, folder))
-    for name, records in ((schema.EVENTS, run.events), (schema.HOST, run.host), (schema.BROKER, run.broker)):
+    lines = {schema.EVENTS: run.events, schema.HOST: run.host, schema.BROKER: run.broker, schema.CLOCKS: run.clocks}
+    for name, records in lines.items():
         records.extend(_json_lines(run, folder, name))
     run.ledger = _json_file(run, folder, schema.LEDGER)
     run.result = _json_file(run, folder, schema.RESULT)

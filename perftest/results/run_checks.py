@@ -38,6 +38,7 @@ _COUNTED: Final = {
     "consumer_cancelled": ("consumer cancelled by the broker", "consumers cancelled by the broker"),
     "metrics_lost": ("loss of the broker's own figures", "losses of the broker's own figures"),
     "node_lost": ("broker node did not answer", "times a broker node did not answer"),
+    "clock_changed": ("change of a host's clock", "changes of hosts' clocks"),
     "drain_timeout": ("drain that ran out of time", "drains that ran out of time"),
     "action": ("action on a node", "actions on nodes"),
     "action_failed": ("action that failed", "actions that failed"),

@@ -12,6 +12,7 @@ latency.hlog         one histogram of one series of one interval             a l
 events.jsonl         something that happened                                  as it happens
 host.jsonl           the state of the load host                              a line per interval
 broker.jsonl         the state of one broker node, where it can be had       a line per interval and node
+clocks.jsonl         an exchange with the clock of another host, or a model   as it happens, on several hosts only
 ledger.json          what became of every message                            at the end (and at interruption)
 result.json          a row per step                                          at the end, derived from the others
 intervals.parquet    intervals.csv, typed                                    at the end, derived
@@ -36,6 +37,7 @@ LATENCY_HLOG: Final = "latency.hlog"
 EVENTS: Final = "events.jsonl"
 HOST: Final = "host.jsonl"
 BROKER: Final = "broker.jsonl"
+CLOCKS: Final = "clocks.jsonl"
 LEDGER: Final = "ledger.json"
 RESULT: Final = "result.json"
 
@@ -69,7 +71,13 @@ COUNTS: Final = (
 HARM: Final = ("reordered", "duplicated", "unexpected", "damaged")
 """Columns that count what must not happen."""
 
-LATER_COLUMNS: Final = ("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns", *HARM, "group")
+LEFT_OPEN: Final = ("below_bound", "below_zero", "beyond_bound")
+"""Columns that count latencies of which two clocks tell only that they are short."""
+
+LATER_COLUMNS: Final = (
+    *("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns", *HARM, "group"),
+    *("clock_bound_ns", *LEFT_OPEN),
+)
 """Columns that runs of earlier versions do not have: 0 there, and empty for the group."""
 
 TEXT_COLUMNS: Final = ("worker", "host", "phase", "group")

@@ -16,7 +16,7 @@ import numpy as np
 
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import LOCAL_HOST, Interval, Phase, Series
-from perftest.results.schema import COUNTS, HARM
+from perftest.results.schema import COUNTS, HARM, LEFT_OPEN
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -25,7 +25,7 @@ MIXED: Final = "mixed"
 
 COUNTERS: Final = (*COUNTS, "negative_latencies")
 """The counts of a row."""
-_ADDED: Final = (*COUNTERS, "worker_cpu_ns", *HARM)
+_ADDED: Final = (*COUNTERS, *LEFT_OPEN, "worker_cpu_ns", *HARM)
 """The counts that are added up. Rows have CPU per message instead, and the ledger has the harm that was done."""
 
 PERCENTILES: Final = {
@@ -60,6 +60,7 @@ class PhaseTotals:
     loop_lag_ns: int = 0
     gc_collections: int = 0
     gc_pause_ns: int = 0
+    clock_bound_ns: int = 0
     latencies: dict[Series, Histogram] = field(default_factory=dict)
 
     @property
@@ -116,6 +117,7 @@ class PhaseTotals:
         self.loop_lag_ns = max(self.loop_lag_ns, record.loop_lag_ns)
         self.gc_collections += record.gc_collections
         self.gc_pause_ns = max(self.gc_pause_ns, record.gc_pause_ns)
+        self.clock_bound_ns = max(self.clock_bound_ns, record.clock_bound_ns)
 
     def latency(self, series: Series) -> Histogram:
         """The histogram of a series; empty at first."""
@@ -306,7 +308,15 @@ def step_row(
         "gc_pause_ns": totals.gc_pause_ns,
         "steal_ns": totals.steal_ns,
         "steal_share": round(totals.steal_share(cores), 4),
+        **_left_open(totals),
     }
+
+
+def _left_open(totals: PhaseTotals) -> dict[str, int]:
+    """What the clocks of several hosts leave open; nothing where one clock took every time."""
+    if not totals.clock_bound_ns:
+        return {}
+    return {"clock_bound_ns": totals.clock_bound_ns, **{name: totals.counts[name] for name in LEFT_OPEN}}
 
 
 def latency_figures(histogram: Histogram) -> dict[str, int | float]:

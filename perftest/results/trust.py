@@ -202,9 +202,33 @@ def _steal(row: Facts) -> Check | None:
 
 
 def _clock(row: Facts) -> Check:
+    bound_ns = row.get("clock_bound_ns", 0)
+    if bound_ns:
+        return _two_clocks(row, bound_ns)
     count = row.get("negative_latencies", 0)
     meaning = "the clocks disagree by more than the latency"
     return judged("clock", f"{count:,} messages arrived before they were sent", count, fail=(count > 0, meaning))
+
+
+def _two_clocks(row: Facts, bound_ns: int) -> Check:
+    """Messages that crossed from one host to another were timed by the clocks of both."""
+    wrong = row.get("negative_latencies", 0) + row.get("beyond_bound", 0)
+    below, bound = ", ".join(below_the_clocks(row)), f"±{bound_ns / 1000:,.0f} µs"
+    if wrong:
+        text = f"{wrong:,} messages arrived before they were sent, by more than the clocks leave open ({bound})"
+        return Check("clock", Status.FAIL, f"{text}: a clock is wrong", wrong)
+    if below:
+        text = f"{below} of end-to-end latency are below what the clocks of the hosts can tell ({bound})"
+        return Check("clock", Status.WARN, f"{text}: read them as at most so much more", bound_ns)
+    text = f"the clocks of the hosts agree within {bound}, which is less than every percentile of end-to-end latency"
+    return Check("clock", Status.PASS, text, bound_ns)
+
+
+def below_the_clocks(row: Facts, series: str = "e2e") -> list[str]:
+    """The shown percentiles of an end-to-end latency that are less than the clocks of the hosts leave open."""
+    latency, bound_ns = row["latency"].get(series, {}), row.get("clock_bound_ns", 0)
+    keys = {name: f"{name.replace('.', '')}_ns" for name in _SHOWN}
+    return [name for name, key in keys.items() if latency.get("count") and latency.get(key, bound_ns) < bound_ns]
 
 
 # The schedule

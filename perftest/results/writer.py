@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval
 from perftest.results import hlog, intervals, schema
+from perftest.results.clock_records import ClockRecords, with_clocks
 from perftest.results.errors import RunNotWritableError
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
@@ -125,6 +126,7 @@ class RunWriter:
         """The events that tell how the load recovered from actions."""
         self._cpu = BrokerCpu()
         self._drives = DriveRecords()
+        self._clocks = ClockRecords()
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
         with writable(self.path):
@@ -169,6 +171,14 @@ class RunWriter:
         self._append(schema.BROKER, _json_line(record))
         self._cpu.add(record)
         self._drives.add(record)
+
+    def clock(self, record: dict[str, Any]) -> None:
+        """Write a line of ``clocks.jsonl``, which only a run on several hosts has."""
+        if schema.CLOCKS not in self._files:
+            with writable(self.path):
+                self._files[schema.CLOCKS] = self.path.joinpath(schema.CLOCKS).open("a", encoding="utf-8", newline="")
+        self._append(schema.CLOCKS, _json_line(record))
+        self._clocks.add(record)
 
     def ledger(self, record: dict[str, object]) -> None:
         """Write ``ledger.json``."""
@@ -227,6 +237,7 @@ class RunWriter:
         self.manifest.update(state=state, ended={"reason": reason})
         if drives := self._drives.facts():
             self.manifest["broker"]["drives"] = drives
+        self.manifest["hosts"] = with_clocks(self.manifest["hosts"], self._clocks.rows())
         rows = rows_of(self.manifest, self.tally, self._cpu)
         self.background_rows = background_rows_of(self.manifest, self.tally)
         result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, self.background_rows)

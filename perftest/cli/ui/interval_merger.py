@@ -11,7 +11,7 @@ from perftest.metrics.interval import Interval, Series
 
 Latencies = Mapping[Series, Histogram]
 
-_HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns")
+_HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns", "clock_bound_ns")
 """Figures that are not added up over workers: the worst worker counts, or all workers say the same."""
 _PLACE: Final = ("worker", "host", "group", "measured", "step", "phase", "start_ns", "length_ns", "latencies")
 _ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))

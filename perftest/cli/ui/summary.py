@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.perftest_lines import HEADER
-from perftest.cli.ui.table import DOUBTFUL, render
+from perftest.cli.ui.table import AT_MOST, DOUBTFUL, render
 from perftest.results.summary import PhaseTotals, Tally
-from perftest.results.trust import SAMPLES_ABOVE, Status, is_limited, supports, title
+from perftest.results.trust import SAMPLES_ABOVE, Status, below_the_clocks, is_limited, supports, title
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 
@@ -53,6 +53,13 @@ def doubtful_note(rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [_series(row, name) for row in rows for name in ("confirm", "e2e")]
     marked = any(latency.get("count") and not supports(latency["count"], 99.0) for latency in shown)
     return f"{DOUBTFUL} fewer than {SAMPLES_ABOVE} samples lie above this percentile" if marked else ""
+
+
+def clocks_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The meaning of the other mark in the table, if the table has it."""
+    marked = [row["clock_bound_ns"] for row in rows if _below_the_clocks(row, ("p50", "p95", "p99"))]
+    bound = f"±{max(marked) / 1000:,.0f} µs" if marked else ""
+    return f"{AT_MOST} below what the clocks of the hosts can tell ({bound}): at most so much" if marked else ""
 
 
 def schedule_note(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -187,6 +194,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
         "delivered/s": f"{row['delivered_per_s']:,.0f}",
         **_latency("confirm", confirm, ("p50", "p99")),
         **_latency("e2e", e2e, ("p50", "p95", "p99", "max")),
+        **_below_the_clocks(row, ("p50", "p95", "p99")),
         "CPU µs/msg|load": _figure(row["worker_cpu_us_per_message"]),
         "CPU µs/msg|broker": _figure(row["broker_cpu_us_per_message"]),
     }
@@ -201,6 +209,13 @@ def _latency(name: str, summary: Mapping[str, Any], shown: Sequence[str]) -> dic
         else None
         for part in shown
     }
+
+
+def _below_the_clocks(row: Mapping[str, Any], shown: Sequence[str]) -> dict[str, str]:
+    """In place of a percentile that is less than what the clocks leave open: the most that it can be."""
+    name = "e2e_sched" if row["latency"].get("e2e_sched") else "e2e"
+    most = {part: row["latency"][name][f"{part}_ns"] + row["clock_bound_ns"] for part in below_the_clocks(row, name)}
+    return {f"e2e ms|{part}": f"{AT_MOST}{milliseconds(most[part])}" for part in shown if part in most}
 
 
 def _mark(count: int, part: str) -> str:

@@ -11,6 +11,8 @@ import click
 
 DOUBTFUL: Final = "~"
 """In front of a percentile that has too few samples above it."""
+AT_MOST: Final = "≤"
+"""In front of a percentile that the clocks of several hosts leave open: the latency is at most so much."""
 _GAP: Final = "  "
 
 
@@ -69,5 +71,10 @@ def _is_number(value: object) -> bool:
         return not isinstance(value, bool)
     return (
         isinstance(value, str)
-        and value.removeprefix(DOUBTFUL).replace(",", "").replace(".", "", 1).replace("-", "").isdigit()
+        and value.removeprefix(DOUBTFUL)
+        .removeprefix(AT_MOST)
+        .replace(",", "")
+        .replace(".", "", 1)
+        .replace("-", "")
+        .isdigit()
     )

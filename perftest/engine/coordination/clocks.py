@@ -98,6 +98,7 @@ class Clocks:
                 for failure in await asyncio.gather(*bursts, return_exceptions=True):
                     if isinstance(failure, BaseException) and not isinstance(failure, WorkerError):
                         raise failure
+        self.models()  # the last word, and what the last exchanges contradict
 
     async def _burst(self, host: str, phase: str) -> None:
         for _ in range(BURST):

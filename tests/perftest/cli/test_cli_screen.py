@@ -23,6 +23,7 @@ from perftest.cli.ui.interval_merger import IntervalMerger, merge
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
 from perftest.cli.ui.summary import (
+    clocks_note,
     doubtful_note,
     doubts,
     knee_sentence,
@@ -399,6 +400,19 @@ def test_percentiles_without_support_are_marked() -> None:
         *_, line = steps_table(rows).splitlines()
         assert line.split()[6:10] == shown
         assert bool(doubtful_note(rows)) == (count == 999)
+
+
+def test_percentiles_that_the_clocks_leave_open_are_shown_as_the_most_that_they_can_be() -> None:
+    """Not as figures: a latency of 0.06 ms between clocks that agree within 0.08 ms may be anything up to 0.14 ms."""
+    latency = {"p50_ns": 60_000, "p95_ns": 2 * 10**6, "p99_ns": 3 * 10**6, "max_ns": 4 * 10**6, "count": 10_000}
+    rates = {f"{name}_per_s": 1.0 for name in ("published", "confirmed", "delivered")}
+    cpu = {"worker_cpu_us_per_message": 126.0, "broker_cpu_us_per_message": 1313.8}
+    plain = {"label": "", "step": 1, **rates, **cpu, "latency": {"e2e": latency, "confirm": latency}}
+    for bound_ns, shown in ((0, "0.06"), (50_000, "0.06"), (80_000, "≤0.14")):
+        rows = [plain | ({"clock_bound_ns": bound_ns} if bound_ns else {})]
+        *_, line = steps_table(rows).splitlines()
+        assert line.split()[4:10] == ["0.06", "3.00", shown, "2.00", "3.00", "4.00"]
+        assert ("±80 µs" in clocks_note(rows)) == (bound_ns == 80_000)
 
 
 def test_the_table_leads_with_the_intended_time() -> None:

@@ -254,6 +254,32 @@ def test_negative_latencies_fail() -> None:
     assert statuses(step_checks(row(negative_latencies=1)))["clock"] == "fail"
 
 
+FIGURES = {"p50_ns": 60_000, "p95_ns": 90_000, "p99_ns": 5_000_000, "p999_ns": 5_100_000, "p9999_ns": 5_200_000}
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "words"),
+    [
+        ({"clock_bound_ns": 50_000}, "pass", "±50 µs, which is less than every percentile"),
+        ({"clock_bound_ns": 85_000, "below_bound": 9}, "warn", "p50 of end-to-end latency are below"),
+        ({"clock_bound_ns": 95_000, "below_bound": 9, "below_zero": 3}, "warn", "p50, p95 of end-to-end"),
+        ({"clock_bound_ns": 95_000, "below_bound": 9, "beyond_bound": 2}, "fail", "2 messages arrived before they"),
+        ({"clock_bound_ns": 50_000, "negative_latencies": 1}, "fail", "a clock is wrong"),
+    ],
+)
+def test_percentiles_below_the_bound_of_two_clocks_are_named(facts: dict[str, int], status: str, words: str) -> None:
+    """Negative latencies within the bound are no fault: nobody can tell them from short ones."""
+    latency = {"e2e": {"count": 200_000, **FIGURES}, "confirm": {"count": 200_000, **FIGURES}}
+    (check,) = (check for check in step_checks(row(latency=latency, **facts)) if check.check == "clock")
+    assert str(check.status) == status and words in check.text
+
+
+def test_a_clock_that_changed_is_a_disturbance() -> None:
+    found = Disturbances()
+    found.event({"kind": "clock_changed", "host": "left"})
+    assert found.check().status is Status.WARN and "1 change of a host's clock" in found.check().text
+
+
 @pytest.mark.parametrize(
     ("ledger", "status", "words"),
     [
