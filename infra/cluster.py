@@ -37,6 +37,10 @@ class ClusterError(HelpfulError):
         self.code = code
 
 
+class SecretError(ClusterError):
+    """The secret of a cluster cannot be used."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directories:
     """Directories for the nodes' files; each node has a subdirectory. Empty: in the cluster's directory.
@@ -68,6 +72,10 @@ class Node:
     the snapshots, and an empty ``classic_dir`` for another one there.
     ``metrics_port`` 0 stands for no port. ``first_life`` is the first boot id of a node that was replaced, as the
     cluster answered it; 0 for a node that was never replaced.
+
+    ``host`` is the address that the node advertises, and ``addresses`` are further addresses by their keys in
+    ``node.json`` (``bind``, ``control_host``). A node that is not ``is_here`` runs on another host: ``pid``,
+    directories and log file mean something only there.
     """
 
     node: int
@@ -85,11 +93,26 @@ class Node:
     pid: int = 0
     start_time: int = 0
     first_life: int = 0
+    host: str = HOST
+    addresses: dict[str, str] = field(default_factory=dict)
+    is_here: bool = True
 
     @property
     def uri(self) -> str:
         """The URI to which clients connect."""
-        return f"amqp://guest:guest@{HOST}:{self.amqp_port}/%2f"
+        host = self.addresses.get("amqp_host", self.host)
+        return f"amqp://guest:guest@{f'[{host}]' if ':' in host else host}:{self.amqp_port}/%2f"
+
+    @property
+    def control_address(self) -> tuple[str, int]:
+        """The host and the port for requests of operators."""
+        return self.addresses.get("control_host", self.host), self.control_port
+
+    def bound(self, role: str) -> str:
+        """The address that the node listens on for a port of :data:`PORT_ROLES`."""
+        own, advertised = role.replace("port", "bind"), role.replace("port", "host")
+        known = self.addresses
+        return known.get(own) or known.get("bind") or known.get(advertised) or self.host
 
     def paths(self) -> dict[str, str]:
         """The directory for each kind of file."""
@@ -118,6 +141,26 @@ class Cluster:
     def secret_file(self) -> Path:
         """The path of the nodes' secret."""
         return Path(self.directory) / SECRET_FILE
+
+    def secret(self) -> bytes:
+        """What the nodes and their operators prove to each other that they have. Raises :class:`SecretError`."""
+        path = self.secret_file
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    raise SecretError(
+                        "the secret of the cluster is open to other users", str(path), f"chmod 600 {path}"
+                    )
+                secret = file.read().strip()
+        except OSError as error:
+            what = f"the secret of the cluster cannot be read: {error.strerror}"
+            raise SecretError(
+                what, str(path), "use the account that started the cluster, or copy the secret"
+            ) from error
+        if len(secret) < _SECRET_OCTETS:
+            fix = "copy the file from the host on which the cluster was described"
+            raise SecretError(f"the secret of the cluster has less than {_SECRET_OCTETS} octets", str(path), fix)
+        return secret
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -218,11 +261,15 @@ def plan(
             classic_dir=own(directories.classic_dir, name)
             or (str(directory / name / "classic") if is_modelled and directories.data_dir else ""),
             first_life=before.nodes[number - 1].first_life if before else 0,
-            **dict(zip(PORT_ROLES, row, strict=True)),
+            **_ports(row),
         )
         for number, row in enumerate(ports, start=1)
     ]
     return Cluster(cluster=identity, directory=str(directory), nodes=tuple(nodes), directories=directories)
+
+
+def _ports(row: Sequence[int]) -> dict[str, Any]:
+    return dict(zip(PORT_ROLES, row, strict=True))
 
 
 def kept_directories(before: Cluster, asked: Directories) -> Directories:
@@ -244,7 +291,8 @@ def kept_directories(before: Cluster, asked: Directories) -> Directories:
 def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[str, Any]:
     """The ``node.json`` of a node."""
     members = [
-        {"node": other.node, "name": other.name, "host": HOST, **{role: getattr(other, role) for role in PORT_ROLES}}
+        {"node": other.node, "name": other.name, "host": other.host, **other.addresses}
+        | {role: getattr(other, role) for role in PORT_ROLES}
         for other in cluster.nodes
     ]
     return {

@@ -1,22 +1,27 @@
-"""Requests to the control ports of a local cluster's nodes: a JSON line each, answered by a JSON line, over TCP."""
+"""Requests to the control ports of a cluster's nodes: a JSON line each, answered by a JSON line.
+
+Nodes that are not here (:class:`infra.cluster.Node`) are asked whether they run; the processes of the others are looked
+at first, because a paused process answers nobody.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
 import psutil
 
-from infra.cluster import Cluster, ClusterError, Node
+from infra.cluster import Cluster, ClusterError, Node, SecretError
+from infra.control_link import NoConnectionError, ProofError, connected
 from infra.fuse_drives import FuseDrives
 from infra.node_process import is_alive, is_paused
-from infra.ports import HOST
 
 _SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
 _ASK_TIMEOUT_S: Final = 5.0
+_ASK_ELSEWHERE_TIMEOUT_S: Final = 2.0
+"""A host that is gone answers nothing at all, and each look at the cluster waits so long."""
 _CHANGE_TIMEOUT_S: Final = 60.0
 _ANSWER_BYTES_MAX: Final = 1 << 24
 
@@ -25,33 +30,43 @@ def status(cluster: Cluster) -> list[dict[str, Any]]:
     """The full status of each node with each of its queues. It may have megabytes, so ask for it only on request.
 
     A status always has ``name``, ``state`` (``running``, ``paused``, ``silent`` or ``down``), ``uri``, ``pid``,
-    ``metrics_port``, ``role`` and the directories, and everything else that the control port answers.
+    ``metrics_port``, ``role`` and the directories, and everything else that the control port answers. ``problem`` says
+    why a node is ``silent``.
     """
-    return [_with_fuse_drives(cluster, _said(node, "status")) for node in cluster.nodes]
+    return [_with_fuse_drives(cluster, _said(cluster, node, "status")) for node in cluster.nodes]
 
 
 def summary(cluster: Cluster) -> list[dict[str, Any]]:
     """The status of each node with its few busiest queues only: as cheap with ten thousand queues as with one."""
-    return [_with_fuse_drives(cluster, summary_of(node)) for node in cluster.nodes]
+    return [_with_fuse_drives(cluster, summary_of(cluster, node)) for node in cluster.nodes]
 
 
-def summary_of(node: Node) -> dict[str, Any]:
+def summary_of(cluster: Cluster, node: Node) -> dict[str, Any]:
     """The status of one node with its few busiest queues only."""
-    return _said(node, "summary")
+    return _said(cluster, node, "summary")
 
 
 def sample(cluster: Cluster, t_ns: int) -> list[dict[str, Any]]:
     """A record of ``broker.jsonl`` for each node that answers, at Unix time ``t_ns``: CPU, memory, role, metrics."""
-    return [_sample(item, t_ns) for item in summary(cluster) if item["state"] == "running"]
+    here = {node.name for node in cluster.nodes if node.is_here}
+    return [_sample(item, t_ns, item["name"] in here) for item in summary(cluster) if item["state"] == "running"]
 
 
-def ask(node: Node, request: Mapping[str, object], timeout_s: float = _ASK_TIMEOUT_S) -> dict[str, Any]:
-    """The answer to a request to a node's control port. Raises OSError without an answer, ValueError if the answer is
-    not a JSON object."""
-    with socket.create_connection((HOST, node.control_port), timeout=timeout_s) as connection:
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        with connection.makefile("rb") as answers:
-            answer = json.loads(answers.readline(_ANSWER_BYTES_MAX))
+def ask(
+    cluster: Cluster, node: Node, request: Mapping[str, object], timeout_s: float = _ASK_TIMEOUT_S
+) -> dict[str, Any]:
+    """The answer to a request to a node's control port.
+
+    Raises OSError without an answer, ValueError if the answer is not a JSON object, or if the node or this side cannot
+    prove that it belongs to the cluster.
+    """
+    try:
+        with connected(cluster, node, timeout_s) as lines:
+            lines.write(json.dumps(request).encode() + b"\n")
+            lines.flush()
+            answer = json.loads(lines.readline(_ANSWER_BYTES_MAX))
+    except SecretError as error:
+        raise ProofError(f"{error.what} ({error.where}): {error.fix}") from error
     if not isinstance(answer, dict):
         raise ValueError("the control port answered something else than an object")
     return answer
@@ -64,11 +79,11 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
     The next node is asked only if nothing was sent to the node before, so that no change is made twice.
     """
     for node in cluster.nodes:
-        if not is_alive(node) or is_paused(node):
+        if _is_known_silent(node):
             continue
         try:
-            answer = ask(node, request, _CHANGE_TIMEOUT_S)
-        except ConnectionRefusedError:
+            answer = ask(cluster, node, request, _CHANGE_TIMEOUT_S)
+        except NoConnectionError:
             continue
         except (OSError, ValueError) as error:
             raise _silent(node, request, error) from error
@@ -116,29 +131,33 @@ def of_node(cluster: Cluster, name: str, request: Mapping[str, object]) -> dict[
     """The answer to a request that is about one node. Raises :class:`ClusterError` if the node does not answer, or
     refuses."""
     node = cluster.node(name)
-    if not is_alive(node) or is_paused(node):
+    if _is_known_silent(node):
         what = f"{node.name} is {'paused' if is_alive(node) else 'down'}"
         fix = f"bring the node back: `perftest broker {'resume' if is_alive(node) else 'start --node'} {node.name}`"
         raise ClusterError(what, _control(node), fix)
     try:
-        answer = ask(node, request)
+        answer = ask(cluster, node, request)
     except (OSError, ValueError) as error:
         raise _silent(node, request, error) from error
     return _granted(node, answer)
 
 
-def _said(node: Node, operation: str) -> dict[str, Any]:
+def _said(cluster: Cluster, node: Node, operation: str) -> dict[str, Any]:
     known = {"name": node.name, "uri": node.uri, "pid": node.pid, "metrics_port": node.metrics_port, "role": ""}
     known |= node.paths()
-    if not is_alive(node):
-        return {**known, "state": "down"}
-    if is_paused(node):
-        return {**known, "state": "paused"}
+    if _is_known_silent(node):
+        return {**known, "state": "paused" if is_alive(node) else "down"}
     try:
-        answer = ask(node, {"op": operation})
-    except (OSError, ValueError):
-        return {**known, "state": "silent"}
-    return {**known, **answer, "uri": node.uri, "pid": node.pid, "state": "running"}
+        answer = ask(cluster, node, {"op": operation}, _ASK_TIMEOUT_S if node.is_here else _ASK_ELSEWHERE_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return {**known, "state": "silent", "problem": f"{_control(node)}: {error}"}
+    pid = node.pid if node.is_here else answer.get("pid", 0)
+    return {**known, **answer, "uri": node.uri, "pid": pid, "state": "running"}
+
+
+def _is_known_silent(node: Node) -> bool:
+    """Whether the process of a node is here and cannot answer."""
+    return node.is_here and (not is_alive(node) or is_paused(node))
 
 
 def _with_fuse_drives(cluster: Cluster, said: dict[str, Any]) -> dict[str, Any]:
@@ -147,13 +166,14 @@ def _with_fuse_drives(cluster: Cluster, said: dict[str, Any]) -> dict[str, Any]:
     return {**said, "drives": [*said.get("drives", ()), *fuse_drives(cluster).told(said["name"])]}
 
 
-def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
+def _sample(answer: Mapping[str, Any], t_ns: int, is_here: bool) -> dict[str, Any]:
     metrics = dict(answer.get("metrics") or {})
     record = {"t_ns": t_ns, "node": answer["name"], "pid": answer["pid"], "role": answer["role"]}
     if "cpu_ns" in metrics:
         record["cpu_ns"] = metrics.pop("cpu_ns")
     with contextlib.suppress(psutil.Error):
-        record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
+        if is_here:  # elsewhere, the pid is that of another machine
+            record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
     # Only the queues with the most commits: thousands of queues would fill the record.
     queues = [{name: queue.get(name) for name in _SAMPLED} for queue in answer.get("busiest") or ()]
     drives = {"drives": answer["drives"]} if answer.get("drives") else {}
@@ -172,4 +192,5 @@ def _granted(node: Node, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _control(node: Node) -> str:
-    return f"{node.name}, {HOST}:{node.control_port}"
+    host, port = node.control_address
+    return f"{node.name}, {host}:{port}"

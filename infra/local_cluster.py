@@ -422,7 +422,7 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
 
     def look(node: Node) -> readiness.Look:
         """Look at a node. Without a majority there can be no leader, so the node only needs to answer."""
-        found = readiness.look(node)
+        found = readiness.look(cluster, node)
         awake = sum(is_alive(other) and not is_paused(other) for other in cluster.nodes)
         if 2 * awake <= len(cluster.nodes) and found.answers:
             return replace(found, is_ready=True, electing=0)

@@ -15,7 +15,7 @@ from typing import Final
 
 import psutil
 
-from infra.cluster import Node
+from infra.cluster import Cluster, Node
 from infra.control import summary_of
 
 PATIENCE_S: Final = 20.0
@@ -40,9 +40,9 @@ class Look:
     progress: Progress
 
 
-def look(node: Node) -> Look:
+def look(cluster: Cluster, node: Node) -> Look:
     """The state of a node whose process runs."""
-    said = summary_of(node)
+    said = summary_of(cluster, node)
     if said["state"] != "running":
         return Look(False, False, 0, f"{node.name} is {said['state']}", (0, _cpu(node.pid)))
     electing = int(said.get("electing", 0))
@@ -70,7 +70,7 @@ class Wait:
         self,
         awaited: Callable[[], Sequence[Node]],
         *,
-        look: Callable[[Node], Look] = look,
+        look: Callable[[Node], Look],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

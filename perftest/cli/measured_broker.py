@@ -46,7 +46,7 @@ def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = Non
 def _kept(directory: Path) -> Cluster:
     """The cluster of a directory. Raises CliError if no node is alive, ClusterError if there is no cluster."""
     cluster = local_cluster.load(directory)
-    if not any(local_cluster.is_alive(node) for node in cluster.nodes):
+    if not any(local_cluster.is_alive(node) or not node.is_here for node in cluster.nodes):
         fix = f"start it again with `perftest broker start --dir {directory}`"
         raise CliError("this cluster is not running", str(directory), fix)
     return cluster

@@ -162,13 +162,13 @@ class StageSampler:
         self._writer.stages(await asyncio.to_thread(self._steps.take, boundary, counts))
 
     async def _ask_all(self) -> dict[str, StageCounts]:
-        answers = await asyncio.gather(*(asyncio.to_thread(_ask, node) for node in self._cluster.nodes))
+        answers = await asyncio.gather(*(asyncio.to_thread(_ask, self._cluster, node) for node in self._cluster.nodes))
         return {counts.node: counts for counts in answers if counts is not None}
 
 
-def _ask(node: Node) -> StageCounts | None:
+def _ask(cluster: Cluster, node: Node) -> StageCounts | None:
     try:
-        answer: dict[str, Any] = local_cluster.ask(node, {"op": "anatomy"})
+        answer: dict[str, Any] = local_cluster.ask(cluster, node, {"op": "anatomy"})
     except (OSError, ValueError):
         return None
     return StageCounts.of(answer)

@@ -7,7 +7,9 @@ everything that is wrong with it at once, so that nobody has to fix a file one e
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -33,7 +35,13 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One node of the cluster, as the others see it. ``metrics_port`` 0: no metrics over HTTP."""
+    """One node of the cluster, as the others see it. ``metrics_port`` 0: no metrics over HTTP.
+
+    ``host`` is the address that the node *advertises*: where others reach its ports. ``amqp_host``, ``peer_host`` and
+    ``control_host`` are advertised for one port instead. ``bind`` is the address that the node listens on, and
+    ``amqp_bind``, ``peer_bind``, ``control_bind`` and ``metrics_bind`` are for one port. Without any, a node listens
+    on the address that it advertises.
+    """
 
     node: NodeId
     name: str
@@ -42,6 +50,29 @@ class Member:
     peer_port: int
     control_port: int
     metrics_port: int = 0
+    amqp_host: str = ""
+    peer_host: str = ""
+    control_host: str = ""
+    bind: str = ""
+    amqp_bind: str = ""
+    peer_bind: str = ""
+    control_bind: str = ""
+    metrics_bind: str = ""
+
+    def advertised(self, port: str) -> tuple[str, str]:
+        """The key and the value of the address at which others reach ``port``, such as ``peer_port``."""
+        return first_given(self, port.replace("port", "host"), "host")
+
+    def bound(self, port: str) -> tuple[str, str]:
+        """The key and the value of the address that the node listens on for ``port``."""
+        key, value = first_given(self, port.replace("port", "bind"), "bind")
+        return (key, value) if value else self.advertised(port)
+
+
+def first_given(member: Member, *keys: str) -> tuple[str, str]:
+    """The first of the keys whose value is not empty, with the value; the last key if all are empty."""
+    key = next((key for key in keys if getattr(member, key, "")), keys[-1])
+    return key, str(getattr(member, key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +248,49 @@ class NodeConfig:
             found.append(f"instance_octets_per_second: {self.instance_octets_per_second}: must be positive, or 0")
         if self.classic_dir in (self.data_dir, self.wal_dir, self.segment_dir):
             found.append(f"classic_dir: {self.classic_dir}: must differ from data_dir, wal_dir and segment_dir")
+        found.extend(address_problems(self))
         found.extend(limit_problems(self.limits))
         return found
+
+
+def address_problems(config: NodeConfig) -> list[str]:
+    """Everything that is wrong with the addresses of the nodes, each as "nodes[number].key: value: rule"."""
+    found = []
+    for number, member in enumerate(config.members):
+        for key, value in dict(member.advertised(port) for port in ("amqp_port", "peer_port", "control_port")).items():
+            if is_wildcard(value):
+                found.append(
+                    f"nodes[{number}].{key}: {value}: stands for every address of a machine, and nobody can connect to "
+                    "that: name the address that others connect to here, and the wildcard in bind"
+                )
+        if member.node == config.node and not config.secret:
+            key, value = member.bound("control_port")
+            if not is_loopback(value):
+                found.append(
+                    f"secret_file: is missing: the control port would obey anybody who reaches {value} "
+                    f"(nodes[{number}].{key}): name the file with the cluster's secret, or listen on 127.0.0.1"
+                )
+    return found
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether an address stands for all addresses of a machine."""
+    try:
+        return socket.inet_aton(host) == bytes(4)
+    except OSError:
+        return host in ("*", "") or _is(host, "is_unspecified")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on the same machine can reach an address."""
+    return host == "localhost" or _is(host, "is_loopback")
+
+
+def _is(host: str, quality: str) -> bool:
+    try:
+        return bool(getattr(ipaddress.ip_address(host), quality))
+    except ValueError:
+        return False  # a name
 
 
 def limit_problems(limits: Limits) -> list[str]:
@@ -284,6 +356,10 @@ _TOP_OPTIONAL: Final = {
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
+_MEMBER_OPTIONAL: Final = {
+    "metrics_port": _ANY_PORT, "amqp_host": _TEXT, "peer_host": _TEXT, "control_host": _TEXT, "bind": _TEXT,
+    "amqp_bind": _TEXT, "peer_bind": _TEXT, "control_bind": _TEXT, "metrics_bind": _TEXT,
+}  # fmt: skip
 
 
 def _wrong_kinds(raw: Any) -> list[str]:
@@ -296,7 +372,7 @@ def _wrong_kinds(raw: Any) -> list[str]:
         found.append("secret_file: is missing: must name the file with the secret that all nodes of the cluster have")
     for number, member in enumerate(members if isinstance(members, list) else ()):
         if isinstance(member, dict):
-            found += _wrong_in(f"nodes[{number}].", member, _MEMBER, {"metrics_port": _ANY_PORT})
+            found += _wrong_in(f"nodes[{number}].", member, _MEMBER, _MEMBER_OPTIONAL)
         else:
             found.append(f"nodes[{number}]: {member!r}: must be an object")
     if isinstance(raw.get("drives"), list):

@@ -1,5 +1,9 @@
 """The control port: one JSON object per line in, one JSON object per line out. Operators' commands come this way.
 
+Before the first request both sides prove that they have the cluster's secret
+(:mod:`reference_broker.node.control_handshake`). Only a node without a secret obeys anybody who can connect, and such
+a node listens on loopback only.
+
 Requests have an ``op``: ``summary``, ``status``, ``metrics``, ``anatomy`` and ``drive`` are about this node, the others
 (:mod:`reference_broker.node.operations`) about the cluster. The answer is ``{"ok": true, ...}``, or
 ``{"error": what and where, "fix": what to do}``, in the order of the requests. The port never takes the node down.
@@ -10,12 +14,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from reference_broker.node.control_handshake import ControlHandshake
+from reference_broker.node.handshake import NONCE_OCTETS, HandshakeError
 from reference_broker.node.operations import Operations
 from reference_broker.node.requests import failure, read_object
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import status, summary
+from reference_broker.node.strangers import Complaints, Strangers
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -41,23 +50,94 @@ class ControlledNode(Protocol):
 
 async def serve(node: ControlledNode) -> asyncio.Server:
     """Listen on the node's control port."""
+    me, port = node.shard.config.me, _Port(node)
+    with listening(me, "control_port") as (host, number):
+        return await asyncio.start_server(port.visit, host, number, limit=_REQUEST_MAX)
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Visitor:
+    """One connection to the control port."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def close(self) -> None:
+        """Drop the connection without waiting for unsent octets."""
+        self.writer.transport.abort()
+
+    def say(self, answer: dict[str, Any]) -> None:
+        """Send one line."""
+        self.writer.write(json.dumps(answer).encode() + b"\n")
+
+    @property
+    def address(self) -> str:
+        """Where the connection comes from."""
+        address = self.writer.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if address else "an unknown address"
+
+
+class _Port:
+    """The connections to the control port of a node."""
+
+    def __init__(self, node: ControlledNode) -> None:
+        self._node = node
+        self._limits = node.shard.config.limits
+        self._complaints = Complaints(asyncio.get_running_loop().time)
+        self._strangers = Strangers(self._limits.strangers_max, lambda text: self._complain(f"control port: {text}"))
+
+    async def visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        visitor = _Visitor(reader, writer)
         try:
-            while line := await reader.readline():
-                writer.write(json.dumps(await respond(node, line)).encode() + b"\n")
-                await writer.drain()
-        except ConnectionError:
+            if await self._is_let_in(visitor):
+                while line := await reader.readline():
+                    visitor.say(await respond(self._node, line))
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
             pass  # gone: nobody to answer
         except ValueError:
-            refusal = failure(f"a request of more than {_REQUEST_MAX} octets", "end each request with a line feed")
-            writer.write(json.dumps(refusal).encode() + b"\n")
+            visitor.say(failure(f"a request of more than {_REQUEST_MAX} octets", "end each request with a line feed"))
         finally:
             writer.close()
 
-    me = node.shard.config.me
-    with listening(me, "control_port"):
-        return await asyncio.start_server(handle, me.host, me.control_port, limit=_REQUEST_MAX)
+    async def _is_let_in(self, visitor: _Visitor) -> bool:
+        """Whether the other side has proved that it has the secret. If not, both the other side and the log hear
+        why."""
+        config = self._node.shard.config
+        if not config.secret:
+            return True
+        handshake = ControlHandshake(config.cluster, config.name, config.secret, secrets.token_bytes(NONCE_OCTETS))
+        self._strangers.add(visitor)
+        try:
+            async with asyncio.timeout(self._limits.handshake_ms / 1000):
+                visitor.writer.write(handshake.answer(await _line(visitor)) + b"\n")
+                handshake.close(await _line(visitor))
+            return True
+        except TimeoutError:
+            self._refuse(visitor, f"no proof of the cluster's secret within {self._limits.handshake_ms} ms")
+        except HandshakeError as error:
+            self._refuse(visitor, str(error))
+        finally:
+            self._strangers.remove(visitor)
+        return False
+
+    def _refuse(self, visitor: _Visitor, reason: str) -> None:
+        self._complain(f"control connection from {visitor.address} refused: {reason}")
+        visitor.say(
+            failure(reason, "use the `secret` in the cluster's directory, as all `perftest broker` commands do")
+        )
+
+    def _complain(self, text: str) -> None:
+        self._complaints.say("control", text)
+
+
+async def _line(visitor: _Visitor) -> bytes:
+    """A line of the handshake, without its line feed."""
+    try:
+        return (await visitor.reader.readuntil(b"\n"))[:-1]
+    except asyncio.LimitOverrunError as error:
+        raise HandshakeError("what was sent is no handshake") from error
 
 
 async def respond(node: ControlledNode, line: bytes) -> dict[str, Any]:

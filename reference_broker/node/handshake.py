@@ -136,18 +136,23 @@ class Handshake:
         return message
 
     def _proved(self, name: bytes, message: bytes) -> dict[str, Any]:
-        proof, text = message[:_PROOF_OCTETS], message[_PROOF_OCTETS:]
-        if not hmac.compare_digest(proof, self._proof(name, text)):
+        shown, text = message[:_PROOF_OCTETS], message[_PROOF_OCTETS:]
+        if not hmac.compare_digest(shown, self._proof(name, text)):
             _refuse(f"node {self.node} has another secret: give all nodes of a cluster the same `secret_file`")
         self._passed.append(message)
         return _decode(text)
 
     def _proof(self, name: bytes, text: bytes) -> bytes:
-        found = hmac.new(self._side.secret, digestmod="sha256")
-        for part in (name, *self._passed, text):
-            found.update(len(part).to_bytes(4, "big"))
-            found.update(part)
-        return found.digest()
+        return proof(self._side.secret, name, *self._passed, text)
+
+
+def proof(secret: bytes, *parts: bytes) -> bytes:
+    """What only somebody with the secret can make of these parts; 32 octets. No two lists of parts share a proof."""
+    found = hmac.new(secret, digestmod="sha256")
+    for part in parts:
+        found.update(len(part).to_bytes(4, "big"))
+        found.update(part)
+    return found.digest()
 
 
 def _refuse(reason: str) -> NoReturn:

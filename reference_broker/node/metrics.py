@@ -239,6 +239,6 @@ async def serve(metrics: CollectorRegistry, me: Member) -> web.AppRunner:
     app.router.add_get("/metrics", scrape)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
-    with listening(me, "metrics_port"):
-        await web.TCPSite(runner, me.host, me.metrics_port).start()
+    with listening(me, "metrics_port") as (host, port):
+        await web.TCPSite(runner, host, port).start()
     return runner

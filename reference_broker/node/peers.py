@@ -30,6 +30,7 @@ from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member
 from reference_broker.node.handshake import NONCE_OCTETS, Handshake, HandshakeError, Side
 from reference_broker.node.parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
 from reference_broker.node.start_problems import listening
+from reference_broker.node.strangers import Complaints, Strangers
 from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ _HIGH_WATER_FRAMES: Final = 2
 _DIAL_AGAIN_S: Final = 0.05
 _DIAL_AGAIN_MAX_S: Final = 0.25
 """Short: nothing is confirmed while nodes that start together wait for the end of a pause. A refusal costs 0.1 ms."""
-_COMPLAIN_AGAIN_S: Final = 10.0
 _ANYBODY: Final = NodeId(0)
 
 
@@ -373,8 +373,8 @@ class Peers:
         """Their links."""
         self._heartbeat = b""
         self._open: set[PeerLink] = set()
-        self._strangers: dict[PeerLink, None] = {}  # links that were accepted, in the order of arrival
-        self._complaints: dict[NodeId, tuple[float, int]] = {}
+        self._complaints = Complaints(self.now)
+        self._strangers = Strangers(limits.strangers_max, lambda text: self.complain(_ANYBODY, text))
         self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
@@ -386,8 +386,8 @@ class Peers:
 
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
-        with listening(self.me, "peer_port"):
-            self._server = await self._loop.create_server(lambda: PeerLink(self, None), self.me.host, self.me.peer_port)
+        with listening(self.me, "peer_port") as (host, port):
+            self._server = await self._loop.create_server(lambda: PeerLink(self, None), host, port)
         for member in self.others.values():
             if member.node < self.me.node:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
@@ -456,30 +456,19 @@ class Peers:
     def complain(self, of: NodeId, text: str) -> None:
         """Log why a link was refused: at most once in a while for each node that was dialled, and for all others
         together. A node that is refused comes again."""
-        since, count = self._complaints.get(of, (-_COMPLAIN_AGAIN_S, 0))
-        if self.now() - since < _COMPLAIN_AGAIN_S:
-            self._complaints[of] = since, count + 1
-            return
-        self._complaints[of] = self.now(), 0
-        log.warning("%s%s", text, f" (and {count} more since the last such line)" if count else "")
+        self._complaints.say(of, text)
 
     def link_made(self, link: PeerLink, too_slow: Callable[[], None]) -> asyncio.TimerHandle:
-        """A connection is there, to a peer or from a stranger. Of too many strangers the oldest has to go, so that
-        connections that say nothing do not keep a peer out."""
+        """A connection is there, to a peer or from a stranger."""
         self._open.add(link)
         if not link.is_dialled:
-            self._strangers[link] = None
-        if len(self._strangers) > self.limits.strangers_max:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            self.complain(_ANYBODY, f"more than {self.limits.strangers_max} strangers at once: the oldest is dropped")
-            oldest.close()
+            self._strangers.add(link)
         return self._loop.call_later(self.limits.handshake_ms / 1000, too_slow)
 
     def link_up(self, link: PeerLink, boot_id: int) -> None:
         """A link's peer proved who it is. A second link to the same node replaces the first."""
         assert link.node is not None
-        self._strangers.pop(link, None)
+        self._strangers.remove(link)
         if (old := self.links.pop(link.node, None)) is not None:
             self._not_congested(old)
             self.events.peer_down(link.node)
@@ -493,7 +482,7 @@ class Peers:
     def link_lost(self, link: PeerLink) -> None:
         """A link's connection ended."""
         self._open.discard(link)
-        self._strangers.pop(link, None)
+        self._strangers.remove(link)
         if link.node is not None and self.links.get(link.node) is link:
             del self.links[link.node]
             self._not_congested(link)
@@ -501,11 +490,11 @@ class Peers:
             self.events.peer_down(link.node)
 
     async def _keep_dialling(self, member: Member) -> None:
-        pause = _DIAL_AGAIN_S
+        pause, (_, host) = _DIAL_AGAIN_S, member.advertised("peer_port")
         while True:
             try:
                 _, link = await self._loop.create_connection(
-                    lambda: PeerLink(self, member.node), member.host, member.peer_port
+                    lambda: PeerLink(self, member.node), host, member.peer_port
                 )
             except OSError:
                 await asyncio.sleep(pause)

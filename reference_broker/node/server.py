@@ -108,10 +108,10 @@ class Node:
 
     async def _open_ports(self) -> None:
         me, loop = self.config.me, asyncio.get_running_loop()
-        with listening(me, "amqp_port"):
-            self._servers.append(await loop.create_server(self._client, me.host, me.amqp_port, backlog=_BACKLOG))
+        with listening(me, "amqp_port") as (host, port):
+            self._servers.append(await loop.create_server(self._client, host, port, backlog=_BACKLOG))
         self.listening = True
-        log.info("%s serves AMQP on %s:%d", self.config.name, me.host, me.amqp_port)
+        log.info("%s serves AMQP on %s:%d", self.config.name, host, port)
         if me.metrics_port:
             # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
             metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")

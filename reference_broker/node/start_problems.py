@@ -22,26 +22,30 @@ class StartError(Exception):
 
 
 @contextmanager
-def listening(member: Member, key: str) -> Iterator[None]:
-    """Around what opens the port that the member's ``key`` names. Raises StartError instead of OSError."""
+def listening(member: Member, key: str) -> Iterator[tuple[str, int]]:
+    """Around what opens the port that the member's ``key`` names; gives the address and the port to listen on. Raises
+    StartError instead of OSError."""
+    named, host = member.bound(key)
+    port = getattr(member, key)
     try:
-        yield
+        yield host, port
     except OSError as error:
-        port = getattr(member, key)
-        what, fix = _cannot_listen(error, member.host, port)
-        raise StartError(what, f"{member.name}: host {member.host}, {key} {port}", fix) from error
+        what, fix = _cannot_listen(error, named, host, port)
+        raise StartError(what, f"{member.name}: {named} {host}, {key} {port}", fix) from error
 
 
-def _cannot_listen(error: OSError, host: str, port: int) -> tuple[str, str]:
-    """What is wrong, and what to do."""
+def _cannot_listen(error: OSError, named: str, host: str, port: int) -> tuple[str, str]:
+    """What is wrong, and what to do; ``named`` is the key that has the host."""
     if isinstance(error, socket.gaierror):
         what = f"the host name {host!r} cannot be resolved: {error.strerror}"
-        return what, "set host to an address of this machine, or to a name that it can resolve"
+        return what, f"set {named} to an address of this machine, or to a name that it can resolve"
     match error.errno:
         case errno.EADDRINUSE:
             return f"port {port} is taken", "free the port or choose another"
         case errno.EADDRNOTAVAIL | None:  # some event loops try all addresses of a host and tell no number
-            return f"{host} is no address of this machine", "set host to an address of this machine"
+            behind = ", or bind if others reach the machine at another address" if named.endswith("host") else ""
+            fix = f"set {named} to an address of this machine{behind}"
+            return f"{host} is no address of this machine", fix
         case errno.EACCES | errno.EPERM:
             what = f"this user may not listen on port {port}"
             return what, "choose a port above 1023, or give the program the right to use this one"

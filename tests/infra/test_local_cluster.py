@@ -25,7 +25,9 @@ from infra.local_cluster import ClusterError, Directories, NotAllStartedError, i
 
 STAND_IN = """
     import json, os, signal, socketserver, sys, threading, time
+    from reference_broker.node.control_handshake import ControlHandshake
     config = json.load(open(sys.argv[2]))
+    secret = open(config["secret_file"], "rb").read().strip()
     me = next(node for node in config["nodes"] if node["node"] == config["node"])
     mode = os.environ.get("STAND_IN", "")
     if mode == "dies":
@@ -42,6 +44,9 @@ STAND_IN = """
 
     class Control(socketserver.StreamRequestHandler):
         def handle(self):
+            handshake = ControlHandshake(config["cluster"], config["name"], secret, bytes(32))
+            self.wfile.write(handshake.answer(self.rfile.readline()[:-1]) + b"\\n")
+            handshake.close(self.rfile.readline()[:-1])
             assert json.loads(self.rfile.readline()) in ({"op": "status"}, {"op": "summary"})
             answer = {"name": config["name"], "ready": True, "role": "leader", "metrics": {"cpu_ns": 5, "syncs": 1},
                       "data_dir": config["data_dir"], "pid": os.getpid(), "ppid": os.getppid()}

@@ -11,7 +11,7 @@ from hdrh.histogram import HdrHistogram
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
-from infra.local_cluster import Node
+from infra.local_cluster import Cluster, Node
 
 pytestmark = pytest.mark.processes
 
@@ -21,9 +21,9 @@ RESOLUTION = 0.001
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, ...]]:
-    with local_cluster.temporary(tmp_path_factory.mktemp("anatomy"), nodes=3) as cluster:
-        yield cluster.nodes
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with local_cluster.temporary(tmp_path_factory.mktemp("anatomy"), nodes=3) as running:
+        yield running
 
 
 def connect(node: Node) -> pika.BlockingConnection:
@@ -42,20 +42,21 @@ def publish_and_consume(publisher: BlockingChannel, connection: pika.BlockingCon
         channel.basic_ack(arrived[-1])
 
 
-def stages(node: Node, chain: str) -> dict[str, tuple[int, float]]:
+def stages(cluster: Cluster, node: Node, chain: str) -> dict[str, tuple[int, float]]:
     """Messages and sum of the times of each stage."""
-    answer = local_cluster.ask(node, {"op": "anatomy"})
+    answer = local_cluster.ask(cluster, node, {"op": "anatomy"})
     assert (answer["foreign"], answer["forgotten"]) == (0, 0)
     found = {stage: HdrHistogram.decode(payload) for stage, payload in answer["chains"][chain].items()}
     counts = {stage: histogram.get_total_count() for stage, histogram in found.items()}
     return {stage: (counts[stage], found[stage].get_mean_value() * counts[stage]) for stage in found}
 
 
-def test_every_message_is_followed_from_node_to_node(nodes: tuple[Node, ...]) -> None:
+def test_every_message_is_followed_from_node_to_node(cluster: Cluster) -> None:
     """Published at a follower, led by another node, consumed at the third: the longest way there is."""
+    nodes = cluster.nodes
     with connect(nodes[0]) as first:
         first.channel().queue_declare("followed", durable=True, arguments={"x-queue-type": "quorum"})
-    leader = nodes[local_cluster.ask(nodes[0], {"op": "status"})["queues"][0]["leader"] - 1]
+    leader = nodes[local_cluster.ask(cluster, nodes[0], {"op": "status"})["queues"][0]["leader"] - 1]
     publishing, consuming = (node for node in nodes if node is not leader)
     with connect(publishing) as second, connect(consuming) as third:
         channel = second.channel()
@@ -64,7 +65,7 @@ def test_every_message_is_followed_from_node_to_node(nodes: tuple[Node, ...]) ->
         publish_and_consume(channel, third, "followed")
         elapsed = time.monotonic_ns() - began
         for node, chain in ((consuming, "delivery"), (publishing, "confirm")):
-            found = stages(node, chain)
+            found = stages(cluster, node, chain)
             count, total = found.pop("total")
             assert count == MESSAGES
             assert {stage_count for stage_count, _sum in found.values()} == {MESSAGES}
@@ -72,4 +73,4 @@ def test_every_message_is_followed_from_node_to_node(nodes: tuple[Node, ...]) ->
             assert 0 < total < 2 * elapsed
             assert found["forward"][1] > 0
             assert found["append"][1] > 0
-        assert stages(leader, "delivery")["total"][0] == 0
+        assert stages(cluster, leader, "delivery")["total"][0] == 0

@@ -141,10 +141,10 @@ def test_any_node_tells_which_node_has_a_queue(cluster: Cluster, request: pytest
         connection.channel().queue_declare(name, durable=True, arguments={"x-queue-type": "classic"})
     for node in cluster.nodes:
         deadline = time.monotonic() + 30.0
-        while "error" in (answer := local_cluster.ask(node, {"op": "leader", "queue": name})):
+        while "error" in (answer := local_cluster.ask(cluster, node, {"op": "leader", "queue": name})):
             assert time.monotonic() < deadline, answer  # the node has not heard of the queue yet
         assert answer == {"ok": True, "leader": second.name}
-    unknown = local_cluster.ask(second, {"op": "leader", "queue": "nope"})
+    unknown = local_cluster.ask(cluster, second, {"op": "leader", "queue": "nope"})
     assert "no queue 'nope'" in unknown["error"] and "name one of" in unknown["fix"]
 
 

@@ -19,6 +19,7 @@ from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
+from infra.control_link import connected
 from infra.local_cluster import Cluster
 
 pytestmark = pytest.mark.processes
@@ -147,6 +148,8 @@ def test_noise_on_any_port_harms_nobody(cluster: Cluster, neighbour: BlockingCha
 
 
 def test_the_control_port_answers_nonsense_in_json(cluster: Cluster) -> None:
-    answers = conversation(cluster.nodes[0].control_port, b'nonsense\n{"op": "explode"}\n[]\n').splitlines()
-    assert all("error" in json.loads(answer) for answer in answers)
-    assert len(answers) == 3
+    with connected(cluster, cluster.nodes[0], 10) as lines:
+        lines.write(b'nonsense\n{"op": "explode"}\n[]\n')
+        lines.flush()
+        answers = [json.loads(lines.readline()) for _ in range(3)]
+    assert all("error" in answer for answer in answers)

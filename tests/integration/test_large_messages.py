@@ -83,9 +83,9 @@ def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
     return taken
 
 
-def indexes(node: Node, queue: str) -> tuple[int, int]:
+def indexes(cluster: Cluster, node: Node, queue: str) -> tuple[int, int]:
     """Commit index and applied index of a queue on a node."""
-    answer = local_cluster.ask(node, {"op": "status"})
+    answer = local_cluster.ask(cluster, node, {"op": "status"})
     row: dict[str, int] = next((row for row in answer["queues"] if row["name"] == queue), {})
     return row.get("commit_index", -1), row.get("applied_index", -1)
 
@@ -105,7 +105,7 @@ def test_a_node_that_was_away_gets_large_messages_while_others_are_confirmed(clu
             publish(channel, "large", body)
         back = local_cluster.start_node(local_cluster.load(Path(cluster.directory)), away.name)
         confirmed = 0
-        while indexes(back.node(away.name), "large") < indexes(here, "large"):
+        while indexes(back, back.node(away.name), "large") < indexes(back, here, "large"):
             publish(channel, "small", b"%d" % confirmed)
             confirmed += 1
             assert confirmed < 100_000, "it never catches up"

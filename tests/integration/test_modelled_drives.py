@@ -98,7 +98,7 @@ def test_a_node_tells_what_its_drives_did(cluster: Cluster) -> None:
     assert after["service_ns_p50"] >= 900_000, "a flush of this drive takes 1 ms"
     (record,) = control.sample(cluster, 1)
     assert record["drives"][0]["name"] == "d1"
-    metrics = control.ask(cluster.nodes[0], {"op": "metrics"})["metrics"]
+    metrics = control.ask(cluster, cluster.nodes[0], {"op": "metrics"})["metrics"]
     values = {
         (sample["name"], *sample["labels"].values()): sample["value"] for each in metrics for sample in each["samples"]
     }
@@ -142,7 +142,7 @@ def test_a_drive_that_is_not_there_is_named(cluster: Cluster) -> None:
 
 def waiting_octets(cluster: Cluster) -> float:
     """What classic queues have handed to their writers and the writers have not finished."""
-    metrics = control.ask(cluster.nodes[0], {"op": "metrics"})["metrics"]
+    metrics = control.ask(cluster, cluster.nodes[0], {"op": "metrics"})["metrics"]
     values = {sample["name"]: sample["value"] for each in metrics for sample in each["samples"]}
     handed, done = (values[f"reference_broker_classic_{name}_bytes_total"] for name in ("handed", "done"))
     return float(handed - done)

@@ -27,6 +27,9 @@ def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
     else:
         print_table([{title: row.get(name, "") for name, title in _SHOWN.items()} for row in rows], as_json=False)
         click.echo(f"data in {cluster.directory}")
+        for row in rows:
+            if problem := row.get("problem"):
+                click.echo(problem, err=True)
     return rows
 
 
@@ -57,12 +60,16 @@ def metrics(node: str | None, directory: Path, as_json: bool) -> None:
     from infra import local_cluster
 
     cluster = load(directory)
-    asked = [cluster.node(node)] if node is not None else [n for n in cluster.nodes if local_cluster.is_alive(n)]
+    asked = (
+        [cluster.node(node)]
+        if node is not None
+        else [n for n in cluster.nodes if not n.is_here or local_cluster.is_alive(n)]
+    )
     if not asked:
         raise CliError(
             "no node of this cluster runs", str(directory), f"start it with `perftest broker start --dir {directory}`"
         )
-    answers = {item.name: _metrics(item) for item in asked}
+    answers = {item.name: _metrics(cluster, item) for item in asked}
     if as_json:
         print_table([{"node": name, "metrics": families} for name, families in answers.items()], as_json=True)
     else:
@@ -80,11 +87,11 @@ def _flat(families: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _metrics(node: Node) -> list[dict[str, Any]]:
+def _metrics(cluster: Cluster, node: Node) -> list[dict[str, Any]]:
     from infra import local_cluster
 
     try:
-        answer = local_cluster.ask(node, {"op": "metrics"})
+        answer = local_cluster.ask(cluster, node, {"op": "metrics"})
     except (OSError, ValueError) as error:
         where = f"{node.name}, control port {node.control_port}"
         raise CliError(f"{node.name} does not answer: {error}", where, "see `perftest broker status`") from error

@@ -49,7 +49,7 @@ def connect(cluster: Cluster, number: int) -> BlockingChannel:
 
 
 def ask(cluster: Cluster, number: int, **request: object) -> dict[str, Any]:
-    return local_cluster.ask(cluster.nodes[number - 1], request)
+    return local_cluster.ask(cluster, cluster.nodes[number - 1], request)
 
 
 def take(channel: BlockingChannel, queue: str, count: int) -> list[int]:
@@ -181,7 +181,7 @@ def test_leaders_are_evened_out(cluster: Cluster) -> None:
 def test_what_cannot_be_done_is_said_with_the_remedy(cluster: Cluster, request_: dict[str, object], says: str) -> None:
     if request_.get("queue") == "even0":
         connect(cluster, 1).queue_declare("even0", durable=True, arguments={**QUORUM, "x-quorum-initial-group-size": 5})
-    answer = local_cluster.ask(cluster.nodes[0], request_)
+    answer = local_cluster.ask(cluster, cluster.nodes[0], request_)
     assert says in answer["error"]
     assert answer["fix"]
     assert "{" not in answer["fix"], "an operator reads this at a command, and types no JSON"

@@ -11,7 +11,7 @@ import pytest
 from reference_broker.node.config import ConfigError, load
 
 PORTS = {"amqp_port": 1, "peer_port": 2, "control_port": 3}
-MEMBER = {"node": 1, "name": "node1", "host": "h", **PORTS}
+MEMBER = {"node": 1, "name": "node1", "host": "127.0.0.1", **PORTS}
 GOOD: dict[str, Any] = {"name": "node1", "node": 1, "cluster": "c", "nodes": [MEMBER], "data_dir": "d"}
 
 
@@ -37,6 +37,13 @@ def problem(path: Path, text: str) -> list[str]:
         ({"nodes": [1]}, "nodes[0]: 1: must be an object"),
         ({"nodes": [{**MEMBER, "amqp_port": "x"}]}, "nodes[0].amqp_port: 'x': must be a port from 1 to 65535"),
         ({"nodes": [{**MEMBER, "amqp_port": 99_999}]}, "nodes[0].amqp_port: 99999: must be a port from 1 to 65535"),
+        ({"nodes": [{**MEMBER, "bind": ""}]}, "nodes[0].bind: '': must be a string"),
+        ({"nodes": [{**MEMBER, "binds": "::"}]}, "nodes[0].binds: unknown key; bind?"),
+        ({"nodes": [{**MEMBER, "host": "0.0.0.0"}]}, "nodes[0].host: 0.0.0.0: stands for every address of a machine"),
+        ({"nodes": [{**MEMBER, "host": "0"}]}, "nodes[0].host: 0: stands for every address of a machine"),
+        ({"nodes": [{**MEMBER, "amqp_host": "::"}]}, "nodes[0].amqp_host: ::: stands for every address of a machine"),
+        ({"nodes": [{**MEMBER, "bind": "0.0.0.0"}]}, "would obey anybody who reaches 0.0.0.0 (nodes[0].bind)"),
+        ({"nodes": [{**MEMBER, "control_host": "h"}]}, "would obey anybody who reaches h (nodes[0].control_host)"),
         ({"nodes": [{"node": 1, **PORTS, "host": "h"}]}, "nodes[0].name: is missing: must be a string"),
         ({"data": "d"}, "data: unknown key; data_dir?"),
         ({"sync": "no"}, "sync: 'no': must be true or false"),
@@ -107,6 +114,21 @@ def test_a_secret_is_shown_nowhere(tmp_path: Path) -> None:
     file.write_text(json.dumps({**GOOD, **THREE, "secret_file": str(secret)}))
     config = load(file)
     assert config.secret == b"hush" * 8 and "hush" not in repr(config)
+
+
+def test_a_node_behind_another_address_may_listen_on_all_of_its_own(tmp_path: Path) -> None:
+    secret, file = tmp_path / "secret", tmp_path / "node.json"
+    secret.touch(mode=0o600)
+    secret.write_text("5" * 64)
+    addresses = {"host": "203.0.113.7", "amqp_host": "rabbit.example", "bind": "0.0.0.0", "control_bind": "127.0.0.1"}
+    file.write_text(json.dumps({**GOOD, "nodes": [{**MEMBER, **addresses}], "secret_file": str(secret)}))
+    me = load(file).me
+    assert [me.advertised(port) for port in PORTS] == [
+        ("amqp_host", "rabbit.example"), ("host", "203.0.113.7"), ("host", "203.0.113.7"),
+    ]  # fmt: skip
+    assert [me.bound(port) for port in PORTS] == [
+        ("bind", "0.0.0.0"), ("bind", "0.0.0.0"), ("control_bind", "127.0.0.1"),
+    ]  # fmt: skip
 
 
 def test_a_good_one_is_taken(tmp_path: Path) -> None:

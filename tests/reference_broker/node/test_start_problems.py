@@ -21,7 +21,11 @@ KEYS = ("amqp_port", "peer_port", "control_port", "metrics_port")
 def write_config(directory: Path, **member: str | int) -> Path:
     ports = dict(zip(KEYS, free_ports(len(KEYS)), strict=True))
     named = {"node": 1, "name": "node1", "host": "127.0.0.1", **ports, **member}
+    secret = directory / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("s" * 32)
     config = {"name": "node1", "node": 1, "cluster": "c", "nodes": [named], "data_dir": str(directory / "data")}
+    config["secret_file"] = str(secret)
     path = directory / "node.json"
     path.write_text(json.dumps(config))
     return path
@@ -70,6 +74,18 @@ def test_files_that_cannot_be_used(config: NodeConfig, number: int, fix: str) ->
     assert named[1] == "  at   /some/where"
     assert fix in named[2]
     assert f"  at   {config.data_dir}" in str(files_problem(OSError(number, "told"), config))
+
+
+def test_an_address_to_listen_on_that_cannot_be_had_is_named_by_its_key(tmp_path: Path) -> None:
+    me = load(write_config(tmp_path, bind="203.0.113.9", peer_bind="b")).me
+    for port, where, fix in (
+        ("peer_port", "node1: peer_bind b,", "set peer_bind to an address of this machine"),
+        ("amqp_port", "node1: bind 203.0.113.9,", "set bind to an address of this machine"),
+    ):
+        with pytest.raises(StartError) as problem, listening(me, port):
+            raise OSError(errno.EADDRNOTAVAIL, "cannot assign")
+        _, at, remedy = str(problem.value).splitlines()
+        assert where in at and remedy.endswith(fix)
 
 
 @pytest.mark.processes
