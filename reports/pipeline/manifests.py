@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from perftest.results import schema as files
+from perftest.results.hosts import has_load, roles_of
 from perftest.results.run_checks import one_machine
 from perftest.results.summary import OPEN, background_loads_of, loads_of, run_loop, step_loop
 from reports.pipeline import schema
@@ -19,6 +20,7 @@ from reports.pipeline.source import RunSource
 
 Row = dict[str, Any]
 
+_MAYBE_NS: Final = ("round_trip_ns", "start_skew_ns", "stop_skew_ns")
 DEFAULT_INTERVAL_S: Final = 1.0
 INTERVAL_MAX_S: Final = 86_400.0
 
@@ -57,7 +59,7 @@ def run_row(run: RunSource, last_ns: int) -> Row:
         "queue_types": ", ".join(sorted(queues - {""})),
         "broker_nodes": len(_parts(broker, "nodes")),
         "one_machine": one_machine(_uris(broker), len(hosts)),
-        "host_count": len(hosts),
+        "host_count": sum(has_load(host) for host in hosts),
         "clock_bound_ns": max((_whole(host, "clock_bound_ns", 0) for host in hosts), default=0),
         "command": json.dumps(manifest.get("command", [])),
         "tool_dirty": bool(tool.get("dirty", False)),
@@ -114,15 +116,35 @@ def host_rows(run: RunSource) -> list[Row]:
     for host in _parts(run.manifest, "hosts"):
         row: Row = {"run_id": run.run_id, "host": _text(host, "name")}
         row |= {name: _text(host, name) for name in ("hostname", "cpu", "kernel", "filesystem", "clock")}
-        row |= {name: _whole(host, name, None) for name in ("cores", "memory_bytes")}
-        rows.append(row | {name: _whole(host, name, 0) for name in ("clock_offset_ns", "clock_bound_ns")})
+        row |= {name: _whole(host, name, None) for name in ("cores", "memory_bytes", *_MAYBE_NS)}
+        row |= {name: _whole(host, name, 0) for name in ("clock_offset_ns", "clock_bound_ns")}
+        row |= {name: _text(host, name) or None for name in ("address", "python")}
+        lost, tool = _part(host, "lost"), _part(host, "tool")
+        lost_ns = _whole(lost, "t_ns", None)
+        row |= {
+            "roles": ", ".join(roles_of(host)),
+            "tool_version": _text(tool, "version") or None,
+            "clock_drift_ppm": _float(host.get("clock_drift_ppm")),
+            "lost_s": None if lost_ns is None else (lost_ns - run.started_ns) / 1e9,
+            "lost_reason": (_text(lost, "reason") or "not told") if lost else None,
+        }
+        rows.append(row)
     return rows
 
 
 def host_context_rows(run: RunSource) -> list[Row]:
     """The rows of HOST_CONTEXT."""
     named = {"run_id": "run_id", "host": "host", "cores": "cores", "offset_ns": "clock_offset_ns"}
-    return [{name: row[column] for name, column in named.items()} for row in host_rows(run)]
+    made = {_text(host, "name"): has_load(host) for host in _parts(run.manifest, "hosts")}
+    return [
+        {name: row[column] for name, column in named.items()} | {"has_load": made[row["host"]]}
+        for row in host_rows(run)
+    ]
+
+
+def is_spread(run: RunSource) -> bool:
+    """Whether the run took place on several hosts."""
+    return len(_parts(run.manifest, "hosts")) > 1
 
 
 def ledger_rows(run: RunSource) -> list[Row]:

@@ -17,7 +17,9 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from perftest.metrics.clock_model import ClockModel
 from perftest.metrics.histogram import DamagedHistogramError, Histogram
+from perftest.metrics.host_clock import Exchange
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
@@ -53,11 +55,18 @@ PARSED_INTERVALS: Final = _parsed(
 )
 PARSED_HISTOGRAMS: Final = _parsed(_recorded(each.name, each.type != "int") for each in fields(hlog.HlogLine))
 PARSED_EVENTS: Final = _of_table(schema.EVENTS, "t_s")
-PARSED_HOST_SAMPLES: Final = _of_table(schema.HOST_SAMPLES, "t_s")
+HOST_OCTETS: Final = ("rx_bytes", "tx_bytes", "disk_read_bytes", "disk_write_bytes")
+"""Counters of a host since its start."""
+PARSED_HOST_SAMPLES: Final = _of_table(
+    schema.HOST_SAMPLES,
+    *("t_s", "length_s", *(f"{name}_per_s" for name in HOST_OCTETS)),
+    more=[(name, pa.int64()) for name in HOST_OCTETS],
+)
+PARSED_CLOCKS: Final = _of_table(schema.CLOCKS, "t_s")
 PARSED_BROKERS: Final = _of_table(
     schema.BROKERS,
     *("t_s", "length_s", "cpu_share", "wal_syncs_per_s", "wal_bytes_per_s"),
-    more=[("wal_syncs", pa.float64()), ("wal_bytes", pa.float64())],
+    more=[("wal_syncs", pa.float64()), ("wal_bytes", pa.float64()), ("links", pa.string())],
 )
 
 
@@ -175,6 +184,11 @@ def parse_host_samples(batches: Batches) -> Batches:
     return _parse(batches, PARSED_HOST_SAMPLES, lambda _: _host_sample)
 
 
+def parse_clocks(batches: Batches) -> Batches:
+    """Lines of clocks.jsonl."""
+    return _parse(batches, PARSED_CLOCKS, lambda _: _clock)
+
+
 def parse_brokers(batches: Batches) -> Batches:
     """Lines of broker.jsonl."""
     return _parse(batches, PARSED_BROKERS, lambda _: _broker_sample)
@@ -201,8 +215,26 @@ def _host_sample(text: str) -> Row:
         "cpu_percent": _number(record, "cpu_percent"),
         "load1": _number(record, "load1"),
         "steal_percent": _number(record, "steal_percent"),
-        "memory_available_bytes": _optional_whole(record, "memory_available_bytes"),
+        **{name: _optional_whole(record, name) for name in ("memory_available_bytes", *HOST_OCTETS)},
     }
+
+
+def _clock(text: str) -> Row:
+    record = _object(text)
+    t_ns = _whole(record, "t_ns")
+    place = {"t_ns": t_ns, "host": _word(record, "host"), "phase": str(record.get("phase") or "")}
+    if "model" not in record:
+        exchange = Exchange(*(_whole(record, name) for name in Exchange._fields))
+        least_ns, greatest_ns = exchange.offsets_ns
+        figures = {"offset_ns": -(least_ns + greatest_ns) // 2, "bound_ns": (greatest_ns - least_ns + 1) // 2}
+        return place | figures | {"kind": "exchange", "round_trip_ns": exchange.round_trip_ns}
+    try:
+        model = ClockModel.from_json(record["model"])
+        host_ns = model.to_host(t_ns)
+        figures = {"offset_ns": host_ns - t_ns, "bound_ns": model.bound_at(host_ns)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise LineError(f"model: {error}") from error
+    return place | figures | {"kind": "model", "round_trip_ns": None}
 
 
 def _broker_sample(text: str) -> Row:
@@ -210,11 +242,16 @@ def _broker_sample(text: str) -> Row:
     metrics = record.get("metrics") or {}
     if not isinstance(metrics, dict):
         raise LineError("metrics is not an object")
+    links = record.get("links")
+    if not isinstance(links, dict | None):
+        raise LineError("links is not an object")
     return {
         "t_ns": _whole(record, "t_ns"),
         "node": _word(record, "node"),
         "pid": _optional_whole(record, "pid"),
         "role": str(record.get("role") or ""),
+        "host": str(record["host"]) if record.get("host") else None,
+        "links": json.dumps(links) if links else None,
         "rss_bytes": _optional_whole(record, "rss_bytes"),
         "cpu_ns": _optional_whole(record, "cpu_ns"),
         "wal_syncs": _number(metrics, "wal_syncs"),

@@ -182,7 +182,8 @@ class _SparkTables:
         by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), [*stages.STEP, "series"]))
         latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "group", "series"])))
         brokers = self._keep(use.differences(stages.good(raw_brokers), self._runs))
-        samples = stages.good(raw_samples)
+        samples = use.host_rates(stages.good(raw_samples))
+        spread, raw_clocks = self._of_several_hosts(intervals, good_histograms, brokers, samples)
         return {
             "intervals": frames.conform(intervals, schema.INTERVALS),
             "timeline": stages.timeline(intervals, stages.percentiles(by_slot), self._planned, self._runs),
@@ -194,14 +195,40 @@ class _SparkTables:
             "stages": stages.broker_stages(staged, self._planned),
             "events": self._timed(stages.good(raw_events), schema.EVENTS),
             "host_samples": self._timed(samples, schema.HOST_SAMPLES),
+            **spread,
             "quarantine": stages.quarantine(
-                (raw_intervals, raw_histograms, raw_events, raw_samples, raw_brokers), known
+                (raw_intervals, raw_histograms, raw_events, raw_samples, raw_brokers, *raw_clocks), known
             ),
         }
 
+    def _of_several_hosts(
+        self, intervals: DataFrame, histograms: DataFrame, brokers: DataFrame, samples: DataFrame
+    ) -> tuple[dict[str, DataFrame], list[DataFrame]]:
+        """The tables of runs on several hosts, and the parsed lines of files that only such runs have. Without such a
+        run there are no tables, and nothing is computed."""
+        runs = [run.run_id for run in self._sources if manifests.is_spread(run)]
+        if not runs:
+            return {}, []
+
+        def of_them(frame: DataFrame) -> DataFrame:
+            return frame.where(F.col("run_id").isin(runs))
+
+        keys, steady = [*stages.STEP, "host"], stages.steady(of_them(intervals))
+        steps, by_host = stages.totals(steady, stages.STEP), stages.totals(steady, keys)
+        recorded = stages.of_clients(stages.steady(of_them(histograms)))
+        merged = stages.merge_histograms(recorded.where(F.col("series").isin(*schema.HOST_SERIES)), [*keys, "series"])
+        used = use.of_each_host(of_them(samples), steps)
+        raw_clocks = self._parse(files.CLOCKS, parsing.parse_clocks, parsing.PARSED_CLOCKS)
+        tables = {
+            "host_steps": stages.host_steps(by_host, stages.percentiles(merged), used, self._hosts, self._planned),
+            "links": frames.conform(use.links(of_them(brokers), steps), schema.LINKS),
+            "clocks": self._timed(stages.good(raw_clocks), schema.CLOCKS),
+        }
+        return tables, [raw_clocks]
+
     def _steps(self, intervals: DataFrame, latency: DataFrame, brokers: DataFrame, samples: DataFrame) -> DataFrame:
         totals = self._keep(stages.totals(stages.steady(intervals), stages.STEP))
-        used = (use.of_brokers(brokers, totals), use.of_hosts(samples, totals))
+        used = (use.of_brokers(brokers, totals), use.of_hosts(samples, totals, self._hosts))
         return stages.steps(stages.step_starts(intervals), totals, latency, self._planned, used, self._runs)
 
     def _keep(self, frame: DataFrame) -> DataFrame:

@@ -299,7 +299,7 @@ EVENTS: Final = Table(
 
 HOSTS: Final = Table(
     name="hosts",
-    grain="one row per load host",
+    grain="one row per host that took part in the run: load hosts and hosts of broker nodes",
     order=("run_id", "host"),
     columns=(
         RUN_ID,
@@ -313,12 +313,22 @@ HOSTS: Final = Table(
         text("clock", "clock the latencies were taken from"),
         integer("clock_offset_ns", "its clock minus the coordinator's"),
         integer("clock_bound_ns", "error bound of that offset"),
+        text("roles", "load, broker, or both, comma separated", True),
+        text("address", "under which the coordinator reached it; null for the coordinator's own host", True),
+        text("python", "version of Python on it", True),
+        text("tool_version", "of the load generator on it", True),
+        real("clock_drift_ppm", "how fast its clock runs against the coordinator's", True),
+        integer("round_trip_ns", "least time of a message from the coordinator and back", True),
+        integer("start_skew_ns", "its first action after the moment that was set for all hosts", True),
+        integer("stop_skew_ns", "its last action after the moment that was set for all hosts", True),
+        real("lost_s", "since the run's start, when it was lost; null if it never was", True),
+        text("lost_reason", "why it was lost", True),
     ),
 )
 
 HOST_SAMPLES: Final = Table(
     name="host_samples",
-    grain="one row per sample of a load host",
+    grain="one row per sample of a host; rates are differences to the host's previous sample",
     order=("run_id", "t_s", "host"),
     columns=(
         RUN_ID,
@@ -329,6 +339,81 @@ HOST_SAMPLES: Final = Table(
         real("load1", "load average over one minute", True),
         real("steal_percent", "time taken by the hypervisor", True),
         integer("memory_available_bytes", "memory that could be had", True),
+        real("length_s", "time since the host's previous sample; null for its first", True),
+        real("rx_bytes_per_s", "octets received, all network interfaces but the loopback", True),
+        real("tx_bytes_per_s", "octets sent, all network interfaces but the loopback", True),
+        real("disk_read_bytes_per_s", "octets read from all drives", True),
+        real("disk_write_bytes_per_s", "octets written to all drives", True),
+    ),
+)
+
+HOST_SERIES: Final = SERIES[:4]
+"""The latencies of `host_steps`: end to end and of confirms."""
+
+HOST_STEPS: Final = Table(
+    name="host_steps",
+    grain="one row per step, group of load and host, over the step's steady time; none for a run on one host",
+    order=("run_id", "step", "group", "host"),
+    columns=(
+        RUN_ID,
+        STEP,
+        GROUP,
+        LABEL,
+        text("host", "the host's name in this run"),
+        real("length_s", "measured steady time on the host; 0 for a host without clients of the group"),
+        integer("workers", "workers of the host that reported"),
+        *COUNTS,
+        *RATES,
+        real("published_part", "of all that was published in the step, 0..1", True),
+        real("delivered_part", "of all that was delivered in the step, 0..1", True),
+        *(column for series in HOST_SERIES for column in _summary(f"{series}_", nullable=True)),
+        real("worker_cpu_share", "CPU of the host's busiest worker", True),
+        real("workers_cpu_percent", "CPU of all workers of the host, of all its cores", True),
+        real("worker_wait_share", "time that the most hindered worker of the host waited for a core", True),
+        real("steal_share", "part of its CPU time that the hypervisor took from the host", True),
+        integer("loop_lag_ns", "longest delay of an event loop of the host's workers"),
+        integer("gc_pause_ns", "longest garbage collection of a worker of the host"),
+        real("host_cpu_percent", "mean CPU of the host, all its processes", True),
+        real("rx_bytes_per_s", "octets received by the host", True),
+        real("tx_bytes_per_s", "octets sent by the host", True),
+        real("disk_read_bytes_per_s", "octets read from the host's drives", True),
+        real("disk_write_bytes_per_s", "octets written to the host's drives", True),
+    ),
+)
+
+CLOCKS: Final = Table(
+    name="clocks",
+    grain="one row per exchange with a host's clock, and per model that was made of the exchanges; none for a run on "
+    "one host",
+    order=("run_id", "t_ns", "host", "kind"),
+    columns=(
+        RUN_ID,
+        text("host", "the host's name in this run"),
+        text("kind", "exchange: a message there and back; model: what all exchanges so far say"),
+        text("phase", "before, during or after the run; empty for a model"),
+        integer("t_ns", "Unix time, by the coordinator's clock"),
+        real("t_s", "since the run's start"),
+        integer("offset_ns", "the host's clock minus the coordinator's; of an exchange the middle of what is possible"),
+        integer("bound_ns", "how far the true offset may be away from it"),
+        integer("round_trip_ns", "time on the way, both ways together; null for a model", True),
+    ),
+)
+
+LINKS: Final = Table(
+    name="links",
+    grain="one row per step, node, peer and purpose: what the node sent to the peer in the step's steady time; none "
+    "for a run on one host, and for a broker that does not tell",
+    order=("run_id", "step", "node", "peer", "purpose"),
+    columns=(
+        RUN_ID,
+        STEP,
+        text("node", "the node that sent"),
+        text("peer", "the node that received"),
+        text("host", "host of the node that sent; empty when unknown"),
+        text("peer_host", "host of the node that received; empty when unknown"),
+        text("purpose", "raft, snapshot, proxied (requests to the leader and their results), or other"),
+        real("bytes_per_s", "octets"),
+        real("bytes_per_message", "octets per delivered message (published, if none) of all groups of load", True),
     ),
 )
 
@@ -343,6 +428,7 @@ BROKERS: Final = Table(
         integer("t_ns", "Unix time"),
         real("t_s", "since the run's start"),
         text("role", "leader, follower, …; empty when unknown"),
+        text("host", "host of the node; null when unknown", True),
         integer("rss_bytes", "resident memory", True),
         integer("cpu_ns", "cumulative CPU time of the process", True),
         real("length_s", "time since the previous sample; null for the first of a process", True),
@@ -429,8 +515,11 @@ TABLES: Final = (
     EVENTS,
     HOSTS,
     HOST_SAMPLES,
+    HOST_STEPS,
+    CLOCKS,
     BROKERS,
     WRITES,
+    LINKS,
     LEDGER,
     QUARANTINE,
 )

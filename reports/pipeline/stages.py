@@ -263,6 +263,29 @@ def steps(
     return conform(frame.withColumns(_step_figures()), schema.STEPS)
 
 
+def host_steps(
+    host_totals: DataFrame, host_summaries: DataFrame, use: DataFrame, hosts: DataFrame, planned: DataFrame
+) -> DataFrame:
+    """The table ``host_steps``. ``use`` has the figures of every host that was sampled, with or without load."""
+    keys, cores = [*STEP, "host"], F.broadcast(hosts.select("run_id", "host", "cores"))
+    latencies = one_column_per_series(host_summaries, keys, schema.HOST_SERIES)
+    frame = host_totals.join(use, keys, "full").join(latencies, keys, "left")
+    frame = with_label(frame, planned).join(cores, ["run_id", "host"], "left")
+    zeros = (*COUNTS, "length_s", "workers", "loop_lag_ns", "gc_pause_ns")
+    frame = frame.withColumns({name: F.coalesce(F.col(name), F.lit(0)) for name in zeros})
+    whole = Window.partitionBy(*STEP)
+
+    def part(name: str) -> Column:
+        total = F.sum(name).over(whole)
+        return F.when(total > 0, F.col(name) / total)
+
+    busy = F.when((F.col("length_s") > 0) & (F.col("cores") > 0), 100 * F.col("worker_cpu_ns") / NS / F.col("cores"))
+    figures = {f"{name}_per_s": rate(name) for name in RATED}
+    figures |= {"published_part": part("published"), "delivered_part": part("delivered")}
+    figures |= {"workers_cpu_percent": busy / F.col("length_s")}
+    return conform(frame.withColumns(figures), schema.HOST_STEPS)
+
+
 STEP_ZEROS: Final = (
     *("length_s", "workers", "intervals", "unconfirmed_max"),
     *("loop_lag_ns", "gc_collections", "gc_pause_ns"),

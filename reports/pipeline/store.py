@@ -40,7 +40,7 @@ from reports.pipeline.tables import Tables
 
 MANIFEST: Final = "manifest.json"
 LATER_COLUMNS: Final = ("group",)
-"""Columns that stores of earlier versions do not have: empty there."""
+"""Columns that stores of earlier versions do not have: empty there. Columns that may be null are null there."""
 ATTEMPTS: Final = "attempts"
 LOCK: Final = ".lock"
 WRITING: Final = ".writing"
@@ -234,6 +234,9 @@ def _read(store: Folder, manifest: StoreManifest, table: Table, runs: Sequence[s
             part = file.read()
             for name in set(LATER_COLUMNS) & set(in_file.names) - set(part.column_names):
                 part = part.append_column(name, pa.array([""] * len(part), pa.string()))
+            for column in in_file:
+                if column.nullable and column.name not in part.column_names:
+                    part = part.append_column(column.name, pa.nulls(len(part), column.type))
             part = part.select(in_file.names).cast(in_file)
             parts.append(part.add_column(0, table.arrow.field("run_id"), pa.array([run_id] * len(part), pa.string())))
     whole = pa.concat_tables(parts) if parts else table.arrow.empty_table()

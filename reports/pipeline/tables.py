@@ -25,8 +25,11 @@ class Tables:
     events: pd.DataFrame
     hosts: pd.DataFrame
     host_samples: pd.DataFrame
+    host_steps: pd.DataFrame
+    clocks: pd.DataFrame
     brokers: pd.DataFrame
     writes: pd.DataFrame
+    links: pd.DataFrame
     ledger: pd.DataFrame
     quarantine: pd.DataFrame
 

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,17 +36,6 @@ WRITTEN, BESIDE = "run-written", "run-beside"
 NOISE = "noise"
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the whole module: starting one costs more than all tests together."""
-    from reports.pipeline.session import spark_session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with spark_session("local[2]") as session:
-            yield session
 
 
 @pytest.fixture(scope="session")

@@ -525,8 +525,11 @@ _ROWS = {
     "events": _events,
     "hosts": _hosts,
     "host_samples": _none,
+    "host_steps": _none,
+    "clocks": _none,
     "brokers": _brokers,
     "writes": _writes,
+    "links": _none,
     "ledger": _ledger,
     "quarantine": _none,
 }

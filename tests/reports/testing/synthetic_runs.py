@@ -54,6 +54,10 @@ class Shape:
     """Overrides of the ledger's figures."""
     groups: tuple[str, ...] = ("",)
     """Groups of load, each with all of the rate."""
+    broker_hosts: int = 0
+    """Hosts of broker nodes, one node on each in turn; 0: nobody tells where the nodes are."""
+    lost_after: int = 0
+    """The number of intervals after which the last load host was lost; 0: none was."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ def make_run(path: Path, shape: Shape | None = None, **changes: Any) -> Path:
     _write_measurements(path, shape, slots)
     _write_events(path, shape, slots)
     _write_hosts(path, shape, slots)
+    if shape.hosts > 1:
+        _write_clocks(path, shape, slots)
     _write_brokers(path, shape, slots)
     _write_manifest(path, shape, slots)
     if not shape.killed:
@@ -140,8 +146,10 @@ def _write_measurements(path: Path, shape: Shape, slots: list[Slot]) -> None:
         rows = csv.writer(table, lineterminator="\n")
         rows.writerow(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS)
         _write_hlog_header(log)
-        for slot in slots:
+        for at, slot in enumerate(slots):
             for worker in range(shape.workers):
+                if shape.lost_after and at >= shape.lost_after and worker % shape.hosts == shape.hosts - 1:
+                    continue
                 for group in shape.groups:
                     _write_interval(rows, log, shape, slot, worker, group, random)
         _write_stages(log, shape, slots, random)
@@ -264,16 +272,42 @@ def _write_hosts(path: Path, shape: Shape, slots: list[Slot]) -> None:
         [
             {
                 "t_ns": slot.start_ns + shape.interval_ns,
-                "host": f"host{host}",
+                "host": host,
                 "cpu_percent": round(float(random.normal(35, 3)), 1),
                 "load1": 1.2,
                 "steal_percent": 0.0,
                 "memory_available_bytes": 8_000_000_000,
+                "rx_bytes": 7_000_000 + (at + 1) * 1_000_000 * (place + 1),
+                "tx_bytes": 5_000_000 + (at + 1) * 2_000_000 * (place + 1),
+                "disk_read_bytes": 0,
+                "disk_write_bytes": (at + 1) * 500_000,
             }
-            for slot in slots
-            for host in range(shape.hosts)
+            for at, slot in enumerate(slots)
+            for place, host in enumerate(host_names(shape))
         ],
     )
+
+
+def host_names(shape: Shape) -> list[str]:
+    """The load hosts, then the hosts of broker nodes."""
+    return [f"host{n}" for n in range(shape.hosts)] + [f"broker{n}" for n in range(shape.broker_hosts)]
+
+
+def _write_clocks(path: Path, shape: Shape, slots: list[Slot]) -> None:
+    """Three exchanges with each host but the first, with way times of 100 and 300 us, and a model an interval."""
+    lines: list[dict[str, Any]] = []
+    for host in host_names(shape)[1:]:
+        for at in range(3):
+            sent_ns = STARTED_NS + at * 10_000_000
+            there_ns = sent_ns + 100_000 + shape.clock_offset_ns
+            exchange = {"sent_ns": sent_ns, "host_received_ns": there_ns, "host_sent_ns": there_ns + 10_000}
+            exchange |= {"received_ns": sent_ns + 410_000}
+            lines.append({"t_ns": sent_ns, "host": host, "phase": "before", **exchange})
+        for slot in slots:
+            model = {"knots_ns": [slot.start_ns + shape.clock_offset_ns], "offsets_ns": [-shape.clock_offset_ns]}
+            model |= {"bounds_ns": [200_000], "rate_ppm": 0.0, "rate_bound_ppm": 10.0}
+            lines.append({"t_ns": slot.start_ns, "host": host, "model": model})
+    _write_lines(path / schema.CLOCKS, sorted(lines, key=lambda line: int(line["t_ns"])))
 
 
 def _write_brokers(path: Path, shape: Shape, slots: list[Slot]) -> None:
@@ -293,6 +327,7 @@ def _write_brokers(path: Path, shape: Shape, slots: list[Slot]) -> None:
                     "cpu_ns": cpu_ns,
                     "rss_bytes": 90_000_000,
                     "role": "leader" if node == 1 else "follower",
+                    **_of_host(shape, node, octets),
                     "metrics": {
                         "wal_syncs": syncs,
                         "wal_bytes": octets,
@@ -308,6 +343,18 @@ def _write_brokers(path: Path, shape: Shape, slots: list[Slot]) -> None:
     _write_lines(path / schema.BROKER, lines)
 
 
+def _of_host(shape: Shape, node: int, octets: int) -> dict[str, Any]:
+    """Where a node is, and what it sent so far: the first node replicates to all others, all proxy to the first."""
+    if not shape.broker_hosts:
+        return {}
+    sent = {
+        f"node{peer}": {"raft": octets if node == 1 else octets // 100, "proxied": 0 if node == 1 else octets // 10}
+        for peer in range(1, shape.nodes + 1)
+        if peer != node
+    }
+    return {"host": f"broker{(node - 1) % shape.broker_hosts}", "links": sent}
+
+
 def _write_manifest(path: Path, shape: Shape, slots: list[Slot]) -> None:
     plan = _plan(shape)
     manifest: dict[str, Any] = {
@@ -319,7 +366,7 @@ def _write_manifest(path: Path, shape: Shape, slots: list[Slot]) -> None:
         "tool": {"name": "perftest", "version": "0.1.0", "commit": "abc123", "dirty": False, "python": "3.11.7"},
         "plan": plan | {"digest": hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()},
         "broker": _broker(shape),
-        "hosts": [_host(shape, host) for host in range(shape.hosts)],
+        "hosts": [_host(shape, name, slots) for name in host_names(shape)],
         "loop": "open" if shape.open_loop else "closed",
     }
     if not shape.killed:
@@ -383,19 +430,28 @@ def _broker(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _host(shape: Shape, number: int) -> dict[str, Any]:
-    return {
-        "name": f"host{number}",
-        "hostname": f"load{number}.example.org",
+def _host(shape: Shape, name: str, slots: list[Slot]) -> dict[str, Any]:
+    is_first = name == "host0"
+    host: dict[str, Any] = {
+        "name": name,
+        "hostname": f"{name.replace('host', 'load')}.example.org",
         "cores": 2,
         "cpu": "Synthetic CPU",
         "memory_bytes": 16_000_000_000,
         "kernel": "6.1",
         "filesystem": "ext4",
         "clock": "CLOCK_MONOTONIC",
-        "clock_offset_ns": shape.clock_offset_ns if number else 0,
-        "clock_bound_ns": 200_000 if number else 0,
+        "clock_offset_ns": 0 if is_first else shape.clock_offset_ns,
+        "clock_bound_ns": 0 if is_first else 200_000,
     }
+    if shape.broker_hosts:
+        host["roles"] = ["broker"] if name.startswith("broker") else ["load"]
+        if not is_first:
+            host |= {"address": f"10.0.0.{len(name)}", "python": "3.11.7", "tool": {"version": "0.1.0"}}
+            host |= {"clock_drift_ppm": 3.5, "round_trip_ns": 400_000, "start_skew_ns": 90_000, "stop_skew_ns": 70_000}
+    if shape.lost_after and name == f"host{shape.hosts - 1}":
+        host["lost"] = {"t_ns": slots[shape.lost_after].start_ns, "reason": "the connection was lost"}
+    return host
 
 
 def _ledger(path: Path, shape: Shape) -> dict[str, Any]:
