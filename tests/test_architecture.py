@@ -123,6 +123,8 @@ MAY_IMPORT = {
         "perftest.errors",
         "perftest.results",
         "perftest.metrics.histogram",
+        "perftest.metrics.host_clock",
+        "perftest.metrics.clock_model",
     ),
     "reports.stats": ("reports.stats", "reports.pipeline.schema", "reports.pipeline.tables", "perftest.results"),
     "infra": ("infra", "perftest.errors", "perftest.results.provenance"),
