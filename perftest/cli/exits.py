@@ -19,6 +19,7 @@ class Exit(IntEnum):
     MISSED = 4
     UNTRUSTED = 5
     NOT_COMPARABLE = 6
+    NOT_INSTALLED = 7
     INTERRUPTED = 130
 
 
@@ -30,6 +31,7 @@ MEANING = {
     Exit.MISSED: "an objective was missed, a figure got worse, or a finding was not reproduced",
     Exit.UNTRUSTED: "the result cannot be trusted, for example because the load generator was the limit",
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
+    Exit.NOT_INSTALLED: "a part of the project that the command needs is not installed",
     Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",
 }
 

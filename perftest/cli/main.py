@@ -18,6 +18,7 @@ import click
 
 import perftest
 from perftest.cli.exits import MEANING, Exit
+from perftest.cli.extras import not_installed
 from perftest.errors import HelpfulError, three_lines
 
 COMMANDS: Final = {
@@ -120,6 +121,8 @@ def call(arguments: Sequence[str]) -> int:
 
 def _translate(error: Exception) -> int:
     """Print an exception: an error for people, or a bug."""
+    if isinstance(error, ModuleNotFoundError):
+        error = not_installed(error) or error
     if isinstance(error, HelpfulError):
         click.echo(error.lines(), err=True)
         return error.code

@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, json_option, option
 
 SUMMARY = "summary.json"
@@ -26,7 +27,7 @@ SUMMARY = "summary.json"
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.MISSED),
+    exits=(Exit.RUN_ERROR, Exit.MISSED, Exit.NOT_INSTALLED),
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
         "perftest report runs/*-prefetch-* --out prefetch-report",
@@ -58,6 +59,8 @@ def report(
     If the workload states findings, the report judges them over all runs of the same plan. RUN is the directory of a
     run, or a directory that holds the rounds of a sweep, or its layouts.
     """
+    require("report", "a report")
+
     from perftest.cli.ui.summary import terminal_width, wrapped_lines
     from perftest.results.reader import read_manifest
     from perftest.results.schema import MANIFEST

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.exits import Exit
+from perftest.cli.extras import require_report
 from perftest.cli.options.command import ENVIRONMENT, REPEATED, WORDS, TableCommand, show_and_leave
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=TableCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.NOT_INSTALLED, Exit.INTERRUPTED),
     examples=(
         "perftest run -z 10",
         "perftest run -h amqp://user:secret@rabbit1 -u q -qq -c 200 -q 500 -A 10 -z 60",
@@ -47,6 +48,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
         choices.note(text)
     plan = plan_of(choices)
     options = run_options(choices)
+    require_report(options.report, "leave out --report")
     for note in choices.notes:
         click.echo(f"note: {note}", err=True)
     ctx.exit(measure(plan, replace(options, command=("perftest", "run", *ctx.meta[WORDS]))))

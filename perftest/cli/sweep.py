@@ -13,6 +13,7 @@ import click
 
 from perftest.cli.asked_cluster import in_folder, layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.extras import require_report
 from perftest.cli.layouts import (
     SERIES,
     broker_option,
@@ -92,7 +93,7 @@ _sweep_options = options(
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.NOT_INSTALLED, Exit.INTERRUPTED),
     examples=(
         "perftest sweep flow_control/in_flight --quick",
         "perftest sweep -h amqp://rabbit1 --vary in_flight=10,100,1000 --vary prefetch=100,1000",
@@ -134,6 +135,7 @@ def sweep(
     """
     from perftest.cli.session_options import Options
 
+    require_report(report and not dry_run, "add --no-report")
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)

@@ -3,9 +3,9 @@
 Files are written as the run goes, so that a killed run can still be reported; docs/internals/run-directory.md shows an
 example of each. Times are Unix nanoseconds (UTC), durations nanoseconds, sizes octets, rates per second.
 
-===================  ======================================================  ============================
+===================  ======================================================  ===============================
 file                 one record is                                           written
-===================  ======================================================  ============================
+===================  ======================================================  ===============================
 manifest.json        the run: provenance and the resolved plan                at the start, again at the end
 intervals.csv        one interval of one worker (PerfTest's columns first)   a line per interval
 latency.hlog         one histogram of one series of one interval             a line each per interval
@@ -15,8 +15,8 @@ broker.jsonl         the state of one broker node, where it can be had       a l
 clocks.jsonl         an exchange with the clock of another host, or a model   as it happens, on several hosts only
 ledger.json          what became of every message                            at the end (and at interruption)
 result.json          a row per step                                          at the end, derived from the others
-intervals.parquet    intervals.csv, typed                                    at the end, derived
-===================  ======================================================  ============================
+intervals.parquet    intervals.csv, typed                                    at the end, if pyarrow is there
+===================  ======================================================  ===============================
 
 A reader must cope with the files "at the end" being absent and with a last line that was cut short.
 """

