@@ -40,7 +40,7 @@ from perftest.metrics.clock_model import ClockModel
 
 RATE_MAX: Final = 500e-6
 """Two clocks differ in rate by at most so much: the kernel lets nobody slew a clock faster."""
-WANDER: Final = 10e-6
+WANDER: Final = 5e-6
 """The rate of a clock may differ from its line by so much. A crystal that warms up by some degrees changes by less
 within :data:`WINDOW_NS`."""
 WINDOW_NS: Final = 60_000_000_000
@@ -127,6 +127,13 @@ class HostClock:
     def last_ns(self) -> int:
         """The host's time of the last exchange."""
         return int(self._rows[self._end - 1, _HOST_SENT])
+
+    @property
+    def round_trip_ns(self) -> int:
+        """The least round trip of the exchanges that count."""
+        rows = self._rows[self._first : self._end]
+        ways = rows[:, _RECEIVED] - rows[:, _SENT] - rows[:, _HOST_SENT] + rows[:, _HOST_RECEIVED]
+        return int(ways.min())
 
     def add(self, exchange: Exchange) -> None:
         """Take an exchange. One in which a clock went backwards says nothing and is left out."""

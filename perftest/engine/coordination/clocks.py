@@ -30,7 +30,11 @@ from perftest.metrics.interval import LOCAL_HOST
 BURST: Final = 20
 """Exchanges with each host before and after the run."""
 PERIOD_S: Final = 0.25
-"""The time between two exchanges with a host while the run lasts."""
+"""The time between exchanges with a host while the run lasts."""
+TRIES: Final = 4
+"""A period has so many exchanges at most: the next one comes at once where the last one had to wait somewhere."""
+QUICK: Final = 1.5
+"""An exchange within so many times the least round trip of the last minute had to wait nowhere."""
 EXCHANGE_S: Final = 5.0
 """An exchange that takes longer says nothing that is worth waiting for."""
 LAST_BURST_S: Final = 2.0
@@ -109,9 +113,12 @@ class Clocks:
         while any(worker.alive for worker in self._workers[host]):
             await asyncio.sleep(PERIOD_S)
             with contextlib.suppress(WorkerError):  # whoever waits for the worker's real work says so
-                await self._exchange(host, "during")
+                for _ in range(TRIES):
+                    exchange = await self._exchange(host, "during")
+                    if exchange.round_trip_ns <= QUICK * self._clocks[host].round_trip_ns:
+                        break
 
-    async def _exchange(self, host: str, phase: str) -> None:
+    async def _exchange(self, host: str, phase: str) -> Exchange:
         workers = self._workers[host]
         worker = next((each for each in workers if each.alive), workers[0])
         sent_ns = self._now()
@@ -119,6 +126,7 @@ class Clocks:
         exchange = Exchange(sent_ns, received_ns + self._offset_ns, left_ns + self._offset_ns, self._now())
         self._clocks[host].add(exchange)
         self._on_record({"t_ns": sent_ns, "host": host, "phase": phase, **exchange._asdict()})
+        return exchange
 
     def _now(self) -> int:
         return self._host.monotonic_ns() + self._offset_ns
