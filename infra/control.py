@@ -176,8 +176,8 @@ def _sample(answer: Mapping[str, Any], t_ns: int, is_here: bool) -> dict[str, An
             record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
     # Only the queues with the most commits: thousands of queues would fill the record.
     queues = [{name: queue.get(name) for name in _SAMPLED} for queue in answer.get("busiest") or ()]
-    drives = {"drives": answer["drives"]} if answer.get("drives") else {}
-    return {**record, "metrics": metrics, "queues": queues, **drives}
+    more = {name: answer[name] for name in ("links", "drives") if answer.get(name)}
+    return {**record, "metrics": metrics, "queues": queues, **more}
 
 
 def _silent(node: Node, request: Mapping[str, object], error: Exception) -> ClusterError:

@@ -32,7 +32,7 @@ from reference_broker.node.drives import NodeDrives
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
-from reference_broker.node.link_octets import PROXIED, LinkOctets
+from reference_broker.node.link_octets import LinkOctets
 from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
@@ -295,8 +295,8 @@ class Shard:
     def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer."""
         octets = self.peers.send(node, kind, buffers)
-        if kind in PROXIED:
-            self.link_octets.count(node, buffers, octets)
+        if octets:
+            self.link_octets.count(node, kind, buffers, octets)
         return octets
 
     @property

@@ -45,6 +45,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "connections": len(shard.clients.connections),
         "busiest": busiest(hosting),
         "metrics": {**counters(shard), **usage()},
+        "links": links(shard),
         **({"drives": shard.drives.status()} if config.drives else {}),
     }
 
@@ -67,6 +68,11 @@ def counters(shard: Shard) -> dict[str, int]:
         "delivered": shard.clients.delivered,
         "redelivered": shard.clients.redelivered,
     }
+
+
+def links(shard: Shard) -> dict[str, dict[str, int]]:
+    """Octets that the node sent to each peer since its start, by purpose."""
+    return {shard.nodes.name(node): sent for node, sent in shard.link_octets.by_purpose().items()}
 
 
 def _leads(hosting: Hosting) -> bool:

@@ -55,6 +55,11 @@ _INSTALL: Final = Struct(">BQQIQQI?")
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
 
+def is_snapshot(head: Octets) -> bool:
+    """Whether the message that begins with these octets carries a part of a snapshot."""
+    return head[0] == _K_INSTALL
+
+
 class WireError(ValueError):
     """The octets are no message: the peer runs another version, or they were damaged. Close the link."""
 

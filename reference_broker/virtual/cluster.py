@@ -22,7 +22,7 @@ from reference_broker.node.alarms import Room
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
-from reference_broker.node.status import busiest, counters, role
+from reference_broker.node.status import busiest, counters, links, role
 from reference_broker.types import NodeId
 from reference_broker.virtual.costs import Costs
 from reference_broker.virtual.files import VirtualDrive, VirtualFiles
@@ -214,7 +214,8 @@ class VirtualNode:
         if (shard := self.shard) is None:
             return sample | {"metrics": {}}
         hosting = shard.hosting
-        return sample | {"role": role(hosting), "metrics": counters(shard), "queues": busiest(hosting)}
+        told = {"role": role(hosting), "metrics": counters(shard), "queues": busiest(hosting), "links": links(shard)}
+        return sample | told
 
     def anatomy(self) -> dict[str, Any]:
         """Where the time of messages went since the start of the process, as on the control port."""
