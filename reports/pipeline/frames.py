@@ -30,10 +30,10 @@ RUN_CONTEXT: Final = pa.schema(
 HOST_CONTEXT: Final = pa.schema(
     [
         *(("run_id", pa.string()), ("host", pa.string())),
-        *(("offset_ns", pa.int64()), ("cores", pa.int64()), ("has_load", pa.bool_())),
+        *(("cores", pa.int64()), ("has_load", pa.bool_())),
     ]
 )
-"""Each host's clock minus the coordinator's, and its cores, null where they are not known; whether it made load."""
+"""The cores of each host, null where they are not known; whether it made load."""
 
 PLANNED_STEPS: Final = schema.STEPS.part(
     *("run_id", "step", "group", "label", "settings", "duration_s", "warmup_s"),

@@ -134,10 +134,9 @@ def host_rows(run: RunSource) -> list[Row]:
 
 def host_context_rows(run: RunSource) -> list[Row]:
     """The rows of HOST_CONTEXT."""
-    named = {"run_id": "run_id", "host": "host", "cores": "cores", "offset_ns": "clock_offset_ns"}
     made = {_text(host, "name"): has_load(host) for host in _parts(run.manifest, "hosts")}
     return [
-        {name: row[column] for name, column in named.items()} | {"has_load": made[row["host"]]}
+        {name: row[name] for name in ("run_id", "host", "cores")} | {"has_load": made[row["host"]]}
         for row in host_rows(run)
     ]
 

@@ -172,10 +172,10 @@ class _SparkTables:
         known = frames.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
 
         good_histograms = stages.good(raw_histograms)
-        timed = stages.on_one_clock(stages.good(raw_intervals), self._hosts, self._runs)
+        timed = stages.in_time(stages.good(raw_intervals), self._hosts, self._runs)
         begins = stages.origins(timed)
         intervals = self._keep(stages.into_slots(timed, begins))
-        clocked = stages.on_one_clock(stages.of_clients(good_histograms), self._hosts, self._runs)
+        clocked = stages.in_time(stages.of_clients(good_histograms), self._hosts, self._runs)
         histograms = stages.into_slots(clocked, begins)
         staged = stages.merge_histograms(stages.steady(stages.of_stages(good_histograms)), ["run_id", "step", "series"])
         by_slot = self._keep(stages.merge_histograms(histograms, [*stages.SLOT, "series"]))

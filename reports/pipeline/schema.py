@@ -162,6 +162,10 @@ STEPS: Final = Table(
         integer("loop_lag_ns", "longest delay of a worker's event loop"),
         integer("gc_collections", "garbage collections of all workers"),
         integer("gc_pause_ns", "longest garbage collection of a worker"),
+        integer("clock_bound_ns", "most that two hosts' clocks leave open of a latency; null if none took two", True),
+        integer("below_bound", "latencies between hosts that are below their bound; null likewise", True),
+        integer("below_zero", "of these, those that came out negative and count as 0", True),
+        integer("beyond_bound", "of these, those so negative that a clock must be wrong", True),
         real(
             "broker_cpu_us_per_message",
             "CPU of all known nodes per delivered message (published, if none); null beside another load",
@@ -261,7 +265,7 @@ TIMELINE: Final = Table(
 
 INTERVALS: Final = Table(
     name="intervals",
-    grain="one row per interval, worker and group of load, as it was recorded, clock-corrected",
+    grain="one row per interval, worker and group of load, as it was recorded",
     order=("run_id", "start_ns", "worker", "group"),
     columns=(
         RUN_ID,

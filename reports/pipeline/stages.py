@@ -84,19 +84,15 @@ PHASE: Final = ("run_id", "step", "phase")
 """Slots are counted alike for all groups of load, so that their timelines lie on one axis."""
 
 
-def on_one_clock(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
-    """Put intervals on the coordinator's clock, and add ``t_s`` and the contexts of run and host. ``from_ns`` and
-    ``to_ns`` are the begin and the end of the interval in whole milliseconds."""
-    offset_ns = F.coalesce(F.col("offset_ns"), F.lit(0))
-    from_ns = F.col("start_ns") - F.col("start_ns") % MS_NS - offset_ns
+def in_time(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
+    """Add ``t_s`` to intervals, and the contexts of run and host. ``from_ns`` and ``to_ns`` are the begin and the end
+    of the interval in whole milliseconds. All hosts record the coordinator's time."""
     return (
         records.join(F.broadcast(hosts), ["run_id", "host"], "left")
         .join(F.broadcast(runs), "run_id")
-        .withColumn("from_ns", from_ns)
+        .withColumn("from_ns", F.col("start_ns") - F.col("start_ns") % MS_NS)
         .withColumn("to_ns", F.col("from_ns") + F.col("length_ns") - F.col("length_ns") % MS_NS)
-        .withColumn("start_ns", F.col("start_ns") - offset_ns)
         .withColumn("t_s", since_start("start_ns"))
-        .drop("offset_ns")
     )
 
 
@@ -183,6 +179,7 @@ def one_column_per_series(summaries: DataFrame, keys: Sequence[str], series: Seq
 # --- timeline --------------------------------------------------------------------------------------------------------
 
 COUNTS: Final = tuple(column.name for column in schema.COUNTS)
+LEFT_OPEN: Final = files.LEFT_OPEN
 RATED: Final = ("intended", "published", "confirmed", "delivered")
 SLOT: Final = ("run_id", "step", "group", "phase", "slot")
 
@@ -197,7 +194,8 @@ def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     The worker that measured longest gives the measured time, because a worker that died early must not shorten it.
     """
-    added, highest = (*COUNTS, "worker_cpu_ns", "gc_collections"), ("loop_lag_ns", "gc_pause_ns")
+    added = (*COUNTS, *LEFT_OPEN, "worker_cpu_ns", "gc_collections")
+    highest = ("loop_lag_ns", "gc_pause_ns", "clock_bound_ns")
     per_worker = intervals.groupBy(*keys, "host", "worker").agg(
         *(F.sum(name).alias(name) for name in (*added, "length_ns", "worker_wait_ns")),
         *(F.max(name).alias(name) for name in highest),
@@ -259,6 +257,7 @@ def steps(
     for figures in use:
         frame = frame.join(figures, keys, "left")
     filled = {name: F.coalesce(F.col(name), F.lit(0)) for name in (*COUNTS, *STEP_ZEROS)}
+    filled |= {name: F.when(F.col("clock_bound_ns") > 0, F.col(name)) for name in ("clock_bound_ns", *LEFT_OPEN)}
     frame = frame.withColumns(filled | {"start_ns": F.coalesce("start_ns", "began_ns")})
     return conform(frame.withColumns(_step_figures()), schema.STEPS)
 

@@ -23,8 +23,9 @@ P50_DRIFT_WARN, P50_DRIFT_FAIL = 0.25, 1.0
 ACCOUNTED_WARN, ACCOUNTED_FAIL = 0.001, 0.01
 """Difference between latency samples and deliveries, as a part of the deliveries."""
 
-CLOCK_WARN, CLOCK_FAIL = 0.1, 1.0
-"""Clock bound between hosts as a part of the lowest p50."""
+CLOCK_WARN = 0.1
+"""Clock bound between hosts as a part of the lowest p50. A greater bound makes no figure wrong: the check ``clock`` of
+each step names the percentiles that are below it."""
 
 
 def run_of(tables: Tables) -> pd.Series[Any]:
@@ -89,7 +90,7 @@ def _host_clocks(tables: Tables) -> Check:
         return Check("host_clocks", Status.PASS, "one clock took every time: end-to-end latency has no clock error")
     part = bound / float(lowest) if pd.notna(lowest) and lowest > 0 else float("inf")
     text = f"the hosts' clocks agree within {bound / 1e6:.3g} ms, and the lowest p50 is {lowest / 1e6:.3g} ms"
-    return Check("host_clocks", _status(part, CLOCK_WARN, CLOCK_FAIL), text)
+    return Check("host_clocks", Status.WARN if part >= CLOCK_WARN else Status.PASS, text)
 
 
 def _status(value: float, warn: float, fail: float) -> Status:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from perftest.results.summary import PERCENTILES
 from perftest.results.trust import STEP_CHECKS, step_checks
 from reports.pipeline import schema
 from reports.pipeline.tables import Tables
@@ -50,11 +51,16 @@ def columns(row: Mapping[str, Any]) -> dict[str, Any]:
     known |= {"settings": json.dumps(row["settings"]), "length_s": row["length_ns"] / 1e9}
     known["e2e_series"] = "e2e_sched" if row["loop"] == "open" else "e2e"
     for series in schema.SERIES:
-        for figure in ("count", "p99_ns"):
+        for figure in ("count", *PERCENTILES):
             known[f"{series}_{figure}"] = row["latency"].get(series, {}).get(figure, float("nan"))
     return known
 
 
+SPREAD = {
+    name: {**dict.fromkeys(PERCENTILES, 80_000), "count": 94_000, "p50_ns": 60_000} for name in ("e2e", "confirm")
+}
+"""Latencies of which only the median is below 70 µs."""
+OPEN = dict.fromkeys(("below_bound", "below_zero", "beyond_bound"), 0)
 RATED = {"settings": {"rate": 9400.0}, "loop": "open"}
 SCHEDULED = RATED | {"latency": latency(e2e_sched=(94_000, 50_000_000), lag=(94_000, 26_000_000))}
 STEPS = {
@@ -69,6 +75,9 @@ STEPS = {
     "stolen from": row(steal_share=0.01),
     "robbed": row(steal_share=0.25),
     "clocks": row(negative_latencies=3),
+    "two clocks": row(latency=SPREAD, clock_bound_ns=50_000, **OPEN),
+    "two clocks, far apart": row(latency=SPREAD, clock_bound_ns=70_000, **OPEN | {"below_bound": 9, "below_zero": 4}),
+    "two clocks, one wrong": row(latency=SPREAD, clock_bound_ns=50_000, **OPEN | {"beyond_bound": 2}),
     "missed": row(**RATED, published=90_000),
     "paced": row(**SCHEDULED),
     "late by itself": row(**SCHEDULED, worker_cpu_share=0.96),

@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Callable[[Tables], Tables], str, Status, tuple[int, ...],
     "step short": (lambda t: with_step(t, 4, length_s=3.0), "complete", WARN, (5,), "in_flight=256 for a shorter"),
     "clock back": (lambda t: with_step(t, 0, negative_latencies=1), "clock", FAIL, (1,), "before they were sent"),
     "clock loose": (lambda t: with_run(t, clock_bound_ns=500_000), "host_clocks", WARN, (), "0.5 ms"),
-    "clock useless": (lambda t: with_run(t, clock_bound_ns=5_000_000), "host_clocks", FAIL, (), "5 ms"),
+    "clock useless": (lambda t: with_run(t, clock_bound_ns=5_000_000), "host_clocks", WARN, (), "5 ms"),
     "one machine": (lambda t: with_run(t, one_machine=True), "loopback", NOTE, (), "shared one machine"),
     "unknown durability": (lambda t: with_run(t, durability=""), "durability", WARN, (), "unknown"),
 }  # fmt: skip

@@ -177,7 +177,7 @@ def _write_interval(
     rows: Any, log: TextIO, shape: Shape, slot: Slot, worker: int, group: str, random: np.random.Generator
 ) -> None:
     host = worker % shape.hosts
-    start_ns = slot.start_ns + (shape.clock_offset_ns if host else 0) + worker * 1_000_000
+    start_ns = slot.start_ns + worker * 1_000_000
     length_s = shape.interval_ns / 1e9
     share = rate_of(shape, slot.in_flight) * length_s / shape.workers
     if slot.phase == "drain":
@@ -186,7 +186,7 @@ def _write_interval(
     series = _latencies(shape, slot, count, random)
     histograms = {name: histogram(values) for name, values in series.items()}
     rows.writerow([*_perftest_cells(slot, start_ns, length_s, count, histograms), worker, f"host{host}",
-                   *_own_cells(shape, slot, start_ns, count, random), group])  # fmt: skip
+                   *_own_cells(shape, slot, start_ns, count, random), group, *_left_open(shape, host)])  # fmt: skip
     for name, recorded in histograms.items():
         tag = schema.HLOG_TAG.format(series=name, step=slot.step, phase=slot.phase, host=f"host{host}", worker=worker)
         tag += schema.HLOG_GROUP.format(group=group) if group else ""
@@ -219,6 +219,11 @@ def _percentile(recorded: HdrHistogram, percentile: float) -> int:
     target = recorded.get_target_count_at_percentile(percentile)
     index = int(np.searchsorted(np.cumsum(counts), target))
     return int(recorded.get_highest_equivalent_value(recorded.get_value_from_index(index)))
+
+
+def _left_open(shape: Shape, host: int) -> tuple[int, ...]:
+    """Clocks that differ leave 200 us open of each latency that ends on another host than the first."""
+    return (200_000, 3, 1, 0) if shape.clock_offset_ns and host else (0, 0, 0, 0)
 
 
 def _own_cells(shape: Shape, slot: Slot, start_ns: int, count: int, random: np.random.Generator) -> list[object]:
