@@ -27,6 +27,7 @@ COMMANDS: Final = {
         "sweep": ("perftest.cli.sweep:sweep", "Measure a series of settings, one step after the other."),
         "search": ("perftest.cli.search:search", "Find the highest rate that meets objectives, or the best setting."),
         "simulate": ("perftest.cli.simulate:simulate", "Run workloads at virtual time, on modelled drives."),
+        "remote": ("perftest.cli.remote:remote", "Run a workload on many hosts over SSH, as one run."),
         "doctor": ("perftest.cli.doctor:doctor", "Check how well this machine can measure."),
     },
     "Results": {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +62,14 @@ def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunW
         target(measured.plan, options.cluster, options.out, options.layout) as cluster,
     ):
         plan = on_bundled(measured.plan, cluster) if cluster is not None else measured.plan
+        if options.load_from is not None:
+            plan = replace(plan, hosts=options.load_from.load_hosts(plan.uris))
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.judge_findings = None if options.is_round else _judge_of(writer)
         writer.legacy = _legacy(writer) if options.legacy_latency else None
+        if options.load_from is not None:
+            writer.describe_hosts(options.load_from.facts())
         writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
         session = Session(plan, options, writer, cluster, exports, measured.drives)
         try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from infra.fuse_drives import FuseDrives
     from infra.local_cluster import Cluster, Node
     from perftest.cli.broker_metrics import BrokerMetrics
+    from perftest.cli.session_options import LoadFrom
     from perftest.spec.plan import Plan
 
 METRICS_EVERY_S: Final = 1.0
@@ -44,8 +45,11 @@ class Sampler:
         tell: Callable[[dict[str, object]], None] | None = None,
         metrics: BrokerMetrics | None = None,
         drives: FuseDrives | None = None,
+        load_from: LoadFrom | None = None,
     ) -> None:
-        """``drives`` are recorded beside a broker that is no ``cluster``."""
+        """``drives`` are recorded beside a broker that is no ``cluster``. ``load_from`` are hosts that are recorded in
+        place of this one."""
+        self._load_from = load_from
         self._writer = writer
         self._cluster = cluster
         self._show = show
@@ -69,7 +73,9 @@ class Sampler:
     async def _sample_host(self) -> None:
         host = HostSampler()
         while True:
-            self._writer.host(host.sample(time.time_ns()))
+            samples = [host.sample(time.time_ns())] if self._load_from is None else self._load_from.samples()
+            for sample in samples:
+                self._writer.host(sample)
             await self.nodes()
             await asyncio.sleep(self._writer.plan.interval_s)
 

@@ -28,6 +28,7 @@ from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
+from perftest.engine.workers.remote_worker import RemoteWorker
 from perftest.metrics.interval import Interval
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import redact
@@ -70,8 +71,9 @@ class Session:
         if metrics is not None:
             writer.describe_broker(metrics=metrics.shown)
         self._sampler = Sampler(
-            writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives
-        )
+            writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives,
+            load_from=options.load_from,
+        )  # fmt: skip
         self._actions = ClusterActions(plan, _target_of(cluster, drives), self.event)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
@@ -128,8 +130,11 @@ class Session:
         actions = self._actions
         try:
             moments, handlers, progress = actions.moments(), actions.handlers, actions.progress
+            hosts = self._options.load_from
+            start = hosts.start_worker if hosts is not None else RemoteWorker.start
             return await execute(
-                self._plan, self, self._stop, more=moments, handlers=handlers, on_progress=progress, on_clock=self.clock
+                self._plan, self, self._stop, more=moments, handlers=handlers, on_progress=progress,
+                on_clock=self.clock, start_worker=start,
             )  # fmt: skip
         finally:
             await actions.restore()

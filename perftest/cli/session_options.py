@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.layout import Layout
+from perftest.spec.load_hosts import LoadHost
 from perftest.spec.slo import Objective
+
+if TYPE_CHECKING:
+    from perftest.engine.workers.remote_worker import StartWorker
+
+
+class LoadFrom(Protocol):
+    """The hosts that generate the load of a run, where this machine only coordinates them."""
+
+    @property
+    def start_worker(self) -> StartWorker:
+        """Starts a worker on the host that its first message names."""
+
+    def load_hosts(self, uris: Sequence[str]) -> tuple[LoadHost, ...]:
+        """The hosts, for a plan with these URIs."""
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each host, for the manifest."""
+
+    def samples(self) -> Iterable[dict[str, Any]]:
+        """The samples of all hosts that came since the last call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +77,8 @@ class Options:
         command that makes this run again; empty: the command line as typed.
     ``actions``
         the actions of ``--at`` as typed, which are the last ones of the timeline.
+    ``load_from``
+        hosts that generate the load; None: this machine.
     ``is_round``
         whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
@@ -82,3 +106,4 @@ class Options:
     command: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
     assert_findings: bool = False
+    load_from: LoadFrom | None = None

@@ -192,6 +192,12 @@ class RunWriter:
         with writable(self.path):
             self._write_manifest()
 
+    def describe_hosts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The hosts of a run that this machine only coordinates, a row each; this machine becomes ``coordinator``."""
+        self.manifest["coordinator"], self.manifest["hosts"] = self.manifest["hosts"][0], [dict(row) for row in rows]
+        with writable(self.path):
+            self._write_manifest()
+
     def close(self) -> None:
         """Close the streams, and leave the directory as if the run was killed; :meth:`finish` calls this first."""
         files, self._files = list(self._files.values()), {}

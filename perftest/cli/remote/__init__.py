@@ -1,0 +1,18 @@
+"""``perftest remote``: the same workload on many hosts, over SSH."""
+
+from __future__ import annotations
+
+import click
+
+from perftest.cli.remote import execute, run
+from perftest.cli.sections import SummaryGroup
+
+
+@click.group(cls=SummaryGroup, context_settings={"help_option_names": ["--help", "-?"]})
+def remote() -> None:
+    """Run a workload on many hosts over SSH, as one run with one result."""
+
+
+for _module in (run, execute):
+    for _command in _module.COMMANDS:
+        remote.add_command(_command)

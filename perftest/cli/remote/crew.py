@@ -1,0 +1,184 @@
+"""The hosts of a run while it lasts: connected, supplied, observed, and asked for workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from infra.remote.bundle import Bundle, Kind, bundle_for
+from infra.remote.host import RemoteError
+from infra.remote.shipping import Installed, ship
+from infra.remote.ssh import Connection, RemoteProcess
+from perftest.cli.remote.inventory import all_done, close_all, connect_all, on_all
+from perftest.cli.remote.pipe import SshPipe
+from perftest.engine.workers.remote_worker import RemoteWorker
+from perftest.spec.hosts import HostSpec
+from perftest.spec.load_hosts import LoadHost
+
+OBSERVER: Final = "infra.remote.observer"
+FACTS_S: Final = 30.0
+_SAMPLES_KEPT: Final = 10_000
+
+
+@dataclass
+class Member:
+    """A host of the run. ``facts`` are those of its observer, as the manifest has them."""
+
+    spec: HostSpec
+    connection: Connection
+    installed: Installed
+    facts: dict[str, Any] = field(default_factory=dict)
+    observer: Observer | None = None
+
+
+class Observer:
+    """The observer of a host, heard by a thread."""
+
+    def __init__(self, name: str, process: RemoteProcess) -> None:
+        self._name = name
+        self._process = process
+        self._facts: dict[str, Any] = {}
+        self._begun = threading.Event()
+        self._samples: deque[dict[str, Any]] = deque(maxlen=_SAMPLES_KEPT)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def facts(self) -> dict[str, Any]:
+        """What the host is. Raises RemoteError if it does not say so in time."""
+        if not self._begun.wait(FACTS_S) or not self._facts:
+            said = self._process.read_stderr().decode(errors="replace").strip().rpartition("\n")[2]
+            what = f"the observer does not answer{': ' if said else ''}{said}"
+            raise RemoteError(what, f"host {self._name}", "see what `perftest remote check` says of the host")
+        return self._facts
+
+    def samples(self) -> list[dict[str, Any]]:
+        """The samples that came since the last call."""
+        found = []
+        with contextlib.suppress(IndexError):
+            while True:
+                found.append(self._samples.popleft())
+        return found
+
+    def end(self) -> None:
+        """End the observer."""
+        self._process.end_input()
+
+    def _listen(self) -> None:
+        rest = b""
+        while chunk := self._process.read():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError):  # a login may greet
+                    self._take(json.loads(line))
+        self._begun.set()
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if "facts" in record:
+            self._facts = record["facts"]
+            self._begun.set()
+        else:
+            self._samples.append(record)
+
+
+class Crew:
+    """The hosts of a run. Made by :func:`crew`."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = {member.spec.name: member for member in members}
+
+    def load_hosts(self, uris: Sequence[str]) -> tuple[LoadHost, ...]:
+        """The hosts that generate load, for a plan with these URIs."""
+        addresses = {name: member.spec.traffic_address for name, member in self._members.items()}
+        named = [urlsplit(uri).hostname for uri in uris]
+        return tuple(
+            LoadHost(
+                name=name,
+                workers=spec.workers,
+                cores=int(member.facts.get("cores") or 1),
+                publishes=spec.publishes,
+                consumes=spec.consumes,
+                near=tuple(
+                    at for at, address in enumerate(named) if address in {addresses[each] for each in spec.near}
+                ),
+            )
+            for name, member in self._members.items()
+            if (spec := member.spec).is_load
+        )
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each host, for the manifest."""
+        return [
+            {**member.facts, "roles": sorted(member.spec.roles), "address": member.spec.traffic_address}
+            for member in self._members.values()
+        ]
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """The samples of all hosts that came since the last call."""
+        for member in self._members.values():
+            if member.observer is not None:
+                yield from member.observer.samples()
+
+    async def start_worker(
+        self, first: dict[str, Any], on_message: Callable[[dict[str, Any]], None], who: str
+    ) -> RemoteWorker:
+        """Start a worker on the host that its ``first`` message names."""
+        member = self._members[first["host"]]
+        return await RemoteWorker.start(
+            first, on_message, who, lambda: SshPipe.start(member.connection, member.installed)
+        )
+
+
+@contextlib.contextmanager
+def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew]:
+    """Connect to all hosts, put the project there, and observe them. Everything that was started ends at the end, and
+    also if the connection is lost: each process there ends with its stdin. Raises HostsError."""
+    began = time.monotonic()
+    connections = connect_all(specs)
+    try:
+        bundles = _Bundles()
+        shipped = all_done(on_all(connections, lambda connection: ship(connection, bundles.of)))
+        sent = sum(each.octets for each in shipped.values())
+        members = [Member(spec, connections[spec.name], shipped[spec.name].installed) for spec in specs]
+        all_done(on_all({member.spec.name: member for member in members}, _observe))
+        say(_ready(len(members), sent, time.monotonic() - began))
+        try:
+            yield Crew(members)
+        finally:
+            for member in members:
+                if member.observer is not None:
+                    member.observer.end()
+    finally:
+        close_all(connections)
+
+
+def _observe(member: Member) -> None:
+    words = member.installed.command(OBSERVER, member.spec.name, str(member.installed.directory))
+    member.observer = Observer(member.spec.name, member.connection.start(words))
+    member.facts = member.observer.facts()
+
+
+def _ready(hosts: int, octets: int, seconds: float) -> str:
+    sent = f"{octets / 1e6:,.1f} MB sent" if octets else "nothing to send"
+    return f"{hosts} host{'s' * (hosts > 1)} ready after {seconds:.1f} s, {sent}"
+
+
+class _Bundles:
+    """Makes the bundle of each kind of host once, whoever asks first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[Kind, Bundle] = {}
+
+    def of(self, kind: Kind) -> Bundle:
+        """The bundle for a kind of host. Raises RemoteError."""
+        with self._lock:
+            if kind not in self._found:
+                self._found[kind] = bundle_for(kind)
+                _ = [wheel.digest for wheel in self._found[kind].wheels]
+            return self._found[kind]

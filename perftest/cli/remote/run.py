@@ -1,0 +1,123 @@
+"""``perftest remote run``: a workload from many hosts, as one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.remote.inventory import hosts_argument
+from perftest.cli.sections import SectionedCommand, json_option, option, options
+from perftest.cli.target import out_options, split_uris
+
+if TYPE_CHECKING:
+    from perftest.spec.hosts import HostSpec
+    from perftest.spec.plan import Plan
+
+# fmt: off
+_run_options = options(
+    option("-h", "--uri", section="Target", default=None, metavar="URI",
+           help="AMQP URI of the broker, as the load hosts reach it."),
+    option("-H", "--uris", section="Target", default=None, metavar="URIS",
+           help="AMQP URIs of several broker nodes, separated by commas."),
+    option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
+           help="Change a key of the workload, such as load.prefetch=100. Repeatable."),
+    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
+           help="Sweep these values instead of the workload's, such as in_flight=10,100. Repeatable."),
+    option("--quick", section="Timing", is_flag=True,
+           help="Run the workload's short steps: seconds instead of minutes."),
+    option("--isolated", section="Measurement", is_flag=True,
+           help="Start every step with fresh queues and connections."),
+    option("--random", "in_random_order", section="Measurement", is_flag=True,
+           help="Run the steps in a random order, which the seed of the workload determines."),
+    option("--dry-run", section="Measurement", is_flag=True,
+           help="Show which host does what, and exit without connecting."),
+)
+# fmt: on
+
+
+@click.command(
+    "run",
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    examples=(
+        "perftest remote run hosts.yaml flow_control/in_flight --quick -h amqp://rabbit1",
+        "perftest remote run hosts.yaml mine.yaml -H amqp://rabbit1,amqp://rabbit2 --vary in_flight=10,100",
+    ),
+)
+@hosts_argument
+@click.argument("workload", metavar="[WORKLOAD]", required=False)
+@_run_options
+@out_options
+@option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the run, or none.")
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    inventory: Path,
+    workload: str | None,
+    uri: str | None,
+    uris: str | None,
+    dry_run: bool,
+    out: Path,
+    ui: str,
+    report: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Run WORKLOAD from the hosts of HOSTS.yaml, and record it here as one run.
+
+    Everything that a host needs is sent there first; Python and sshd are enough. All hosts begin at the same moment,
+    and all of it ends with the run.
+    """
+    from perftest.cli.sweep import swept_plan
+    from perftest.spec.hosts import load_hosts
+
+    specs = load_hosts(inventory)
+    plan, _document = swept_plan(workload, {"repeats": 1, "until": None} | asked)
+    targets = split_uris(uri, uris)
+    if not targets:
+        fix = "name it with -h or -H, as the load hosts reach it"
+        raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
+    plan = replace(plan, uris=targets)
+    _check_roles(plan, specs, inventory)
+    load = [spec for spec in specs if spec.is_load]
+    if dry_run:
+        _show(load, plan)
+        return
+
+    from perftest.cli.measure import measure
+    from perftest.cli.remote.crew import crew
+    from perftest.cli.session_options import Options
+
+    with crew(load, lambda text: click.echo(text, err=True)) as hosts:
+        options = Options(out=out, ui=ui, as_json=as_json, report=report, load_from=hosts)
+        code = measure(plan, options)
+    ctx.exit(code)
+
+
+def _check_roles(plan: Plan, specs: tuple[HostSpec, ...], inventory: Path) -> None:
+    """Refuse groups that an inventory names and the workload does not have. Raises CliError."""
+    groups = {group.name for group in plan.groups}
+    for spec in specs:
+        for key in ("publishes", "consumes"):
+            for name in getattr(spec, key) or ():
+                if name not in groups:
+                    known = ", ".join(repr(each) for each in sorted(groups))
+                    what = f"{spec.name} {key} for {name!r}, and the workload has no such group"
+                    raise CliError(what, f"{inventory}: hosts.{spec.name}.{key}", f"use one of {known}", Exit.USAGE)
+
+
+def _show(load: list[HostSpec], plan: Plan) -> None:
+    """What each host would do."""
+    for spec in load:
+        does = [verb for verb, groups in (("publishes", spec.publishes), ("consumes", spec.consumes)) if groups != ()]
+        click.echo(f"{spec.name}  {' and '.join(does)}, at {spec.address}, in {spec.directory}")
+    click.echo(f"{len(plan.steps)} steps, {sum(step.duration_s for step in plan.steps):g} s in all")
+
+
+COMMANDS = (run,)
