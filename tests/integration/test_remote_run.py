@@ -1,0 +1,188 @@
+"""Runs from several hosts over SSH, as their user sees them: a real sshd, real workers, a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from infra import local_cluster
+from infra.ports import free_ports
+from tests.infra.remote.conftest import SSHD, Sshd
+
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
+
+HOSTS = """
+defaults:
+  address: 127.0.0.1
+  port: {port}
+  key: keys/user
+  known_hosts: known_hosts
+  python: {python}
+  directory: "{top}/host-{{name}}"
+  workers: 1
+hosts:
+  left: {{consumes: false}}
+  right: {{publishes: false}}
+"""
+
+
+@dataclass
+class Lab:
+    """Two hosts behind one sshd, and the broker that they reach."""
+
+    top: Path
+    hosts: Path
+    uris: str
+
+    def start(self, *words: str, together: bool = False) -> subprocess.Popen[str]:
+        environment = os.environ | {"XDG_CACHE_HOME": str(self.top / "cache")}
+        command = [sys.executable, "-m", "perftest", "remote", *words]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if together else subprocess.PIPE, text=True,
+            env=environment, cwd=self.top,
+        )  # fmt: skip
+
+    def call(self, *words: str) -> tuple[int, str, str]:
+        with self.start(*words) as process:
+            out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        return self.call(
+            "run", str(self.hosts), "-H", self.uris, "--out", "runs", "--no-report", "--ui", "none", *words
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of ours on the hosts."""
+        found = []
+        for process in psutil.process_iter(["environ"]):
+            path = (process.info["environ"] or {}).get("PYTHONPATH", "")
+            if path.startswith(f"{self.top}/host-"):
+                found.append(process)
+        return found
+
+    def wait_for_no_process(self) -> None:
+        _gone, alive = psutil.wait_procs(self.processes(), timeout=60)
+        assert not alive, alive
+
+    def runs(self) -> list[Path]:
+        return sorted((self.top / "runs").iterdir())
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    top = tmp_path_factory.mktemp("remote")
+    server = Sshd(top, free_ports(1)[0])
+    hosts = top / "hosts.yaml"
+    hosts.write_text(HOSTS.format(port=server.port, python=sys.executable, top=top))
+    server.start()
+    try:
+        with local_cluster.temporary(top, nodes=3) as cluster:
+            yield Lab(top, hosts, ",".join(cluster.uris))
+    finally:
+        server.stop()
+
+
+def manifest(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "manifest.json").read_text())
+    return found
+
+
+def test_one_run_from_two_hosts(lab: Lab) -> None:
+    code, _out, err = lab.run("--vary", "in_flight=50,200", "--set", "step.duration=2s", "--set", "step.warmup=500ms")
+    assert code in (0, 5), err  # a busy machine may make the figures untrustworthy
+    assert "2 hosts ready" in err
+    run = lab.runs()[-1]
+    told = manifest(run)
+    assert [host["name"] for host in told["hosts"]] == ["left", "right"]
+    for host in told["hosts"]:
+        assert host["roles"] == ["load"] and host["cores"] >= 1 and host["tool"]["version"]
+        assert host["clock_bound_ns"] > 0, "the clocks were compared"
+    assert told["coordinator"]["name"] == "local"
+    ledger = json.loads((run / "ledger.json").read_text())
+    assert ledger["verdict"] == "ok" and ledger["published"] == ledger["delivered"] > 0
+    lines = (run / "intervals.csv").read_text().splitlines()
+    columns = lines[0].split(",")
+    by_host: dict[str, int] = {}
+    for line in lines[1:]:
+        row = dict(zip(columns, line.split(","), strict=True))
+        by_host[row["host"]] = by_host.get(row["host"], 0) + int(row["published"])
+    assert by_host["left"] == ledger["published"] and by_host["right"] == 0
+    assert {json.loads(line)["host"] for line in (run / "host.jsonl").read_text().splitlines()} == {"left", "right"}
+    lab.wait_for_no_process()
+
+
+def test_a_second_start_sends_nothing(lab: Lab) -> None:
+    for _ in range(2):
+        _code, _out, err = lab.run("--vary", "in_flight=50", "--set", "step.duration=1s", "--set", "step.warmup=0s")
+    assert "nothing to send" in err
+
+
+def test_a_coordinator_that_is_killed_leaves_no_process_on_any_host(lab: Lab) -> None:
+    words = ("--vary", "in_flight=50", "--set", "step.duration=100s", "--ui", "line")
+    process = lab.start("run", str(lab.hosts), "-H", lab.uris, "--out", "runs", "--no-report", *words, together=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "phase=" in line:
+            break
+    assert len(lab.processes()) == 4, "a worker and an observer on each host"
+    process.kill()
+    process.communicate(timeout=60)
+    lab.wait_for_no_process()
+    assert manifest(lab.runs()[-1])["state"] == "running", "as of any run that was killed"
+
+
+def test_ctrl_c_ends_the_run_in_order_and_keeps_what_was_measured(lab: Lab) -> None:
+    words = ("--vary", "in_flight=50", "--set", "step.duration=100s", "--set", "step.warmup=0s", "--ui", "line")
+    process = lab.start("run", str(lab.hosts), "-H", lab.uris, "--out", "runs", "--no-report", *words, together=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "phase=steady" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    ledger = json.loads((lab.runs()[-1] / "ledger.json").read_text())
+    assert ledger["verdict"] == "ok" and ledger["published"] > 0
+    lab.wait_for_no_process()
+
+
+def test_all_hosts_that_cannot_be_reached_are_told_together(lab: Lab) -> None:
+    broken = lab.top / "broken.yaml"
+    broken.write_text(lab.hosts.read_text().replace("keys/user", "keys/other"))
+    code, _out, err = lab.call("run", str(broken), "-h", lab.uris.split(",")[0], "--vary", "in_flight=50")
+    assert code == 1
+    assert err.count("the host refuses the login") == 2 and "host left" in err and "host right" in err
+    assert "Traceback" not in err
+
+
+def test_a_command_runs_on_every_host(lab: Lab) -> None:
+    code, out, err = lab.call("exec", str(lab.hosts), "--", "echo", "a b", "$HOME")
+    assert (code, out, err) == (0, "left  a b $HOME\nright  a b $HOME\n", "")
+    code, out, _err = lab.call("exec", str(lab.hosts), "--host", "right", "--json", "--", "sh", "-c", "exit 3")
+    assert code == 1 and json.loads(out) == [{"host": "right", "status": 3, "stdout": "", "stderr": ""}]
+    code, out, _err = lab.call("exec", str(lab.hosts), "--dry-run", "--", "rm", "-rf", "/")
+    assert (code, out) == (0, "left  rm -rf /\nright  rm -rf /\n")
+    code, _out, err = lab.call("exec", str(lab.hosts), "--host", "middle", "--", "true")
+    assert code == 2 and "there is no host 'middle'" in err
+
+
+def test_what_does_not_fit_is_told_before_any_host_is_asked(lab: Lab) -> None:
+    code, _out, err = lab.call("run", str(lab.hosts), "--vary", "in_flight=50")
+    assert code == 2 and "no broker is named" in err
+    other = lab.top / "other.yaml"
+    other.write_text(lab.hosts.read_text().replace("publishes: false", "publishes: [lazy]"))
+    code, _out, err = lab.call("run", str(other), "-h", "amqp://x", "--vary", "in_flight=50")
+    assert code == 2 and "right publishes for 'lazy'" in err
+    code, out, _err = lab.call("run", str(lab.hosts), "-h", "amqp://x", "--vary", "in_flight=50", "--dry-run")
+    assert code == 0 and out.startswith("left  publishes, at 127.0.0.1") and "right  consumes" in out
