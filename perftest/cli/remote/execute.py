@@ -25,7 +25,11 @@ from perftest.cli.sections import SectionedCommand, json_option, option
     "exec",
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR,),
-    examples=("perftest remote exec hosts.yaml -- uname -r", "perftest remote exec hosts.yaml --host load1 -- df -h /"),
+    examples=(
+        "perftest remote exec hosts.yaml -- uname -r",
+        "perftest remote exec hosts.yaml --host load1 --host load2 -- df -h /",
+        "perftest remote exec hosts.yaml --dry-run -- rm -r .perftest",
+    ),
 )
 @hosts_argument
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True)

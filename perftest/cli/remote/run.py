@@ -46,6 +46,7 @@ _run_options = options(
     examples=(
         "perftest remote run hosts.yaml flow_control/in_flight --quick -h amqp://rabbit1",
         "perftest remote run hosts.yaml mine.yaml -H amqp://rabbit1,amqp://rabbit2 --vary in_flight=10,100",
+        "perftest remote run hosts.yaml mine.yaml -h amqp://rabbit1 --dry-run",
     ),
 )
 @hosts_argument
