@@ -17,8 +17,10 @@ import platform
 import re
 import subprocess
 import sys
+import tarfile
+import threading
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import Distribution
@@ -54,6 +56,9 @@ _LIBC_OF_PLATFORM: Final = {"glibc": ("manylinux_2_28", "manylinux_2_17", "manyl
 _FAST: Final = 1
 """Compression at a third of the time, for wheels a tenth larger."""
 _DOWNLOAD_S: Final = 600.0
+_MANYLINUX: Final = {"1": 5, "2010": 12, "2014": 17}
+"""The minor version of glibc 2 that the old names of platforms stand for."""
+_PACKING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,14 @@ class Wheel:
         return file_digest(self.path)
 
     @property
+    def oldest_libc(self) -> tuple[int, ...]:
+        """The oldest glibc that the wheel runs with; empty if its name tells none."""
+        platforms = self.path.stem.rpartition("-")[2]
+        old = ((2, _MANYLINUX[year]) for year in re.findall(r"manylinux(2014|2010|1)_", platforms))
+        new = ((int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d+)_(\d+)_", platforms))
+        return min((*old, *new), default=())
+
+    @property
     def stored_as(self) -> str:
         """The name under which a host keeps it."""
         return f"{self.digest}-{self.path.name}"
@@ -109,6 +122,24 @@ class Bundle:
         """The size of all wheels."""
         return sum(wheel.path.stat().st_size for wheel in self.wheels)
 
+    @property
+    def oldest_libc(self) -> tuple[int, ...]:
+        """The oldest glibc that all wheels run with, as their names say; empty if no wheel names one."""
+        return max((wheel.oldest_libc for wheel in self.wheels), default=())
+
+    def pack(self, wheels: Sequence[Wheel]) -> Path:
+        """Some of the wheels as one file, under the names that hosts keep them by. It is made once."""
+        names = "\n".join(wheel.stored_as for wheel in wheels)
+        target = self.wheels[0].path.parent / f"{hashlib.sha256(names.encode()).hexdigest()[:24]}.tar"
+        with _PACKING:  # many hosts ask at the same moment
+            if not target.exists():
+                beside = target.with_name(f"{target.name}.{os.getpid()}")
+                with tarfile.open(beside, "w", format=tarfile.GNU_FORMAT) as pack:
+                    for wheel in wheels:
+                        _add_file(pack, wheel)
+                beside.replace(target)
+        return target
+
 
 def bundle_for(kind: Kind, cache: Path | None = None) -> Bundle:
     """The wheels for a kind of host, packed or downloaded into ``cache``. Raises RemoteError."""
@@ -118,6 +149,14 @@ def bundle_for(kind: Kind, cache: Path | None = None) -> Bundle:
     if kind == Kind.here():
         return Bundle(kind, (ours, *(_pack_installed(each, place) for each in libraries())))
     return Bundle(kind, (ours, *_download(kind, place)))
+
+
+def _add_file(pack: tarfile.TarFile, wheel: Wheel) -> None:
+    """The same octets whenever it is done: no time, no owner."""
+    entry = tarfile.TarInfo(wheel.stored_as)
+    entry.size = wheel.path.stat().st_size
+    with wheel.path.open("rb") as file:
+        pack.addfile(entry, file)
 
 
 def default_cache() -> Path:
@@ -190,10 +229,25 @@ def _pack_installed(distribution: Distribution, place: Path) -> Wheel:
     info = next(PurePosixPath(name).parts[0] for name in files if name.endswith(".dist-info/METADATA"))
     tags = re.findall(r"^Tag: (\S+)$", distribution.read_text("WHEEL") or "", re.MULTILINE)
     stem = info.removesuffix(".dist-info")
-    target = place / f"{stem}-{tags[0] if tags else 'py3-none-any'}.whl"
+    target = place / f"{_state_of(files)}" / f"{stem}-{_compressed(tags)}.whl"
     if not target.exists():
         _write_wheel(target, info, files, {})
     return Wheel(target)
+
+
+def _state_of(files: dict[str, Path]) -> str:
+    """Another name as soon as a file was changed by hand, or by another installation of one version."""
+    seen = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        found = path.stat()
+        seen.update(f"{name}\0{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return seen.hexdigest()[:12]
+
+
+def _compressed(tags: Sequence[str]) -> str:
+    """The tags of a wheel as the end of its name: each part with all its values."""
+    parts = zip(*(tag.split("-") for tag in tags or ["py3-none-any"]), strict=True)
+    return "-".join(".".join(dict.fromkeys(part)) for part in parts)
 
 
 def _wheel_file(tag: str) -> bytes:
@@ -202,6 +256,7 @@ def _wheel_file(tag: str) -> bytes:
 
 def _write_wheel(target: Path, info: str, files: dict[str, Path], about: dict[str, bytes]) -> None:
     """Write a wheel beside its place, then give it its name. The same files make the same octets."""
+    target.parent.mkdir(exist_ok=True)
     beside = target.with_name(f"{target.name}.{os.getpid()}")
     record = []
     with zipfile.ZipFile(beside, "w") as wheel:

@@ -2,12 +2,15 @@
 
 Everything lies below the host's directory, which only the user can enter::
 
-    wheels/DIGEST-NAME.whl     every wheel that was ever sent, by its content
-    sites/DIGEST/              a bundle, unpacked: what ``PYTHONPATH`` names
-    sites/DIGEST/.complete     written last: a bundle without it is not used
+    incoming/DIGEST.tar        the wheels that the host does not have, while they are being sent
+    wheels/DIGEST-NAME.whl/    a wheel, unpacked, by its content
+    sites/DIGEST/              a bundle: what ``PYTHONPATH`` names, with hard links to the files of its wheels
+    sites/DIGEST/.complete     its wheels and the octets of its files
 
-A bundle is unpacked beside its place and moved there, so a second start finds all of it or nothing. Nothing is put into
-the host's Python, and no package index is asked: Python itself is enough.
+Wheels and sites are made beside their places and moved there, so a second start finds all of them or nothing. A site
+whose files have other octets than it says (the host lost its power) is made again. Nothing is put into the host's
+Python, and no package index is asked: Python itself is enough. Sites that nobody used for a day and that no process
+runs from are removed, and so are wheels that are in no site.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra.remote import transfer
@@ -26,48 +29,150 @@ from infra.remote.ssh import Connection
 OLDEST_PYTHON: Final = (3, 11)
 _ROOM_FACTOR: Final = 5
 """A bundle takes so many times its own octets: the wheels, and the files in them."""
+_UNPACK_S: Final = 600.0
 
-_LOOK: Final = """
-import json, os, platform, shutil, sys
+_COMMON: Final = """
+import fcntl, hashlib, json, os, platform, shutil, sys, tarfile, time, zipfile
+
+DAY_S = 24 * 3600
+
+def octets_below(top):
+    # Compiled files come later, and are no part of a site.
+    return sum(
+        os.stat(os.path.join(folder, name)).st_size
+        for folder, folders, names in os.walk(top)
+        for name in (names if not folder.endswith("__pycache__") else ())
+        if name != ".complete"
+    )
+
+def content_of(site):
+    try:
+        with open(os.path.join(site, ".complete")) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+def is_whole(site):
+    content = content_of(site)
+    return content is not None and octets_below(site) == content["octets"]
+"""
+
+_LOOK: Final = (
+    _COMMON
+    + """
 directory = os.path.join(os.path.expanduser("~"), sys.argv[1])
 os.makedirs(directory, 0o700, exist_ok=True)
 os.chmod(directory, 0o700)
-for name in ("wheels", "sites"):
+for name in ("incoming", "wheels", "sites"):
     os.makedirs(os.path.join(directory, name), exist_ok=True)
 def names(of):
-    return sorted(os.listdir(os.path.join(directory, of)))
+    return sorted(name for name in os.listdir(os.path.join(directory, of)) if not name.startswith("."))
+libc, libc_version = platform.libc_ver()
 print(json.dumps({
     "directory": directory, "python": list(sys.version_info[:3]), "machine": platform.machine(),
-    "libc": "glibc" if platform.libc_ver()[0] == "glibc" else "musl", "free": shutil.disk_usage(directory).free,
-    "wheels": [name for name in names("wheels") if name.endswith(".whl")],
-    "sites": [name for name in names("sites") if os.path.exists(os.path.join(directory, "sites", name, ".complete"))],
+    "libc": "glibc" if libc == "glibc" else "musl",
+    "libc_version": [int(part) for part in libc_version.split(".") if part.isdigit()],
+    "free": shutil.disk_usage(directory).free, "wheels": names("wheels"),
+    "sites": [name for name in names("sites") if is_whole(os.path.join(directory, "sites", name))],
 }))
 """
+)
 """Run on the host by any Python 3: makes its directory, and tells what it is and what it has."""
 
-_UNPACK: Final = """
-import hashlib, os, shutil, sys, zipfile
-directory, site, *wheels = sys.argv[1:]
-beside = os.path.join(directory, "sites", ".%s.%d" % (site, os.getpid()))
-for name in wheels:
-    path = os.path.join(directory, "wheels", name)
-    with open(path, "rb") as file:
-        if hashlib.sha256(file.read()).hexdigest() != name.partition("-")[0]:
-            os.remove(path)
-            sys.exit("%s is damaged, and was removed" % path)
-    with zipfile.ZipFile(path) as wheel:
-        wheel.extractall(beside)
-open(os.path.join(beside, ".complete"), "w").close()
-target = os.path.join(directory, "sites", site)
-if os.path.isdir(target) and not os.path.exists(os.path.join(target, ".complete")):
-    shutil.rmtree(target)
-try:
-    os.rename(beside, target)
-except OSError:
-    shutil.rmtree(beside)
-    if not os.path.exists(os.path.join(target, ".complete")):
-        raise
+_UNPACK: Final = (
+    _COMMON
+    + """
+directory, site, pack, *wheels = sys.argv[1:]
+place = lambda *names: os.path.join(directory, *names)
+lock = open(place(".lock"), "w")
+fcntl.flock(lock, fcntl.LOCK_EX)  # of two who come at the same time, the second finds what the first has made
+
+def beside(*names):
+    # A place to make a thing in; what somebody left there who was killed goes.
+    path = place(*names[:-1], ".new-" + names[-1])
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    return path
+
+def unpack(name, file):
+    octets = file.read()
+    if hashlib.sha256(octets).hexdigest() != name.partition("-")[0]:
+        os.remove(place("incoming", pack))
+        sys.exit("%s was damaged on its way, and was removed" % name)
+    if not os.path.isdir(place("wheels", name)):
+        new = beside("wheels", name)
+        file.seek(0)
+        with zipfile.ZipFile(file) as wheel:
+            wheel.extractall(new)
+        os.rename(new, place("wheels", name))
+
+def link(name, new):
+    top = place("wheels", name)
+    for folder, folders, names in os.walk(top):
+        to = os.path.join(new, os.path.relpath(folder, top))
+        os.makedirs(to, exist_ok=True)
+        for each in names:
+            try:
+                os.link(os.path.join(folder, each), os.path.join(to, each))
+            except FileExistsError:
+                sys.exit("two wheels have a file %s" % each)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(os.path.join(folder, each), os.path.join(to, each))
+
+def make_site():
+    new = beside("sites", site)
+    for name in wheels:
+        link(name, new)
+    with open(os.path.join(new, ".complete"), "w") as file:
+        json.dump({"wheels": wheels, "octets": octets_below(new)}, file)
+    shutil.rmtree(place("sites", site), ignore_errors=True)
+    os.rename(new, place("sites", site))
+
+def is_used(path):
+    for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        try:
+            with open("/proc/%s/environ" % pid, "rb") as file:
+                if os.fsencode(path) in file.read():
+                    return True
+        except OSError:
+            pass
+    return False
+
+def is_old(path):
+    return os.stat(path).st_mtime < time.time() - DAY_S
+
+def tidy():
+    kept = set(wheels)
+    for name in os.listdir(place("sites")):
+        path = place("sites", name)
+        content = content_of(path)
+        if name != site and is_old(path) and not is_used(path):
+            shutil.rmtree(path, ignore_errors=True)
+        elif content is not None:
+            kept.update(content["wheels"])
+    for name in os.listdir(place("wheels")):
+        if name not in kept and is_old(place("wheels", name)):
+            shutil.rmtree(place("wheels", name), ignore_errors=True)
+    for name in os.listdir(place("incoming")):
+        if name == pack or is_old(place("incoming", name)):
+            os.remove(place("incoming", name))
+
+if pack:
+    with tarfile.open(place("incoming", pack)) as sent:
+        for member in sent:
+            if member.name not in wheels or not member.isfile():
+                sys.exit("%s does not belong here" % member.name)
+            unpack(member.name, sent.extractfile(member))
+missing = [name for name in wheels if not os.path.isdir(place("wheels", name))]
+if missing:
+    sys.exit("%s was removed meanwhile: start again" % missing[0])
+if not is_whole(place("sites", site)):
+    make_site()
+os.utime(place("sites", site))
+tidy()
 """
+)
+"""Run on the host: makes a site of the wheels that were sent and of those that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +226,28 @@ def ship(connection: Connection, bundle_of: Callable[[Kind], Bundle]) -> Shipped
     installed = Installed(connection.host.python, directory, bundle.digest)
     if bundle.digest in facts["sites"]:
         return Shipped(installed, 0, 0, facts)
-    missing = [wheel for wheel in bundle.wheels if wheel.stored_as not in facts["wheels"]]
+    _check_libc(connection, bundle, facts)
     _check_room(connection, bundle, facts)
-    octets = sum(transfer.put(connection, wheel.path, directory / "wheels" / wheel.stored_as) for wheel in missing)
+    missing = [wheel for wheel in bundle.wheels if wheel.stored_as not in facts["wheels"]]
+    sent = _send(connection, bundle.pack(missing), directory) if missing else ("", 0)
     names = [wheel.stored_as for wheel in bundle.wheels]
-    words = [connection.host.python, "-", str(directory), bundle.digest, *names]
-    connection.run(words, stdin=_UNPACK.encode(), timeout_s=600.0)
-    return Shipped(installed, octets, len(missing), facts)
+    words = [connection.host.python, "-", str(directory), bundle.digest, sent[0], *names]
+    connection.run(words, stdin=_UNPACK.encode(), timeout_s=_UNPACK_S)
+    return Shipped(installed, sent[1], len(missing), facts)
+
+
+def _send(connection: Connection, pack: Path, directory: PurePosixPath) -> tuple[str, int]:
+    """Send the wheels that a host does not have as one file: its name there, and the octets that were sent."""
+    return pack.name, transfer.put(connection, pack, directory / "incoming" / pack.name)
+
+
+def _check_libc(connection: Connection, bundle: Bundle, facts: dict[str, Any]) -> None:
+    has, needed = tuple(facts["libc_version"]), bundle.oldest_libc
+    if bundle.kind.libc == "glibc" and has and has < needed:
+        has_text, needed_text = (".".join(map(str, each)) for each in (has, needed))
+        what = f"the host has glibc {has_text}, and the libraries need {needed_text} or newer"
+        fix = "use a newer system there, or install older libraries here: the host gets the versions of this machine"
+        raise RemoteError(what, f"host {connection.host.name}", fix)
 
 
 def _check_room(connection: Connection, bundle: Bundle, facts: dict[str, Any]) -> None:
