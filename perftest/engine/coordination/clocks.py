@@ -11,6 +11,10 @@ Times are translated in two places. Moments and records of workers pass through 
 hosts are corrected by the worker that records them (:mod:`perftest.engine.accounting.crossing`), with the models that
 come with each cut.
 
+Where the network lets datagrams through, a timekeeper on the host answers in place of the worker
+(:mod:`perftest.engine.coordination.time_questions`): that takes as long as the network takes, and no longer. A host
+whose timekeeper does not answer is asked through its worker.
+
 The host of the coordinator needs none of this, and a run on this host alone costs nothing.
 """
 
@@ -18,10 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from perftest.engine.host import Host
+from perftest.engine.coordination.time_questions import TimeQuestions
+from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers.remote_worker import Worker, WorkerError
 from perftest.metrics.clock_model import ClockModel
 from perftest.metrics.host_clock import BreakKind, ClockBreak, Exchange, HostClock
@@ -35,8 +42,14 @@ TRIES: Final = 4
 """A period has so many exchanges at most: the next one comes at once where the last one had to wait somewhere."""
 QUICK: Final = 1.5
 """An exchange within so many times the least round trip of the last minute had to wait nowhere."""
+ALIKE_NS: Final = 50_000
+"""So much more is not worth another exchange, however short the least round trip is."""
 EXCHANGE_S: Final = 5.0
 """An exchange that takes longer says nothing that is worth waiting for."""
+UNANSWERED_MAX: Final = 3
+"""A timekeeper that leaves so many questions in a row without an answer is not asked again."""
+SECRET: Final = 32
+"""Octets of what the coordinator shares with a timekeeper."""
 LAST_BURST_S: Final = 2.0
 SPAN_NS: Final = 1_000_000_000
 """Models are made for so much time before a cut."""
@@ -60,10 +73,20 @@ class Clocks:
     """See the module. All times are those of run clocks, in nanoseconds: of the coordinator (reference) and of hosts.
 
     ``offset_ns`` is the constant of the run. ``on_record`` gets the exchanges and the models; ``tell`` writes an event
-    when the clock of a host changed its rate or stepped.
+    when the clock of a host changed its rate or stepped. ``addresses`` are those of hosts that may be asked over UDP.
     """
 
-    def __init__(self, offset_ns: int, host: Host, on_record: OnClock, tell: Tell) -> None:
+    def __init__(
+        self,
+        offset_ns: int,
+        host: Host,
+        on_record: OnClock,
+        tell: Tell,
+        addresses: Mapping[str, str] | None = None,
+    ) -> None:
+        self._addresses = addresses or {}
+        self._questions: dict[str, TimeQuestions] = {}
+        self._unanswered: Counter[str] = Counter()
         self._offset_ns = offset_ns
         self._host = host
         self._on_record = on_record
@@ -88,6 +111,7 @@ class Clocks:
         if not fresh:
             return
         self._clocks |= {host: HostClock() for host in fresh}
+        await asyncio.gather(*(self._find_timekeeper(host) for host in fresh))
         await asyncio.gather(*(self._burst(host, "before") for host in fresh))
         self._tasks += [asyncio.create_task(self._keep_up(host)) for host in fresh]
 
@@ -103,6 +127,9 @@ class Clocks:
                     if isinstance(failure, BaseException) and not isinstance(failure, WorkerError):
                         raise failure
         self.models()  # the last word, and what the last exchanges contradict
+        for questions in self._questions.values():
+            questions.close()
+        self._questions.clear()
 
     async def _burst(self, host: str, phase: str) -> None:
         for _ in range(BURST):
@@ -115,18 +142,45 @@ class Clocks:
             with contextlib.suppress(WorkerError):  # whoever waits for the worker's real work says so
                 for _ in range(TRIES):
                     exchange = await self._exchange(host, "during")
-                    if exchange.round_trip_ns <= QUICK * self._clocks[host].round_trip_ns:
+                    if exchange.round_trip_ns <= QUICK * self._clocks[host].round_trip_ns + ALIKE_NS:
                         break
 
     async def _exchange(self, host: str, phase: str) -> Exchange:
-        workers = self._workers[host]
-        worker = next((each for each in workers if each.alive), workers[0])
-        sent_ns = self._now()
-        received_ns, left_ns = await worker.call("clock", deadline_s=EXCHANGE_S)
-        exchange = Exchange(sent_ns, received_ns + self._offset_ns, left_ns + self._offset_ns, self._now())
+        exchange = await self._ask_timekeeper(host) or await self._ask_worker(host)
+        times = (time_ns + self._offset_ns for time_ns in exchange)
+        exchange = Exchange(*times)
         self._clocks[host].add(exchange)
-        self._on_record({"t_ns": sent_ns, "host": host, "phase": phase, **exchange._asdict()})
+        self._on_record({"t_ns": exchange.sent_ns, "host": host, "phase": phase, **exchange._asdict()})
         return exchange
+
+    async def _ask_worker(self, host: str) -> Exchange:
+        sent_ns = self._host.monotonic_ns()
+        received_ns, left_ns = await self._answering(host).call("clock", deadline_s=EXCHANGE_S)
+        return Exchange(sent_ns, received_ns, left_ns, self._host.monotonic_ns())
+
+    async def _ask_timekeeper(self, host: str) -> Exchange | None:
+        """None if there is none; one that stays silent is not asked again."""
+        questions = self._questions.get(host)
+        if questions is None:
+            return None
+        exchange = await questions.ask()
+        self._unanswered[host] = 0 if exchange is not None else self._unanswered[host] + 1
+        if self._unanswered[host] == UNANSWERED_MAX:
+            self._questions.pop(host).close()
+        return exchange
+
+    async def _find_timekeeper(self, host: str) -> None:
+        if host not in self._addresses or self._host is not THIS_HOST:
+            return
+        secret = secrets.token_bytes(SECRET)
+        port = await self._answering(host).call("timekeeper", deadline_s=EXCHANGE_S, secret=secret.hex())
+        with contextlib.suppress(OSError):  # an address that only the hosts know
+            if port:
+                self._questions[host] = TimeQuestions(self._addresses[host], port, secret)
+
+    def _answering(self, host: str) -> Worker:
+        workers = self._workers[host]
+        return next((each for each in workers if each.alive), workers[0])
 
     def _now(self) -> int:
         return self._host.monotonic_ns() + self._offset_ns

@@ -82,6 +82,7 @@ async def execute(
     handlers: Mapping[type[Action], Handler] | None = None,
     on_progress: OnProgress = _ignore_progress,
     on_clock: OnClock = ignore_clocks,
+    addresses: Mapping[str, str] | None = None,
     start_worker: StartWorker = RemoteWorker.start,
     host: Host = THIS_HOST,
 ) -> RunOutcome:
@@ -89,13 +90,13 @@ async def execute(
 
     ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``on_progress`` hears of
     the progress of the measured load, if the plan has a timeline, and ``on_clock`` what is known of the clocks of other
-    hosts. ``start_worker`` starts a worker, and ``host`` is the machine of the coordinator, whose time is the time of
-    the run.
+    hosts. Hosts with an address in ``addresses`` (by name) are asked for the time over UDP. ``start_worker`` starts a
+    worker, and ``host`` is the machine of the coordinator, whose time is the time of the run.
 
     Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
-    run = _Run(plan, sink, stop, start_worker, host, on_clock)
+    run = _Run(plan, sink, stop, start_worker, host, on_clock, addresses)
     run.handlers.update(handlers or {})
     run.on_progress = on_progress
     return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
@@ -109,8 +110,9 @@ class _Run:
     """One run: its loads, the state of its timeline, and the way to the sink."""
 
     def __init__(
-        self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker, host: Host, on_clock: OnClock
-    ) -> None:
+        self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker, host: Host, on_clock: OnClock,
+        addresses: Mapping[str, str] | None,
+    ) -> None:  # fmt: skip
         self.handlers: dict[type[Action], Handler] = {
             BeginBackground: self._begin_background,
             BeginBackgroundStep: self._begin_background_step,
@@ -130,7 +132,9 @@ class _Run:
         self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
         self._offset_ns = host.epoch_offset_ns()
-        self._clocks = Clocks(self._offset_ns, host, lambda record: self._record(on_clock, record), self._event)
+        self._clocks = Clocks(
+            self._offset_ns, host, lambda record: self._record(on_clock, record), self._event, addresses
+        )
         self._seated: dict[str, Plan] = {}
         """The plan of each group, by its name, with the workers that it has on each host."""
         self._workers: dict[str, int] = {}

@@ -4,6 +4,7 @@ To the worker, the first line is ``{"plan": ..., "offset_ns": ..., "run": ..., "
 ...}``. Requests follow: ``{"id": 1, "op": "cut", ...}``, and without an answer ``{"op": "forwarded", ...}``.
 
 ``clock`` is answered at once, with the host's monotonic clock when the request came and when the answer leaves.
+``timekeeper`` has another process answer the same question over UDP (:mod:`perftest.engine.workers.timekeeper`).
 ``at_ns`` is a moment of the worker's own run clock, and so are all times that a worker tells.
 
 The worker answers ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``. Its other messages are

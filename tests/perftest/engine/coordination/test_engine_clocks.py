@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from perftest.engine.accounting.crossing import CrossingLatencies, Integers
@@ -172,3 +174,38 @@ def test_the_coordinators_host_may_be_one_of_them(stub: ModuleType) -> None:
     slowest = max(interval.latencies[Series.E2E].max_ns for interval in far)
     assert slowest < 4 * SECOND_NS, "a clock that is 5 s behind would make it 5 s"
     assert not sum(interval.beyond_bound for interval in sink.intervals)
+
+
+def timekeepers() -> list[psutil.Process]:
+    """Processes of this test's workers that tell the time."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "perftest.engine.workers.timekeeper" in child.cmdline():
+                found.append(child)
+    return found
+
+
+@pytest.mark.parametrize("addresses", [{"left": "127.0.0.1", "right": "::1"}, {"left": "127.0.0.1", "right": "::"}])
+def test_a_timekeeper_answers_where_the_network_lets_it(stub: ModuleType, addresses: dict[str, str]) -> None:
+    """Where it does not, the worker answers; nobody is left afterwards."""
+    told: list[dict[str, Any]] = []
+    seen: set[int] = set()
+
+    def see(record: dict[str, Any]) -> None:
+        told.append(record)
+        seen.update(each.pid for each in timekeepers())
+
+    sink = MemorySink()
+    outcome = run(stub, sink, spread, on_clock=see, addresses=addresses)
+    assert outcome.state == "finished", outcome
+    assert len(seen) == 2
+    for interval in sink.intervals:
+        assert not interval.beyond_bound
+    for host in ("left", "right"):
+        exchanges = [record for record in told if record["host"] == host and "phase" in record]
+        assert len(exchanges) >= 2 * BURST
+        model = ClockModel.from_json(next(r["model"] for r in reversed(told) if r["host"] == host and "model" in r))
+        assert abs(model.offsets_ns[-1]) <= model.bounds_ns[-1], "it is this machine's own clock"
+    psutil.wait_procs(timekeepers(), timeout=30)
+    assert not timekeepers()
