@@ -132,9 +132,10 @@ class Session:
             moments, handlers, progress = actions.moments(), actions.handlers, actions.progress
             hosts = self._options.load_from
             start = hosts.start_worker if hosts is not None else RemoteWorker.start
+            addresses = hosts.addresses() if hosts is not None else {}
             return await execute(
                 self._plan, self, self._stop, more=moments, handlers=handlers, on_progress=progress,
-                on_clock=self.clock, start_worker=start,
+                on_clock=self.clock, addresses=addresses, start_worker=start,
             )  # fmt: skip
         finally:
             await actions.restore()

@@ -25,6 +25,9 @@ class LoadFrom(Protocol):
     def load_hosts(self, uris: Sequence[str]) -> tuple[LoadHost, ...]:
         """The hosts, for a plan with these URIs."""
 
+    def addresses(self) -> dict[str, str]:
+        """Where the hosts may be asked for the time, by their names."""
+
     def facts(self) -> list[dict[str, Any]]:
         """A row for each host, for the manifest."""
 

@@ -94,7 +94,7 @@ class Crew:
 
     def load_hosts(self, uris: Sequence[str]) -> tuple[LoadHost, ...]:
         """The hosts that generate load, for a plan with these URIs."""
-        addresses = {name: member.spec.traffic_address for name, member in self._members.items()}
+        addresses = self.addresses()
         named = [urlsplit(uri).hostname for uri in uris]
         return tuple(
             LoadHost(
@@ -110,6 +110,10 @@ class Crew:
             for name, member in self._members.items()
             if (spec := member.spec).is_load
         )
+
+    def addresses(self) -> dict[str, str]:
+        """The addresses for the traffic of the run, which are asked for the time, too."""
+        return {name: member.spec.traffic_address for name, member in self._members.items()}
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each host, for the manifest."""

@@ -182,14 +182,15 @@ class Clocks:
         workers = self._workers[host]
         return next((each for each in workers if each.alive), workers[0])
 
-    def _now(self) -> int:
+    def now_ns(self) -> int:
+        """The time of the coordinator's run clock."""
         return self._host.monotonic_ns() + self._offset_ns
 
     # Times
 
     def models(self, until_ns: int = 0) -> dict[str, Any]:
         """What is known of each clock, good for the second before ``until_ns`` (0: now); plain values by host."""
-        until_ns = until_ns or self._now()
+        until_ns = until_ns or self.now_ns()
         if until_ns != self._modelled_ns:  # several loads are cut at one moment
             self._modelled_ns = until_ns
             for host, clock in self._clocks.items():
@@ -210,7 +211,7 @@ class Clocks:
     def _known(self, host: str) -> ClockModel | None:
         """The newest model; None for the coordinator's host, and for a host that never answered."""
         if host not in self._models and len(self._clocks.get(host, ())):
-            return self._model(host, self._now())
+            return self._model(host, self.now_ns())
         return self._models.get(host)
 
     def _model(self, host: str, until_ns: int) -> ClockModel:
