@@ -7,7 +7,7 @@ from a manifest. ``rows`` are the steps that have results.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 from perftest.results.modelled_drives import drives_check
 from perftest.results.schema import SCHEMA_VERSION
 from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
-from perftest.results.trust import Check, Facts, Status, is_valid, step_checks
+from perftest.results.trust import Check, Facts, Status, is_valid, judged, step_checks
 
+START_SKEW_MAX_NS: Final = 10_000_000
+"""Hosts that begin further apart measured different loads for a while."""
 COMPLETE: Final = 0.9
 """A step that was measured for less than this part of its plan is called short."""
 
@@ -116,6 +118,7 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "one_machine": one_machine(broker.get("uris") or (), len(manifest.get("hosts") or ())),
         "cpu_kind": broker.get("cpu_kind"),
         "drives": broker.get("drives") or (),
+        "hosts": manifest.get("hosts") or (),
     }
 
 
@@ -137,7 +140,24 @@ def run_checks(
         checks.append(Check("broker_cpu", Status.NOTE, _USER_CPU_ONLY))
     if (of_drives := drives_check(run.get("drives") or ())) is not None:
         checks.append(of_drives)
-    return checks
+    return [*checks, *_of_hosts(run.get("hosts") or ())]
+
+
+def _of_hosts(hosts: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Whether every host of a run on several stayed to the end, and whether all began together."""
+    if len(hosts) < 2:
+        return
+    lost = [(str(host.get("name")), host["lost"]) for host in hosts if isinstance(host.get("lost"), Mapping)]
+    text = f"all {len(hosts)} hosts stayed to the end"
+    if lost:
+        told = ", ".join(f"{name} ({of.get('reason') or 'nobody knows why'})" for name, of in lost)
+        text = f"{len(lost)} of {len(hosts)} hosts lost: {told}; what they did after that is missing"
+    yield Check("lost_hosts", Status.WARN if lost else Status.PASS, text)
+    began = [host["start_skew_ns"] for host in hosts if isinstance(host.get("start_skew_ns"), int)]
+    if began:
+        apart_ns = max(began) - min(0, *began)
+        text = f"the hosts began within {apart_ns / 1e6:.2f} ms of each other"
+        yield judged("start_skew", text, warn=(apart_ns > START_SKEW_MAX_NS, "at first the load was only a part of it"))
 
 
 def _finished(run: Facts) -> Check:

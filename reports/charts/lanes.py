@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -12,18 +12,28 @@ from reports.charts.bars import LOOKS
 
 LANE_PX: Final = 170
 POINTS_MAX: Final = 600
+NEAR: Final = 6.0
+"""A limit is drawn if it is less than so many times the highest value: a lane up to a far limit would be empty."""
 
 
-def figure(lanes: Mapping[str, pd.DataFrame]) -> theme.Figure:
+def figure(
+    lanes: Mapping[str, pd.DataFrame], *, limits: Mapping[str, float] | None = None, floating: Collection[str] = ()
+) -> theme.Figure:
     """Lanes by their title with unit. Each frame has the columns ``t_s``, ``name`` and ``value``; names keep their
-    colour and dash in all lanes."""
+    colour and dash in all lanes. ``limits`` are drawn as dashed lines, if a value comes anywhere near. Axes begin at
+    zero but those of ``floating``."""
     names = sorted({str(name) for frame in lanes.values() for name in frame["name"]})
     share = 1 / len(lanes)
+    near = {title: value for title, value in (limits or {}).items() if value < NEAR * lanes[title]["value"].max()}
     axes: dict[str, Any] = {"xaxis": theme.axis("time since the start (s)", anchor="free", position=0)}
     for number, title in enumerate(lanes):
         top = 1 - number * share
         axes[f"yaxis{number + 1 if number else ''}"] = theme.axis(
-            title, domain=[max(top - share * 0.86, 0.0), top], rangemode="tozero", tickformat="~s"
+            title,
+            domain=[max(top - share * 0.86, 0.0), top],
+            rangemode="normal" if title in floating else "tozero",
+            tickformat="~s",
+            **({"range": [0, 1.05 * max(near[title], lanes[title]["value"].max())]} if title in near else {}),
         )
     traces = [
         _trace(frame[frame["name"] == name], name, names, number)
@@ -32,7 +42,14 @@ def figure(lanes: Mapping[str, pd.DataFrame]) -> theme.Figure:
     ]
     height = LANE_PX * len(lanes) + 76
     margin = {"l": 72, "r": 24, "t": 36, "b": 52}
-    return {"data": traces, "layout": theme.layout(height=height, margin=margin, **axes)}
+    places = {title: f"y{number + 1 if number else ''}" for number, title in enumerate(lanes)}
+    shapes = [_limit(value, places[title]) for title, value in near.items()]
+    return {"data": traces, "layout": theme.layout(height=height, margin=margin, shapes=shapes, **axes)}
+
+
+def _limit(value: float, axis: str) -> dict[str, Any]:
+    line = {"color": "@bad", "width": 1.5, "dash": "dash"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": axis, "y0": value, "y1": value, "line": line}
 
 
 def _trace(points: pd.DataFrame, name: str, names: Sequence[str], lane: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ kind        model                                     what its page shows
 ==========  ========================================  =================================
 run         :class:`~reports.pages.model.Run`         one run, or one group of its load
 background  :class:`~reports.pages.model.Background`  a background load of a run
+hosts       :class:`~reports.pages.model.Hosts`       the hosts of a run on several of them
 layouts     :class:`~reports.pages.model.Layouts`     layouts of drives, over all runs that had one
 comparison  :class:`~reports.pages.model.Overview`    several runs side by side
 ==========  ========================================  =================================
@@ -25,7 +26,9 @@ from reports.pages.model import (
     Banner,
     Chart,
     Chip,
+    DrawnHost,
     DrawnLayout,
+    Hosts,
     Layouts,
     Overview,
     Page,
@@ -81,7 +84,14 @@ class Drawing:
     layouts: tuple[DrawnLayout, ...]
 
 
-Block = Drawing | Minute | CheckList | Remark | Data | Chart | Provenance
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Hosts, drawn: a box for each, with what ran on it."""
+
+    hosts: tuple[DrawnHost, ...]
+
+
+Block = Topology | Drawing | Minute | CheckList | Remark | Data | Chart | Provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,5 +313,68 @@ register(
             _charts_of("per_message", "Octets and syncs per message"),
             _charts_of("over_time", "Writes over time"),
         ),
+    )
+)
+
+
+def _part(hosts: Hosts, name: str, title: str, *blocks: Block, how: str = "") -> Section:
+    anchor = f"{hosts.prefix}{name}"
+    said: tuple[Block, ...] = (Remark(Sentence(text=how), "how"),) if how else ()
+    return Section(anchor=anchor, title=title, links=((anchor, title),), blocks=(*said, *blocks))
+
+
+def _hosts_result(hosts: Hosts) -> Section:
+    return _part(hosts, "hosts", "Hosts in one minute", Minute(hosts.sentences, None))
+
+
+def _topology(hosts: Hosts) -> Section:
+    how = "Each box is a host; in the box is what ran on it. Round trips are those of messages from the coordinator."
+    facts = Data(table=hosts.facts, fold="All that is known of the hosts")
+    return _part(hosts, "topology", "Topology", Topology(hosts.drawn), facts, how=how)
+
+
+def _hosts_limits(hosts: Hosts) -> Section:
+    how = (
+        "A load host without processor time is the limit whatever the broker does; next comes a network at its speed. "
+        "If there is neither, and the step did not keep a schedule, the limit was the broker."
+    )
+    table, lanes = Data(table=hosts.limits), hosts.saturation
+    return _part(hosts, "limits", "Saturation: what set the rate", table, *lanes, how=how)
+
+
+def _each_host(hosts: Hosts) -> Section | None:
+    return _part(hosts, "each", "Each host by itself", *hosts.each) if hosts.each else None
+
+
+def _clocks(hosts: Hosts) -> Section:
+    how = (
+        "An offset is the clock of the host minus the clock of the coordinator. Latencies are corrected by it; the "
+        "bound stays in them. A latency between two hosts that is shorter than the bound says nothing."
+    )
+    return _part(hosts, "clocks", "Clocks", Data(table=hosts.clock_facts), *hosts.clocks, how=how)
+
+
+def _replication(hosts: Hosts) -> Section | None:
+    if hosts.nodes is None and not hosts.links:
+        return None
+    nodes = () if hosts.nodes is None else (Data(table=hosts.nodes),)
+    how = "A node is a leader here if it led a queue. A change of role is an election."
+    return _part(hosts, "replication", "Replication, leaders, and octets per link", *nodes, *hosts.links, how=how)
+
+
+def _skew(hosts: Hosts) -> Section:
+    table = () if hosts.skew is None else (Data(table=hosts.skew),)
+    return _part(hosts, "skew", "Start and stop", Remark(Sentence(text=hosts.skew_text), ""), *table)
+
+
+def _missing(hosts: Hosts) -> Section:
+    said = hosts.missing or (Sentence(text="No host was lost, and none was late."),)
+    return _part(hosts, "missing", "What is missing, and why", *(Remark(each, "") for each in said))
+
+
+register(
+    PageKind(
+        "hosts",
+        (_hosts_result, _topology, _hosts_limits, _each_host, _clocks, _replication, _skew, _missing),
     )
 )

@@ -208,6 +208,41 @@ class Layouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnHost:
+    """A host as the topology draws it: a box with its name, what it is, and what ran on it."""
+
+    name: str
+    what: str
+    parts: tuple[str, ...]
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """The hosts of one run: all together, each by itself, and what lies between them. ``limits`` says what set the rate
+    of each step; ``missing`` what is not in the figures, and why."""
+
+    prefix: str
+    title: str
+    subtitle: str
+    sentences: tuple[Sentence, ...]
+    drawn: tuple[DrawnHost, ...]
+    facts: Table
+    limits: Table
+    each: tuple[Chart, ...]
+    clocks: tuple[Chart, ...]
+    clock_facts: Table
+    saturation: tuple[Chart, ...]
+    nodes: Table | None
+    links: tuple[Chart, ...]
+    skew: Table | None
+    skew_text: str
+    missing: tuple[Sentence, ...]
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """Several runs side by side: the best that each did, and the charts that show all of them."""
 

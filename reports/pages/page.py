@@ -13,8 +13,9 @@ from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.background import background_section
 from reports.pages.figures import is_simulated, knee_paths
+from reports.pages.hosts import hosts_section
 from reports.pages.layouts import layouts_section
-from reports.pages.model import Background, Banner, Chart, Column, Kind, Overview, Page, Run, Sentence, Table
+from reports.pages.model import Background, Banner, Chart, Column, Hosts, Kind, Overview, Page, Run, Sentence, Table
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
 from reports.pages.simulated import marked_overview
@@ -54,6 +55,8 @@ def page(
     sections = [
         _with_notes(section, load[0], tables, beside) for section, load in zip(sections, tables.loads, strict=True)
     ]
+    spread = _hosts(tables)
+    sections = [_with_hosts(section, spread.get(load[0])) for section, load in zip(sections, tables.loads, strict=True)]
     judged = verdicts(loads)
     sections = sections if many else [replace(section, verdicts=judged) for section in sections]
     placed = layouts_section(loads, judged)
@@ -73,6 +76,7 @@ def page(
             *([("comparison", overview)] if many else []),
             *([] if placed is None else [("layouts", placed)]),
             *(("run", section) for section in sections),
+            *(("hosts", part) for part in spread.values()),
             *(("background", section) for section in beside),
         ),
         banners=tuple(
@@ -102,6 +106,26 @@ def _with_notes(section: Run, run_id: str, tables: Tables, beside: Sequence[Back
         for each in mine
     ]
     return replace(section, notes=(*section.notes, *notes))
+
+
+def _hosts(tables: Tables) -> dict[str, Hosts]:
+    """A part for each run on several hosts, by its id."""
+    found = {}
+    for number, run_id in enumerate(map(str, tables.runs["run_id"]), 1):
+        part = hosts_section(tables.of(run_id), prefix=f"h{number}-")
+        if part is not None:
+            found[run_id] = part
+    return found
+
+
+def _with_hosts(section: Run, part: Hosts | None) -> Run:
+    """A run that says where its hosts are told apart."""
+    if part is None:
+        return section
+    note = Sentence(
+        text=f"This load ran on several hosts ({part.subtitle}).", anchor=f"{part.prefix}hosts", see="each of them"
+    )
+    return replace(section, notes=(*section.notes, note))
 
 
 def _named(load: Tables, group: str) -> Tables:

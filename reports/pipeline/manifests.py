@@ -20,7 +20,8 @@ from reports.pipeline.source import RunSource
 
 Row = dict[str, Any]
 
-_MAYBE_NS: Final = ("round_trip_ns", "start_skew_ns", "stop_skew_ns")
+_MAYBE: Final = ("cores", "memory_bytes", "round_trip_ns", "link_bits_per_s", "start_skew_ns", "stop_skew_ns")
+"""Whole numbers of a host that need not be known."""
 DEFAULT_INTERVAL_S: Final = 1.0
 INTERVAL_MAX_S: Final = 86_400.0
 
@@ -116,7 +117,7 @@ def host_rows(run: RunSource) -> list[Row]:
     for host in _parts(run.manifest, "hosts"):
         row: Row = {"run_id": run.run_id, "host": _text(host, "name")}
         row |= {name: _text(host, name) for name in ("hostname", "cpu", "kernel", "filesystem", "clock")}
-        row |= {name: _whole(host, name, None) for name in ("cores", "memory_bytes", *_MAYBE_NS)}
+        row |= {name: _whole(host, name, None) for name in _MAYBE}
         row |= {name: _whole(host, name, 0) for name in ("clock_offset_ns", "clock_bound_ns")}
         row |= {name: _text(host, name) or None for name in ("address", "python")}
         lost, tool = _part(host, "lost"), _part(host, "tool")

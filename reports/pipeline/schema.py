@@ -323,6 +323,7 @@ HOSTS: Final = Table(
         text("tool_version", "of the load generator on it", True),
         real("clock_drift_ppm", "how fast its clock runs against the coordinator's", True),
         integer("round_trip_ns", "least time of a message from the coordinator and back", True),
+        integer("link_bits_per_s", "speed of its fastest network interface, where its kernel tells", True),
         integer("start_skew_ns", "its first action after the moment that was set for all hosts", True),
         integer("stop_skew_ns", "its last action after the moment that was set for all hosts", True),
         real("lost_s", "since the run's start, when it was lost; null if it never was", True),

@@ -17,6 +17,7 @@ from perftest.results.summary import CLOSED, OPEN, PERCENTILES
 from perftest.results.trust import Check, Facts, Status, is_limited, step_checks
 from reports.pipeline.schema import SERIES
 from reports.pipeline.tables import Tables
+from reports.stats.bottleneck import bottleneck_checks
 from reports.stats.table_checks import run_of, step_table_checks, table_checks
 
 _ONE_RUN: Final = (
@@ -34,7 +35,7 @@ def checks(tables: Tables) -> list[Check]:
     steps = [step for step in steps_of(tables.steps) if step["length_ns"] > 0]
     ledger = None if tables.ledger.empty else _known(tables.ledger.iloc[0])
     found = [*run_checks(_run_facts(tables), steps, ledger, _disturbances(tables)), *_of_steps(steps)]
-    found += [*table_checks(tables), *_notes(tables)]
+    found += [*table_checks(tables), *bottleneck_checks(tables), *_notes(tables)]
     return [replace(check, text=sentence(check.text)) for check in found]
 
 
@@ -81,7 +82,8 @@ def _run_facts(tables: Tables) -> dict[str, Any]:
     wanted_s = dict(zip(tables.steps["step"], tables.steps["duration_s"] - tables.steps["warmup_s"], strict=True))
     broker = _manifest(tables).get("broker") or {}
     of_broker = {"cpu_kind": broker.get("cpu_kind"), "drives": broker.get("drives") or ()}
-    return _known(run_of(tables)) | {"wanted_s": wanted_s} | of_broker
+    hosts = _manifest(tables).get("hosts") or ()
+    return _known(run_of(tables)) | {"wanted_s": wanted_s, "hosts": hosts} | of_broker
 
 
 def _manifest(tables: Tables) -> dict[str, Any]:
