@@ -342,38 +342,37 @@ def _saturation(tables: Tables, prefix: str) -> Iterator[Chart]:
         return
     frame = _thinned(
         samples.assign(
-            network=samples[["rx_bytes_per_s", "tx_bytes_per_s"]].max(axis=1) * 8 / 1e6,
-            drives=(samples["disk_read_bytes_per_s"] + samples["disk_write_bytes_per_s"]) / 1e6,
+            network=samples[["rx_bytes_per_s", "tx_bytes_per_s"]].max(axis=1) * 8,
+            drives=samples["disk_read_bytes_per_s"] + samples["disk_write_bytes_per_s"],
         )
     )
-    cpu, network, drives = "CPU (% of all cores)", "network, busier way (Mbit/s)", "drives (MB/s)"
+    cpu, network, drives = "CPU (% of all cores)", "network (bit/s)", "drives (B/s)"
     drawn = {
         title: frame.assign(value=frame[column]).dropna(subset=["value"])
         for title, column in ((cpu, "cpu_percent"), (network, "network"), (drives, "drives"))
     }
     speeds = tables.hosts["link_bits_per_s"].dropna()
-    limits = {cpu: 100.0} | ({network: float(speeds.min()) / 1e6} if len(speeds) else {})
+    limits = {cpu: 100.0} | ({network: float(speeds.min())} if len(speeds) else {})
     busiest = frame.iloc[int(frame["cpu_percent"].fillna(-1.0).argmax())]
     columns = (
         Column(name="t_s", title="time", kind=Kind.NUMBER, unit="s"),
         Column(name="host", title="host"),
         Column(name="cpu_percent", title="CPU", kind=Kind.NUMBER, unit="%"),
-        Column(name="network", title="network", kind=Kind.NUMBER, unit="Mbit/s"),
-        Column(name="drives", title="drives", kind=Kind.NUMBER, unit="MB/s"),
+        Column(name="network", title="network", kind=Kind.RATE, unit="bit/s"),
+        Column(name="drives", title="drives", kind=Kind.RATE, unit="B/s"),
         Column(name="steal_percent", title="steal", kind=Kind.NUMBER, unit="%"),
     )
-    known = f"the network's speed is known of {len(speeds)} of {len(tables.hosts)} hosts, and the line is the slowest's"
-    unknown = "the speed of no network is known, so its lane has no such line"
+    known = f"the speed of {len(speeds)} of {len(tables.hosts)} networks is known, and the line is that of the slowest"
+    unknown = "the speed of no network is known"
     yield Chart(
         anchor=f"{prefix}saturation-time",
         title="How busy each host was",
         unit="",
-        how_to_read="Each line is a host. A host at the dashed line has nothing left: "
-        f"{known if len(speeds) else unknown}. What drives can do is not known either.",
-        finding=""
-        if busiest is None
-        else f"The busiest sample is of {busiest['host']}: {busiest['cpu_percent']:.0f} % "
-        f"of its processors, at {busiest['t_s']:.0f} s.",
+        how_to_read="Each line is a host. A host at the dashed line has nothing left. Where there is no such line, all "
+        f"hosts are far below the limit, or it is not known: {known if len(speeds) else unknown}. Nor is known what "
+        "drives can do. The network lane has the busier of the two directions.",
+        finding=f"The busiest sample is of {busiest['host']}: {busiest['cpu_percent']:.0f} % of its processors, at "
+        f"{busiest['t_s']:.0f} s.",
         figure=lanes.figure(drawn, limits=limits),
         table=table_of(frame, columns, caption="How busy each host was", file="host-samples.csv"),
     )

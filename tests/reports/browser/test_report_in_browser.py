@@ -124,9 +124,9 @@ def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: st
     assert console == []
 
 
-@pytest.mark.parametrize("sample", ["SINGLE", "OPEN", "VIOLATED"])
+@pytest.mark.parametrize("sample", ["SINGLE", "OPEN", "VIOLATED", "SPREAD"])
 def test_other_kinds_of_runs_are_drawn_too(browser: Browser, sample_tables: ModuleType, sample: str) -> None:
-    """A plain run, an open loop, a broken promise."""
+    """A plain run, an open loop, a broken promise, several hosts."""
     document, console = browser.dump(
         _with_script(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")), "drawn();")
     )

@@ -46,8 +46,8 @@ def _doubts(hosts: Hosts) -> Section | None:
 @pytest.fixture
 def hosts_kind() -> Iterator[PageKind]:
     """The kind, registered for one test."""
-    yield kinds.register(PageKind("hosts", (_clocks, _doubts)))
-    del kinds.KINDS["hosts"]
+    yield kinds.register(PageKind("doubts", (_clocks, _doubts)))
+    del kinds.KINDS["doubts"]
 
 
 @pytest.mark.parametrize(("offset_ns", "sections"), [(5, ["Clocks"]), (5000, ["Clocks", "Doubts"])])
@@ -57,15 +57,15 @@ def test_a_registered_kind_becomes_a_page(hosts_kind: PageKind, offset_ns: int, 
     (article,) = articles(made)
     assert [section.title for section in article.sections] == sections
     text = render(made)
-    assert '<article class="hosts">' in text and "An offset &lt;is&gt; not an error." in text
+    assert '<article class="doubts">' in text and "An offset &lt;is&gt; not an error." in text
     assert f"{offset_ns} ns" in text and '<a href="#clocks">Clocks</a>' in text
     assert ("The clocks are far apart." in text) == (offset_ns > 1000)
 
 
 def test_a_kind_has_one_meaning(hosts_kind: PageKind) -> None:
     """Two kinds of one name would show the second wherever somebody asks for the first."""
-    with pytest.raises(AssertionError, match="hosts"):
-        kinds.register(PageKind("hosts", ()))
+    with pytest.raises(AssertionError, match="doubts"):
+        kinds.register(PageKind("doubts", ()))
 
 
 def test_the_pages_of_runs_are_kinds_like_any_other(sample_tables: ModuleType) -> None:

@@ -79,6 +79,16 @@ class Sample:
         (38.0, "connection_lost", "publisher 0: the node closed the connection"),
         (38.6, "reconnected", "publisher 0: to node2"),
     )
+    load_hosts: int = 0
+    """Hosts that share the load evenly, beside a host for each node; 0: all ran on one host."""
+    slow_host: str = ""
+    """A load host with twice the latency of the others."""
+    gone_host: str = ""
+    """A load host that was lost in the middle."""
+    worker_cpu_share: float = 0.4
+    """Of each worker of a run on several hosts."""
+    network_bits_per_s: int | None = None
+    """Speed of the network of each host. Each sends 1 MB/s."""
     recoveries: tuple[dict[str, Any], ...] = ()
     """What followed actions: events as the run directory has them."""
 
@@ -208,10 +218,17 @@ def _manifest(sample: Sample) -> dict[str, Any]:
             "durability": "fdatasync on a majority of 3 before each confirm",
         },
         "cluster": {"layout": sample.layout} if sample.layout else {},
-        "hosts": [{"name": "local", "hostname": "bench-1"}],
+        "hosts": [_manifest_host(sample, name) for name in names_of_hosts(sample) or ["local"]],
         "loop": sample.loop,
         "ended": {"reason": sample.state, "exit_code": 0},
     }
+
+
+def _manifest_host(sample: Sample, name: str) -> dict[str, Any]:
+    host: dict[str, Any] = {"name": name, "hostname": "bench-1"}
+    if sample.load_hosts:
+        host |= {"start_skew_ns": 40_000, "roles": ["broker"] if name.startswith("b") else ["load"]}
+    return host | ({"lost": {"reason": "the connection was lost"}} if name == sample.gone_host else {})
 
 
 def _runs(sample: Sample) -> Iterable[dict[str, Any]]:
@@ -241,9 +258,9 @@ def _runs(sample: Sample) -> Iterable[dict[str, Any]]:
         "cluster": "local",
         "broker_nodes": 3,
         "durability": broker["durability"],
-        "one_machine": True,
-        "host_count": 1,
-        "clock_bound_ns": 0,
+        "one_machine": not sample.load_hosts,
+        "host_count": max(sample.load_hosts, 1),
+        "clock_bound_ns": 80_000 if sample.load_hosts else 0,
         "command": json.dumps(manifest["command"]),
         "tool_version": "0.1.0",
         "tool_commit": "9f1c2ab",
@@ -404,9 +421,21 @@ def _events(sample: Sample) -> Iterable[dict[str, Any]]:
 
 
 def _hosts(sample: Sample) -> Iterable[dict[str, Any]]:
-    yield {
+    for name in names_of_hosts(sample) or ["local"]:
+        yield _host(sample, name)
+
+
+def names_of_hosts(sample: Sample) -> list[str]:
+    """The hosts of a run on several: those of nodes, then those of the load."""
+    if not sample.load_hosts:
+        return []
+    return [f"b{n}" for n in range(1, len(NODES) + 1)] + [f"load{n}" for n in range(1, sample.load_hosts + 1)]
+
+
+def _host(sample: Sample, name: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {
         "run_id": sample.run_id,
-        "host": "local",
+        "host": name,
         "hostname": "bench-1",
         "cores": 2,
         "cpu": "Intel Xeon Platinum 8375C",
@@ -417,6 +446,63 @@ def _hosts(sample: Sample) -> Iterable[dict[str, Any]]:
         "clock_offset_ns": 0,
         "clock_bound_ns": 0,
     }
+    if name == "local":
+        return facts
+    facts |= {"roles": "broker" if name.startswith("b") else "load", "address": f"10.0.0.{len(name)}"}
+    facts |= {"round_trip_ns": 300_000, "clock_bound_ns": 80_000, "clock_offset_ns": 12_000_000}
+    facts |= {"start_skew_ns": 40_000, "stop_skew_ns": 20_000, "link_bits_per_s": sample.network_bits_per_s}
+    lost = {"lost_s": 20.5, "lost_reason": "the connection was lost"} if name == sample.gone_host else {}
+    return facts | lost
+
+
+def _host_steps(sample: Sample) -> Iterable[dict[str, Any]]:
+    steady_s = sample.step_s - sample.warmup_s
+    for number, step in enumerate(sample.steps, 1):
+        for name in names_of_hosts(sample):
+            is_load = name.startswith("load")
+            count = round(step.rate * steady_s / sample.load_hosts) if is_load else 0
+            row: dict[str, Any] = {"run_id": sample.run_id, "step": number, "label": sample.label(step), "host": name}
+            row |= dict.fromkeys((*(f"{each}_bytes_per_s" for each in ("rx", "tx", "disk_read", "disk_write")),), 1e6)
+            row |= {"host_cpu_percent": 42.0, "length_s": steady_s if is_load else 0.0, "workers": 2 if is_load else 0}
+            if is_load:
+                row |= dict.fromkeys(("intended", "published", "confirmed", "delivered", "acked"), count)
+                row |= {
+                    f"{each}_per_s": count / steady_s for each in ("intended", "published", "confirmed", "delivered")
+                }
+                row |= {"published_part": 1 / sample.load_hosts, "delivered_part": 1 / sample.load_hosts}
+                row |= {"worker_cpu_share": sample.worker_cpu_share}
+                for series, factor in _series(sample, step):
+                    if series in schema.HOST_SERIES:
+                        slower = 2.0 if name == sample.slow_host else 1.0
+                        row |= _summary(f"{series}_", step, factor * slower, count)
+            yield row
+
+
+def _host_samples(sample: Sample) -> Iterable[dict[str, Any]]:
+    for second in range(1, sample.step_s * len(sample.steps) + 1):
+        for name in names_of_hosts(sample):
+            row: dict[str, Any] = {"run_id": sample.run_id, "host": name, "t_ns": START_NS + second * 10**9}
+            row |= {"t_s": float(second), "cpu_percent": 42.0, "steal_percent": 0.0, "length_s": 1.0}
+            rates = {f"{each}_bytes_per_s": 1e6 for each in ("rx", "tx", "disk_read", "disk_write")}
+            yield row | rates
+
+
+def _clocks(sample: Sample) -> Iterable[dict[str, Any]]:
+    for second in range(sample.step_s * len(sample.steps)):
+        for name in names_of_hosts(sample)[1:]:
+            row: dict[str, Any] = {"run_id": sample.run_id, "host": name, "kind": "model", "phase": ""}
+            row |= {"t_ns": START_NS + second * 10**9, "t_s": float(second)}
+            yield row | {"offset_ns": 12_000_000 + 3_000 * second, "bound_ns": 80_000, "round_trip_ns": None}
+
+
+def _links(sample: Sample) -> Iterable[dict[str, Any]]:
+    for number, step in enumerate(sample.steps, 1):
+        for node, peer in ((node, peer) for node in NODES for peer in NODES if node != peer):
+            if names_of_hosts(sample):
+                row: dict[str, Any] = {"run_id": sample.run_id, "step": number, "node": node, "peer": peer}
+                row |= {"host": f"b{node[-1]}", "peer_host": f"b{peer[-1]}", "purpose": "raft"}
+                octets = 1100.0 if node == NODES[0] else 20.0
+                yield row | {"bytes_per_s": octets * step.rate, "bytes_per_message": octets}
 
 
 def _brokers(sample: Sample) -> Iterable[dict[str, Any]]:
@@ -433,6 +519,7 @@ def _brokers(sample: Sample) -> Iterable[dict[str, Any]]:
                 "t_ns": START_NS + second * 10**9,
                 "t_s": float(second),
                 "role": "leader" if number == 0 else "follower",
+                "host": f"b{number + 1}" if sample.load_hosts else None,
                 "rss_bytes": 90 * 2**20,
                 "cpu_ns": int(second * 4e8),
                 "length_s": None if first else 1.0,
@@ -524,12 +611,12 @@ _ROWS = {
     "intervals": _none,
     "events": _events,
     "hosts": _hosts,
-    "host_samples": _none,
-    "host_steps": _none,
-    "clocks": _none,
+    "host_samples": _host_samples,
+    "host_steps": _host_steps,
+    "clocks": _clocks,
     "brokers": _brokers,
     "writes": _writes,
-    "links": _none,
+    "links": _links,
     "ledger": _ledger,
     "quarantine": _none,
 }
@@ -606,3 +693,12 @@ OPEN = Sample(
     ),
 )
 MIXED = replace(OPEN, run_id="20261121-141502-rates-0003", title="Rates, and no rate", loop="mixed")
+SPREAD = replace(
+    SWEEP,
+    run_id="20261121-191502-in_flight-many",
+    load_hosts=4,
+    slow_host="load2",
+    gone_host="load4",
+    title="Many hosts",
+)
+"""Four load hosts, one of which is slow and one of which was lost, and a host for each of three nodes."""
