@@ -116,6 +116,7 @@ MAY_IMPORT = {
         "reports.stats",
         "reports.pipeline",
         "perftest.results.trust",
+        "perftest.results.hosts",
     ),
     "reports.pipeline": (
         "reports.pipeline",

@@ -11,6 +11,9 @@ from typing import Any, Final
 LOAD: Final = "load"
 BROKER: Final = "broker"
 
+START_SKEW_MAX_NS: Final = 10_000_000
+"""Hosts that begin further apart measured different loads for a while."""
+
 
 def roles_of(host: Mapping[str, Any]) -> tuple[str, ...]:
     """What a host was there for: LOAD, BROKER, or both."""

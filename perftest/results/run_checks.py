@@ -12,13 +12,12 @@ from math import inf
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from perftest.results.hosts import START_SKEW_MAX_NS
 from perftest.results.modelled_drives import drives_check
 from perftest.results.schema import SCHEMA_VERSION
 from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
 from perftest.results.trust import Check, Facts, Status, is_valid, judged, step_checks
 
-START_SKEW_MAX_NS: Final = 10_000_000
-"""Hosts that begin further apart measured different loads for a while."""
 COMPLETE: Final = 0.9
 """A step that was measured for less than this part of its plan is called short."""
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from perftest.results.hosts import BROKER, LOAD
-from perftest.results.run_checks import START_SKEW_MAX_NS
+from perftest.results.hosts import BROKER, LOAD, START_SKEW_MAX_NS
 from reports.charts import bars, dots, lanes
 from reports.pages import words
 from reports.pages.model import Chart, Column, DrawnHost, Hosts, Kind, Sentence, Table
@@ -353,7 +352,7 @@ def _saturation(tables: Tables, prefix: str) -> Iterator[Chart]:
     }
     speeds = tables.hosts["link_bits_per_s"].dropna()
     limits = {cpu: 100.0} | ({network: float(speeds.min())} if len(speeds) else {})
-    busiest = frame.iloc[int(frame["cpu_percent"].fillna(-1.0).argmax())]
+    busiest = frame.iloc[int(frame["cpu_percent"].fillna(0.0).argmax())]
     columns = (
         Column(name="t_s", title="time", kind=Kind.NUMBER, unit="s"),
         Column(name="host", title="host"),
@@ -371,7 +370,9 @@ def _saturation(tables: Tables, prefix: str) -> Iterator[Chart]:
         how_to_read="Each line is a host. A host at the dashed line has nothing left. Where there is no such line, all "
         f"hosts are far below the limit, or it is not known: {known if len(speeds) else unknown}. Nor is known what "
         "drives can do. The network lane has the busier of the two directions.",
-        finding=f"The busiest sample is of {busiest['host']}: {busiest['cpu_percent']:.0f} % of its processors, at "
+        finding=""
+        if pd.isna(busiest["cpu_percent"])
+        else f"The busiest sample is of {busiest['host']}: {busiest['cpu_percent']:.0f} % of its processors, at "
         f"{busiest['t_s']:.0f} s.",
         figure=lanes.figure(drawn, limits=limits),
         table=table_of(frame, columns, caption="How busy each host was", file="host-samples.csv"),
