@@ -151,6 +151,22 @@ def bundle_for(kind: Kind, cache: Path | None = None) -> Bundle:
     return Bundle(kind, (ours, *_download(kind, place)))
 
 
+class Bundles:
+    """Makes the bundle of each kind of host once, whoever asks first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[Kind, Bundle] = {}
+
+    def of(self, kind: Kind) -> Bundle:
+        """The bundle for a kind of host. Raises RemoteError."""
+        with self._lock:
+            if kind not in self._found:
+                self._found[kind] = bundle_for(kind)
+                _ = self._found[kind].digest
+            return self._found[kind]
+
+
 def _add_file(pack: tarfile.TarFile, wheel: Wheel) -> None:
     """The same octets whenever it is done: no time, no owner."""
     entry = tarfile.TarInfo(wheel.stored_as)

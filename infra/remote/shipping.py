@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from infra.node_process import MARK
 from infra.remote import transfer
 from infra.remote.bundle import Bundle, Kind
-from infra.remote.host import RemoteError
+from infra.remote.host import RemoteError, command_line
 from infra.remote.ssh import Connection
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -183,10 +184,11 @@ class Installed:
     directory: PurePosixPath
     site: str
 
-    def command(self, module: str, *arguments: str) -> list[str]:
-        """The command that runs a module of the project there."""
+    def command(self, module: str, *arguments: str, name: str = "") -> list[str]:
+        """The command that runs a module of the project there, as a process of this ``name`` if it has one."""
         path = self.directory / "sites" / self.site
-        variables = [f"PYTHONPATH={path}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1"]
+        marked = f"{MARK}={self.directory}" + (f":{name}" if name else "")  # by which processes are found and ended
+        variables = [f"PYTHONPATH={path}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1", marked]
         return ["env", *variables, self.python, "-m", module, *arguments]
 
 
@@ -198,6 +200,16 @@ class Shipped:
     octets: int
     wheels: int
     facts: dict[str, Any]
+
+
+def steps(python: str, directory: str) -> list[str]:
+    """What :func:`ship` does on a host, for people; nothing is run."""
+    shown = command_line([python, "-", directory])
+    return [
+        f"{shown}   with a script on stdin: makes the directory, tells Python, processor, room, and what is there",
+        f"put {directory}/incoming/DIGEST.tar   the wheels that are not there",
+        f"{shown} DIGEST DIGEST.tar WHEEL...   with a script on stdin: unpacks them",
+    ]
 
 
 def look(connection: Connection) -> dict[str, Any]:

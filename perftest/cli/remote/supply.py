@@ -1,0 +1,225 @@
+"""``perftest remote up``, ``down``, ``logs`` and ``collect``: what lies and runs on the hosts between runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from infra.remote.host import RemoteError
+from perftest.cli.exits import Exit
+from perftest.cli.remote.inventory import (
+    HostsError,
+    chosen,
+    hosts_argument,
+    on_all,
+    only_option,
+)
+from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.spec.hosts import HostSpec
+
+_LINE_OCTETS = 400
+"""So many octets of a log are asked for a line."""
+_dry_run = option("--dry-run", section="Measurement", is_flag=True, help="Show what is run on each host; run nothing.")
+
+
+@click.command(
+    "up",
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR,),
+    examples=(
+        "perftest remote up hosts.yaml",
+        "perftest remote up hosts.yaml --host load1 --host load2",
+        "perftest remote up hosts.yaml --dry-run   show what is run on each host",
+    ),
+)
+@hosts_argument
+@only_option
+@_dry_run
+@json_option
+def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Put the project on every host, as far as it is not there.
+
+    A run does the same first. What a host has already is not sent again.
+    """
+    from infra.remote.bundle import Bundles
+    from infra.remote.shipping import ship, steps
+
+    specs = _specs(inventory, only)
+    if dry_run:
+        _show_steps((spec.name, step) for spec in specs for step in steps(spec.python, spec.directory))
+        return
+    bundles, began = Bundles(), time.monotonic()
+    done, errors = _on_reachable(specs, lambda connection: ship(connection, bundles.of))
+    rows: dict[str, dict[str, Any]] = {}
+    for name, each in done.items():
+        version = ".".join(map(str, each.facts["python"]))
+        rows[name] = {"python": version, "directory": str(each.installed.directory), "sent_octets": each.octets}
+    lines = {
+        name: f"ready, Python {row['python']}, {row['directory']}, {_sent(row['sent_octets'])}"
+        for name, row in rows.items()
+    }
+    _tell(rows, lines, as_json)
+    if not as_json:
+        click.echo(f"{len(done)} of {len(specs)} hosts ready after {time.monotonic() - began:.1f} s", err=True)
+    _refuse(errors)
+
+
+@click.command(
+    "down",
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR,),
+    examples=(
+        "perftest remote down hosts.yaml",
+        "perftest remote down hosts.yaml --host load1",
+        "perftest remote down hosts.yaml --dry-run   show what is run on each host",
+    ),
+)
+@hosts_argument
+@only_option
+@_dry_run
+@json_option
+def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """End every process that was started on the hosts, whoever started it and however that ended.
+
+    Only processes that belong to the directory of the inventory are ended. Files stay.
+    """
+    from infra.remote import processes
+    from infra.remote.host import command_line
+
+    specs = _specs(inventory, only)
+    if dry_run:
+        words = {spec.name: processes.command(spec.python, "end", spec.directory, "5.0") for spec in specs}
+        _show_steps((name, command_line(each)) for name, each in words.items())
+        return
+    done, errors = _on_reachable(specs, processes.end)
+    rows = {name: {"ended": [_row(each) for each in ended]} for name, ended in done.items()}
+    lines = {name: _ended([each.pid for each in ended]) for name, ended in done.items()}
+    _tell(rows, lines, as_json)
+    _refuse(errors)
+
+
+@click.command(
+    "logs",
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR,),
+    examples=(
+        "perftest remote logs hosts.yaml",
+        "perftest remote logs hosts.yaml --host rabbit1 --lines 200",
+        "perftest remote logs hosts.yaml --json",
+    ),
+)
+@hosts_argument
+@only_option
+@option("--lines", section="Output", type=click.IntRange(1, 100_000), default=20, help="Lines of each log.")
+@json_option
+def logs(inventory: Path, only: tuple[str, ...], lines: int, as_json: bool) -> None:
+    """Show the last lines of every log on the hosts."""
+    from infra.remote import processes
+
+    specs = _specs(inventory, only)
+    done, errors = _on_reachable(specs, lambda each: processes.logs(each, lines * _LINE_OCTETS))
+    last = {host: {name: found[-lines:] for name, found in logs.items()} for host, logs in done.items()}
+    if as_json:
+        click.echo(json.dumps([{"host": host, "logs": found} for host, found in last.items()], ensure_ascii=False))
+    for host, found in last.items() if not as_json else ():
+        for name, text in found.items():
+            for line in text:
+                click.echo(f"{host} {name}  {_printable(line)}")
+    _refuse(errors)
+
+
+@click.command(
+    "collect",
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR,),
+    examples=(
+        "perftest remote collect hosts.yaml",
+        "perftest remote collect hosts.yaml --out evidence",
+        "perftest remote collect hosts.yaml --host load1 --json",
+    ),
+)
+@hosts_argument
+@only_option
+@option(
+    "--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("collected"),
+    help="Directory that gets a directory for each host.",
+)  # fmt: skip
+@json_option
+def collect(inventory: Path, only: tuple[str, ...], out: Path, as_json: bool) -> None:
+    """Fetch logs and the directories of runs from the hosts.
+
+    Every file is checked by its SHA-256. If a transfer is cut, the next call goes on where it ended.
+    """
+    from infra.remote import collection
+
+    specs = _specs(inventory, only)
+    done, errors = _on_reachable(specs, lambda each: collection.collect(each, out / each.host.name))
+    rows = {name: {"files": each.files, "fetched_octets": each.octets} for name, each in done.items()}
+    lines = {
+        name: f"{each.files} files, {each.octets / 1e6:,.1f} MB fetched into {out / name}"
+        for name, each in done.items()
+    }
+    _tell(rows, lines, as_json)
+    _refuse(errors)
+
+
+def _specs(inventory: Path, only: Sequence[str]) -> tuple[HostSpec, ...]:
+    from perftest.spec.hosts import load_hosts
+
+    return chosen(load_hosts(inventory), only)
+
+
+def _on_reachable(specs: Sequence[HostSpec], work: Any) -> tuple[dict[str, Any], list[RemoteError]]:
+    """Do work on every host that can be reached: a host that is gone does not protect the others."""
+    from infra.remote.ssh import connect
+    from perftest.cli.remote.inventory import reached
+
+    def connected(spec: HostSpec) -> Any:
+        with connect(reached(spec)) as connection:
+            return work(connection)
+
+    return on_all({spec.name: spec for spec in specs}, connected)
+
+
+def _tell(rows: Mapping[str, Mapping[str, Any]], lines: Mapping[str, str], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([{"host": name, **row} for name, row in rows.items()], ensure_ascii=False))
+        return
+    width = max(map(len, lines), default=0)
+    for name, line in lines.items():
+        click.echo(f"{name:<{width}}  {line}")
+
+
+def _refuse(errors: Sequence[RemoteError]) -> None:
+    if errors:
+        raise HostsError(errors)
+
+
+def _show_steps(steps: Iterable[tuple[str, str]]) -> None:
+    for name, step in steps:
+        click.echo(f"{name}  {step}")
+
+
+def _sent(octets: int) -> str:
+    return f"{octets / 1e6:,.1f} MB sent" if octets else "nothing to send"
+
+
+def _ended(pids: Sequence[int]) -> str:
+    return f"ended {', '.join(f'pid {pid}' for pid in pids)}" if pids else "nothing ran"
+
+
+def _row(process: Any) -> dict[str, Any]:
+    return {"pid": process.pid, "name": process.name, "command": list(process.command)}
+
+
+def _printable(line: str) -> str:
+    """A line of another machine, without what would steer the terminal."""
+    return "".join(each if each.isprintable() or each == "\t" else "�" for each in line)
+
+
+COMMANDS = (up, down, logs, collect)
