@@ -19,6 +19,8 @@ from infra.ports import HOST
 from perftest.errors import HelpfulError
 
 STATE_FILE: Final = "cluster.json"
+DESCRIPTION_FILE: Final = "description.json"
+"""Beside it or in place of it, where the nodes of a cluster run on several hosts (:mod:`infra.description`)."""
 STATE_VERSION: Final = 1
 SECRET_FILE: Final = "secret"
 _SECRET_OCTETS: Final = 32
@@ -180,34 +182,37 @@ class Cluster:
         return {"version": STATE_VERSION, **asdict(self), "nodes": [asdict(node) for node in self.nodes]}
 
 
-def load(directory: Path) -> Cluster:
-    """The cluster that was started in a directory. Raises :class:`ClusterError` if there is no cluster."""
-    path = directory.absolute() / STATE_FILE
+def load(directory: Path, file: str = "") -> Cluster:
+    """The cluster that was started in a directory, or else the one that is described there. Raises
+    :class:`ClusterError` if there is none."""
+    directory = directory.absolute()
+    if not file:
+        is_described = not (directory / STATE_FILE).exists() and (directory / DESCRIPTION_FILE).exists()
+        file = DESCRIPTION_FILE if is_described else STATE_FILE
+    path = directory / file
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         if plain["version"] != STATE_VERSION:
-            raise ClusterError(
-                f"{STATE_FILE} has version {plain['version']}", str(path), "use the version that wrote it"
-            )
+            raise ClusterError(f"{file} has version {plain['version']}", str(path), "use the version that wrote it")
         return Cluster(
             cluster=plain["cluster"],
-            directory=plain["directory"],
+            directory=str(directory) if file == DESCRIPTION_FILE else plain["directory"],
             nodes=tuple(Node(**node) for node in plain["nodes"]),
             directories=Directories(**plain.get("directories", {})),
             limits=plain.get("limits", {}),
         )
     except FileNotFoundError as error:
         fix = "start one with `perftest broker start`, or name its directory with --dir"
-        raise ClusterError("no cluster was started here", str(directory), fix) from error
+        raise ClusterError(f"no cluster was started here: there is no {file}", str(directory), fix) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         fix = "stop the nodes by hand and remove the directory"
-        raise ClusterError(f"{STATE_FILE} cannot be read: {error}", str(path), fix) from error
+        raise ClusterError(f"{file} cannot be read: {error}", str(path), fix) from error
 
 
-def save(cluster: Cluster) -> None:
+def save(cluster: Cluster, file: str = STATE_FILE) -> None:
     """Write ``cluster.json`` completely or not at all."""
-    path = Path(cluster.directory) / STATE_FILE
-    beside = path.with_name(f".{STATE_FILE}.new")
+    path = Path(cluster.directory) / file
+    beside = path.with_name(f".{file}.new")
     beside.write_text(json.dumps(cluster.to_json(), indent=1) + "\n", encoding="utf-8")
     beside.replace(path)
 

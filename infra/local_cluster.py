@@ -44,7 +44,7 @@ from infra.cluster import (
     plan,
     save,
 )
-from infra.control import ask, change, fuse_drives, sample, status, summary
+from infra.control import ask, change, fuse_drives, sample, status, summary, summary_of
 from infra.layout import Layout
 from infra.layout import directories as placed
 from infra.layout import roots as drives_of
@@ -141,8 +141,8 @@ def _start(
     ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
     if before is None:
         clean(directory)  # what a start that was killed has left
-    _require_free([port for row in ports for port in row], "or choose other ports with --port")
     planned = plan(directory, identity, ports, kept, before)
+    _require_free(_sockets(planned.nodes), "or choose other ports with --port")
     with _until_kept(directory, mark(planned), planned.nodes if before is None else ()):
         launched = _launch(planned, exit_with_stdin=False)
         try:
@@ -159,9 +159,13 @@ def _start(
     return launched.cluster
 
 
-def start_node(cluster: Cluster, name: str) -> Cluster:
-    """Start one node again with its data and on its ports. Raises :class:`ClusterError`."""
-    node = cluster.node(name)
+def start_node(cluster: Cluster, name: str, *, until_ready: bool = False) -> Cluster:
+    """Start one node again with its data and on its ports. Raises :class:`ClusterError`.
+
+    Returns when the node is ready, or when it answers and no majority of the nodes runs; ``until_ready``: only when the
+    node is ready.
+    """
+    node = _here(cluster, name)
     own = _OF_THIS_PROCESS.get(cluster.directory)
     if is_alive(node):
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", "kill or stop it first")
@@ -170,13 +174,15 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
         fix = f"stop the cluster with {stopping}; `perftest broker start` then makes a new secret for all nodes"
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
     fix = "or stop the cluster and start all of it on other ports with --port"
-    _require_free([getattr(node, role) for role in PORT_ROLES], fix)
+    if not all(other.is_here for other in cluster.nodes):
+        cluster.secret()  # one that is made here would be another one than that of the other hosts
+    _require_free(_sockets([node]), fix)
     with _until_kept(Path(cluster.directory), f"{mark(cluster)}:{node.name}"):
         launched = _launch(cluster, exit_with_stdin=own is not None, only=node.name)
         if own is not None:
             _replace_children(own, launched.children)
         try:
-            if failure := _await_ready(launched).get(node.name):
+            if failure := _await_ready(launched, until_ready=until_ready).get(node.name):
                 raise failure
         except BaseException:
             if own is None:
@@ -200,7 +206,7 @@ def replace_node(
     ``on_lost`` gets the names of the queues that only this node had. They are deleted. The files are removed only after
     the other nodes have agreed, so a refusal keeps them. Raises :class:`ClusterError`.
     """
-    node = cluster.node(name)
+    node = _here(cluster, name)
     if is_alive(node):
         fix = f"`perftest broker kill {node.name} --dir {cluster.directory}` first"
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", fix)
@@ -297,8 +303,16 @@ def stop(cluster: Cluster, grace_s: float = STOP_GRACE_S) -> list[str]:
     return [node.name for node in alive]
 
 
-def _running(cluster: Cluster, name: str) -> Node:
+def _here(cluster: Cluster, name: str) -> Node:
+    """The node of that name, if it belongs to this host. Raises :class:`ClusterError`."""
     node = cluster.node(name)
+    if not node.is_here:
+        raise ClusterError(f"{node.name} runs on another host", f"{node.name}, {node.host}", "give the command there")
+    return node
+
+
+def _running(cluster: Cluster, name: str) -> Node:
+    node = _here(cluster, name)
     if not is_alive(node):
         fix = f"start it with `perftest broker start --node {node.name} --dir {cluster.directory}`"
         raise ClusterError(f"{node.name} is not running", cluster.directory, fix)
@@ -367,6 +381,9 @@ def _before(directory: Path, nodes: int | None) -> Cluster | None:
     if not (directory / STATE_FILE).exists():
         return None
     before = load(directory)
+    if not all(node.is_here for node in before.nodes):
+        fix = "start the node of this host with --node"
+        raise ClusterError("the nodes of this cluster run on several hosts", str(directory), fix)
     if any(is_alive(node) for node in before.nodes):
         stopping = f"stop it with `perftest broker stop --dir {directory}`"
         fix = f"{stopping}, bring one node back with --node, or choose another --dir"
@@ -405,7 +422,7 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
     return _Launched(cluster=replace(planned, nodes=tuple(nodes)), children=children, logs=logs, failures=failures)
 
 
-def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
+def _await_ready(launched: _Launched, *, until_ready: bool = False) -> dict[str, ClusterError]:
     """Wait until every started node is ready or has ended, and return the failures. Raises :class:`ClusterError` if the
     nodes make no progress."""
     cluster, failures = launched.cluster, dict(launched.failures)
@@ -423,8 +440,7 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
     def look(node: Node) -> readiness.Look:
         """Look at a node. Without a majority there can be no leader, so the node only needs to answer."""
         found = readiness.look(cluster, node)
-        awake = sum(is_alive(other) and not is_paused(other) for other in cluster.nodes)
-        if 2 * awake <= len(cluster.nodes) and found.answers:
+        if found.answers and not found.is_ready and not until_ready and 2 * _awake(cluster) <= len(cluster.nodes):
             return replace(found, is_ready=True, electing=0)
         return found
 
@@ -432,6 +448,14 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
         what = f"no cluster: for {readiness.PATIENCE_S:g} s no node made progress: {waits}"
         raise ClusterError(what, cluster.directory, "read the node.log files there; the machine may be overloaded")
     return failures
+
+
+def _awake(cluster: Cluster) -> int:
+    """How many nodes run. Those on other hosts are asked."""
+    return sum(
+        is_alive(node) and not is_paused(node) if node.is_here else summary_of(cluster, node)["state"] == "running"
+        for node in cluster.nodes
+    )
 
 
 def _keep(launched: _Launched) -> None:
@@ -451,22 +475,31 @@ def _forget_ended() -> None:
     _KEPT[:] = [child for child in _KEPT if child.poll() is None]
 
 
-def _require_free(ports: Sequence[int], or_else: str) -> None:
-    """Raises :class:`ClusterError` with all ports that are in use. Port 0 stands for no port."""
+def _sockets(nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    """The addresses and ports that nodes listen on."""
+    return [(node.bound(role), getattr(node, role)) for node in nodes for role in PORT_ROLES if getattr(node, role)]
+
+
+def _require_free(sockets: Sequence[tuple[str, int]], or_else: str) -> None:
+    """Raises :class:`ClusterError` with all ports that are in use."""
     used = []
-    for port in filter(None, ports):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except (OSError, OverflowError) as error:
-                if not (isinstance(error, OSError) and error.errno == errno.EADDRINUSE):
-                    what = f"port {port} cannot be used: {error}"
-                    raise ClusterError(what, f"{HOST}:{port}", "choose other ports with --port") from error
-                used.append(str(port))
+    for host, port in sockets:
+        try:
+            family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            if not (isinstance(error, OSError) and error.errno == errno.EADDRINUSE):
+                fix = (
+                    "choose other ports with --port" if host == HOST else "correct the address, or choose another port"
+                )
+                raise ClusterError(f"port {port} cannot be used: {error}", f"{host}:{port}", fix) from error
+            used.append((host, str(port)))
     if used:
-        what = f"port {used[0]} is in use" if len(used) == 1 else f"ports {', '.join(used)} are in use"
-        raise ClusterError(what, f"{HOST}:{used[0]}", f"stop what listens there, {or_else}")
+        ports = ", ".join(port for _, port in used)
+        what = f"port {ports} is in use" if len(used) == 1 else f"ports {ports} are in use"
+        raise ClusterError(what, ":".join(used[0]), f"stop what listens there, {or_else}")
 
 
 def _ports_from(base_port: int, nodes: int) -> list[list[int]]:

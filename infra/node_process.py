@@ -87,8 +87,8 @@ def _set_by_hand(config: Path) -> dict[str, object]:
 
 
 def is_alive(node: Node) -> bool:
-    """Whether the process of this node runs: the same pid and the same start time, and not a zombie."""
-    return node.pid > 0 and start_time(node.pid) == node.start_time
+    """Whether the process of this node runs here: the same pid and the same start time, and not a zombie."""
+    return node.is_here and node.pid > 0 and start_time(node.pid) == node.start_time
 
 
 def is_paused(node: Node) -> bool:

@@ -56,7 +56,7 @@ def look(cluster: Cluster, node: Node) -> Look:
 
 def _cpu(pid: int) -> int:
     """The CPU time of a process in tenths of seconds. Reading a log uses CPU time, however slow the drive is."""
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(psutil.Error, ValueError):  # 0: on another host
         used = psutil.Process(pid).cpu_times()
         return int(10 * (used.user + used.system))
     return 0

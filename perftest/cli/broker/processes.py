@@ -85,7 +85,7 @@ def start(
 
     if node is not None:
         _refuse_beside_node(click.get_current_context())
-        cluster = load(directory)
+        cluster = _with_node_here(directory, node)
         begin = partial(local_cluster.replace_node, on_lost=_tell_of_lost) if replace else local_cluster.start_node
         print_status(begin(cluster, node), as_json)
         return
@@ -107,6 +107,17 @@ def start(
     print_status(cluster, as_json)
     if not as_json:
         click.echo(f"\nnext: perftest run --cluster {directory}, perftest broker stop --dir {directory}", err=True)
+
+
+def _with_node_here(directory: Path, node: str) -> Cluster:
+    """The cluster of a directory; one that is described there for several hosts, with the node on this host."""
+    from infra.cluster import DESCRIPTION_FILE
+    from infra.cluster import load as load_file
+    from infra.description import adopt
+
+    if not (directory / DESCRIPTION_FILE).exists():
+        return load(directory)
+    return adopt(load_file(directory, DESCRIPTION_FILE), directory, node)
 
 
 def _tell_of_lost(names: Sequence[str]) -> None:

@@ -46,6 +46,7 @@ HELPS = {
             "clear-policy",
             "policies",
             "drive",
+            "describe",
         )
     },
     "workload": ["workload"],
