@@ -135,7 +135,7 @@ def test_a_coordinator_that_is_killed_leaves_no_process_on_any_host(lab: Lab) ->
     for line in process.stdout:
         if "phase=" in line:
             break
-    assert len(lab.processes()) == 4, "a worker and an observer on each host"
+    assert len(lab.processes()) == 6, "a worker, an observer and a timekeeper on each host"
     process.kill()
     process.communicate(timeout=60)
     lab.wait_for_no_process()
