@@ -39,6 +39,8 @@ _COUNTED: Final = {
     "consumer_cancelled": ("consumer cancelled by the broker", "consumers cancelled by the broker"),
     "metrics_lost": ("loss of the broker's own figures", "losses of the broker's own figures"),
     "node_lost": ("broker node did not answer", "times a broker node did not answer"),
+    "host_lost": ("load host lost, with its share of the load", "load hosts lost, with their shares of the load"),
+    "worker_lost": ("worker lost, with its share of the load", "workers lost, with their shares of the load"),
     "clock_changed": ("change of a host's clock", "changes of hosts' clocks"),
     "drain_timeout": ("drain that ran out of time", "drains that ran out of time"),
     "action": ("action on a node", "actions on nodes"),

@@ -156,6 +156,10 @@ class RunWriter:
         self.disturbances.event(record)
         if record.get("kind") == "recovery":
             self.recoveries.append(record)
+        if record.get("kind") == "host_lost":
+            for row in self.manifest["hosts"]:
+                if row["name"] == record["host"]:
+                    row["lost"] = {"t_ns": record["t_ns"], "reason": record["text"]}
         if record.get("kind") == "background_ended":
             told = {
                 name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text", "group")

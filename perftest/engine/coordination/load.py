@@ -64,6 +64,9 @@ class Load:
     ``names`` are the workers' names. ``failed`` is done with the reason when a worker gives up or ends. ``exhausted``
     is set, and an event written, when all clients that stop by themselves have stopped. ``clocks`` translate moments
     for the workers of other hosts. ``start_worker`` starts a worker.
+
+    A load of several hosts goes on without a worker that has ended, once it has begun, as long as somebody publishes
+    and somebody consumes. The share of the lost worker stays missing, and what became of its messages is not known.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class Load:
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
         self._cutting: list[asyncio.Future[Any]] = []
+        self._begun = False
+        self._lost: dict[int, RunError] = {}
 
     async def start(self, offset_ns: int) -> None:
         """Start the workers, one for each name."""
@@ -107,7 +112,7 @@ class Load:
         of_host = f" of {host}" if self.plan.hosts else ""
         who = f"worker {name}{of_host}, with {self._share_in_words(index)}"
         worker = await self._start_worker(first, lambda message: self._hear(index, message), who)
-        worker.failed.add_done_callback(self._give_up)
+        worker.failed.add_done_callback(lambda failed: self._give_up(index, failed))
         return worker
 
     def _share(self, index: int) -> Share:
@@ -133,10 +138,10 @@ class Load:
 
         ``fresh`` deletes the queues first.
         """
-        properties: dict[str, str] = await self._call(self._workers[0], "prepare", fresh=fresh)
+        properties: dict[str, str] = await self._call(self._living()[0], "prepare", fresh=fresh)
         plain = dataclasses.asdict(settings)
         await self._all("connect_consumers", settings=plain)
-        self._waiting = await self._all("connect_publishers", settings=plain)
+        self._waiting = [n or 0 for n in await self._each("connect_publishers", settings=plain)]
         self._reasons.clear()
         self.exhausted.clear()
         return properties
@@ -144,11 +149,12 @@ class Load:
     async def begin(self, at_ns: int) -> None:
         """Publish from ``at_ns`` (run clock; 0: now) on."""
         await self._all("ready", **self._models(at_ns))
+        self._begun = True
         await asyncio.gather(*self._at(at_ns, "begin"))
 
     async def apply(self, settings: Settings) -> None:
         """Change settings and numbers of clients while messages flow."""
-        self._waiting = await self._all("apply", settings=dataclasses.asdict(settings))
+        self._waiting = [n or 0 for n in await self._each("apply", settings=dataclasses.asdict(settings))]
 
     async def cut(self, at_ns: int = 0) -> None:
         """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
@@ -161,7 +167,7 @@ class Load:
         """The interval of every worker that the last :meth:`cut` ended, with the worker."""
         intervals = [answer.result() for answer in self._cutting]
         self._cutting = []
-        return [self._dated(*pair) for pair in zip(self.sources, intervals, strict=True)]
+        return [self._dated(*pair) for pair in zip(self.sources, intervals, strict=True) if pair[1] is not None]
 
     async def quiesce(self) -> None:
         """Publish nothing new."""
@@ -183,13 +189,13 @@ class Load:
 
         If the queues were not ``drained`` and are empty all the same, undelivered messages are lost and not late.
         """
-        held = not drained and self._tells_loss() and all(await self._all("hold"))
+        held = not drained and not self._lost and self._tells_loss() and all(await self._all("hold"))
         await self._all("disconnect")
         await self._share_deliveries()
         drained = drained or (held and all(await self._all("emptied")))
         await self._all("settle", drained=drained, abandoned=abandoned and delete)
         if delete:
-            await self._call(self._workers[0], "delete")
+            await self._call(self._living()[0], "delete")
 
     def _tells_loss(self) -> bool:
         """Whether an empty queue has lost the messages that were not delivered."""
@@ -198,10 +204,29 @@ class Load:
 
     async def ledger(self, *, complete: bool) -> dict[str, Any]:
         """The content of ``ledger.json`` so far."""
-        return merge_records(await self._all("ledger", complete=complete), complete=complete)
+        records = await self._all("ledger", complete=complete)
+        if not self._lost:
+            return merge_records(records, complete=complete)
+        record = merge_records([{**each, "drained": False} for each in records], complete=False)
+        return record | {"missing": [self.sources[index]._asdict() for index in sorted(self._lost)]}
 
     async def _all(self, op: str, **arguments: object) -> list[Any]:
-        return await asyncio.gather(*(self._call(worker, op, **arguments) for worker in self._workers))
+        """The answers of the workers that are not lost."""
+        return [answer for answer in await self._each(op, **arguments) if answer is not None]
+
+    async def _each(self, op: str, **arguments: object) -> list[Any]:
+        """The answer of each worker; None for those that are lost."""
+        calls = (self._answer(index, self._call(each, op, **arguments)) for index, each in enumerate(self._workers))
+        return await asyncio.gather(*calls)
+
+    async def _answer(self, index: int, call: Awaitable[Any]) -> Any:
+        """The answer of a worker, or None if the worker is lost and the load goes on."""
+        try:
+            return await call
+        except WorkerError as error:
+            if not self._goes_on_without(index, error.error):
+                raise
+            return None
 
     async def _call(self, worker: Worker, op: str, **arguments: object) -> Any:
         deadline_s: float | None = ANSWER_S
@@ -214,8 +239,8 @@ class Load:
         """The calls that have every worker do something at one moment (run clock; 0: now)."""
         moments = [self._clocks.to_host(source.host, at_ns) for source in self.sources]
         return [
-            self._call(worker, op, at_ns=moment, **arguments)
-            for worker, moment in zip(self._workers, moments, strict=True)
+            self._answer(index, self._call(worker, op, at_ns=moment, **arguments))
+            for index, (worker, moment) in enumerate(zip(self._workers, moments, strict=True))
         ]
 
     def _models(self, until_ns: int) -> dict[str, Any]:
@@ -313,9 +338,44 @@ class Load:
             if index != sender and (rows or bindings):
                 worker.tell({"op": "forwarded", "rows": rows, "bindings": bindings})
 
-    def _give_up(self, failed: asyncio.Future[RunError]) -> None:
-        if not self.failed.done() and not failed.cancelled():
-            self.failed.set_result(failed.result())
+    def _give_up(self, index: int, failed: asyncio.Future[RunError]) -> None:
+        if self.failed.done() or failed.cancelled() or self._goes_on_without(index, failed.result()):
+            return
+        self.failed.set_result(failed.result())
+
+    # Lost workers
+
+    def _goes_on_without(self, index: int, error: RunError) -> bool:
+        """Note that a worker is lost, if it has ended; whether the load goes on."""
+        if index in self._lost:
+            return True
+        if not self._begun or len(self.plan.hosts) <= 1 or self._workers[index].alive:
+            return False
+        left = [each for each in range(len(self.names)) if each not in self._lost and each != index]
+        if not self._is_whole(left):
+            return False
+        self._lost[index] = error
+        host, worker = self.sources[index]
+        kind = "worker_lost" if any(self.sources[each].host == host for each in left) else "host_lost"
+        text = f"the run goes on without worker {worker} of {host}: {error.what}"
+        self._on_event({"t_ns": self._clocks.now_ns(), "kind": kind, "host": host, "worker": worker, "text": text})
+        if self._waiting[index]:
+            self._on_limit_reached(index, {"t_ns": self._clocks.now_ns(), "reasons": {}})
+        return True
+
+    def _is_whole(self, indexes: Sequence[int]) -> bool:
+        """Whether these workers publish and consume, as far as anybody did."""
+        shares = [self._share(index) for index in range(len(self.names))]
+        return all(
+            any(has_clients(shares[index]) for index in indexes) or not any(map(has_clients, shares))
+            for has_clients in (self._publishes, self._consumes)
+        )
+
+    def _publishes(self, share: Share) -> bool:
+        return any(share.publishers(step.settings.publishers) for step in self.plan.steps)
+
+    def _consumes(self, share: Share) -> bool:
+        return any(share.consumers(step.settings.consumers) for step in self.plan.steps)
 
 
 async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], Awaitable[bool]]) -> int:
