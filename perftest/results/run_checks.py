@@ -83,7 +83,8 @@ class Disturbances:
         if not words:
             return Check("disturbances", Status.PASS, "no connection was lost or blocked, no node lost")
         text = f"while the run lasted: {', '.join(words)}"
-        return Check("disturbances", Status.WARN, text, steps=tuple(sorted(self._steps)))
+        lost = self._kinds["host_lost"] or self._kinds["worker_lost"]  # the figures are those of two different loads
+        return Check("disturbances", Status.FAIL if lost else Status.WARN, text, steps=tuple(sorted(self._steps)))
 
     def polls(self) -> str:
         """How many polls found the queue empty; an empty text where nobody polled."""

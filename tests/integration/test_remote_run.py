@@ -157,6 +157,43 @@ def test_ctrl_c_ends_the_run_in_order_and_keeps_what_was_measured(lab: Lab) -> N
     lab.wait_for_no_process()
 
 
+def begin(lab: Lab, hosts: Path) -> subprocess.Popen[str]:
+    """A run that is in its steady state."""
+    words = ("--vary", "in_flight=50", "--set", "step.duration=6s", "--set", "step.warmup=0s", "--ui", "line")
+    more = ("--set", "load.consumers=2")
+    command = ("run", str(hosts), "-H", lab.uris, "--out", "runs", "--no-report", *words, *more)
+    process = lab.start(*command, together=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "phase=steady" in line:
+            break
+    return process
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_is_killed_or_stopped_costs_its_share_and_not_the_run(lab: Lab, blow: signal.Signals) -> None:
+    """A stopped worker is found by its silence, and ended by its process id."""
+    hosts = lab.top / "three.yaml"
+    hosts.write_text(lab.hosts.read_text() + "  third: {publishes: false}\n")
+    process = begin(lab, hosts)
+    (victim,) = [
+        each
+        for each in lab.processes()
+        if "host-third" in each.environ()["PYTHONPATH"] and "worker" in each.cmdline()[-1]
+    ]
+    victim.send_signal(blow)
+    said, _ = process.communicate(timeout=200)
+    assert process.returncode == 5, said
+    run = lab.runs()[-1]
+    told = manifest(run)
+    assert told["state"] == "finished"
+    assert [host["name"] for host in told["hosts"] if host.get("lost")] == ["third"]
+    ledger = json.loads((run / "ledger.json").read_text())
+    assert ledger["missing"] == [{"host": "third", "worker": "0"}] and ledger["lost"] == 0
+    assert "load host lost" in said
+    lab.wait_for_no_process()
+
+
 def test_all_hosts_that_cannot_be_reached_are_told_together(lab: Lab) -> None:
     broken = lab.top / "broken.yaml"
     broken.write_text(lab.hosts.read_text().replace("keys/user", "keys/other"))

@@ -19,6 +19,9 @@ WORKER: Final = "perftest.engine.workers.worker"
 EXIT_PATIENCE_S: Final = 5.0
 _MESSAGE: Final = b'{"'
 """Every message begins like this. Other lines are those of a login: banners, greetings, warnings of a shell."""
+_PID: Final = b"perftest worker "
+_WITH_PID: Final = ("sh", "-c", f'echo "{_PID.decode()}$$"; exec "$@"', "sh")
+"""Tells the process id, which stays the same, before it becomes the command that follows."""
 _TAIL: Final = 2000
 
 
@@ -29,8 +32,10 @@ class SshPipe:
     takes nothing.
     """
 
-    def __init__(self, host: str, process: RemoteProcess) -> None:
-        self.place = f"worker process on {host}"
+    def __init__(self, connection: Connection, process: RemoteProcess) -> None:
+        self.place = f"worker process on {connection.host.name}"
+        self._connection = connection
+        self._pid = b""
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -44,10 +49,10 @@ class SshPipe:
     async def start(cls, connection: Connection, installed: Installed) -> SshPipe:
         """Start a worker on a host. Raises WorkerError."""
         try:
-            process = await asyncio.to_thread(connection.start, installed.command(WORKER))
+            process = await asyncio.to_thread(connection.start, [*_WITH_PID, *installed.command(WORKER)])
         except RemoteError as error:
             raise WorkerError(RunError(what=error.what, where=error.where, fix=error.fix)) from error
-        return cls(connection.host.name, process)
+        return cls(connection, process)
 
     def send(self, line: bytes) -> None:
         """Write the line to the worker's stdin, after those before."""
@@ -58,6 +63,8 @@ class SshPipe:
         while (line := await self._lines.get()) is not None:
             if line.startswith(_MESSAGE):
                 yield line
+            elif line.startswith(_PID) and not self._pid:
+                self._pid = line.removeprefix(_PID).strip()
             else:
                 self._banner = (self._banner + line)[-_TAIL:]
 
@@ -74,15 +81,21 @@ class SshPipe:
         self._outgoing.put(None)
 
     def kill(self) -> None:
-        """Let go of the worker. It ends when its stdin does."""
+        """End the worker at once: one that was stopped would not notice the end of its stdin."""
         self._outgoing.put(None)
-        self._process.close()
+        threading.Thread(target=self._kill, daemon=True).start()
 
     def forget(self) -> None:
         """Let go of the worker."""
         self._process.close()
 
     # Threads
+
+    def _kill(self) -> None:
+        with contextlib.suppress(RemoteError):  # without a connection the lease of the worker ends it
+            if self._pid.isdigit():
+                self._connection.run(["kill", "-KILL", self._pid.decode()], timeout_s=10.0, check=False)
+        self._process.close()
 
     def _read(self) -> None:
         rest = b""

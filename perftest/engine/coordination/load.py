@@ -25,7 +25,7 @@ from perftest.engine.api import RunError
 from perftest.engine.coordination.clocks import Clocks
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
-from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, Worker, WorkerError
+from perftest.engine.workers.remote_worker import LEASE_S, RemoteWorker, StartWorker, Worker, WorkerError
 from perftest.engine.workers.shares import Share
 from perftest.metrics.interval import LOCAL_HOST
 from perftest.spec.codec import plan_to_json
@@ -101,6 +101,7 @@ class Load:
         """Start the workers, one for each name."""
         first = {"plan": plan_to_json(self.plan), "offset_ns": offset_ns, "workers": len(self.names)}
         first["run"] = self._host.run_number()
+        first |= {"lease_s": LEASE_S} if self.plan.hosts else {}
         for index, name in enumerate(self.names):
             own = {"worker": name, "index": index, "host": self.sources[index].host}
             self._workers.append(await self._start_one(index, first | own))

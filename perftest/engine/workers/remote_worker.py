@@ -4,7 +4,8 @@ Theory of operation. Every call has a deadline, so a caller gets an answer or a 
 generous, because a worker may need long for a request (thousands of connections, a drain). A worker that hangs is found
 earlier: its event loop turns all the while, so a healthy worker answers a ping. A watch beside each worker sends a ping
 when the worker has said nothing for a while. If the worker goes on saying nothing, because it was stopped or hangs, the
-watch gives it up and kills it.
+watch gives it up and kills it. A worker on another host has a lease, so the watch also pings it now and then when
+everybody else has nothing to say.
 
 The watch counts its own turns and not the time: while the whole machine sleeps, no worker is silent.
 """
@@ -21,6 +22,10 @@ from perftest.engine.api import RunError
 from perftest.engine.workers import wire
 from perftest.engine.workers.transport import LocalProcess, Start, Transport
 
+LEASE_S: Final = 30.0
+"""A worker on another host that hears nothing for so long closes its clients and ends."""
+_PING_EVERY: Final = 5
+"""Every so many turns the watch pings, so that no lease runs out."""
 WATCH_S: Final = 1.0
 """How often the watch looks whether the worker has said something."""
 SILENCE_S: Final = 15.0
@@ -164,8 +169,12 @@ class RemoteWorker:
     async def _watch_silence(self) -> None:
         """Ping a worker that says nothing; give it up and kill it if it goes on saying nothing."""
         silent_s = 0.0
-        while silent_s < self._silence_s:
+        for turn in itertools.count(1):
+            if silent_s >= self._silence_s:
+                break
             await asyncio.sleep(WATCH_S)
+            if turn % _PING_EVERY == 0:
+                self.tell({"id": _PING, "op": "ping"})
             if self._heard:
                 silent_s, self._heard = 0.0, False
                 self._silence_s = min(self._silence_s, SILENCE_S)

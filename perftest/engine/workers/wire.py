@@ -1,7 +1,8 @@
 """The messages between coordinator and worker: one JSON object a line, in both directions.
 
 To the worker, the first line is ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ..., "workers":
-...}``. Requests follow: ``{"id": 1, "op": "cut", ...}``, and without an answer ``{"op": "forwarded", ...}``.
+...}``; on another host also its name (``host``) and a lease (``lease_s``). Requests follow: ``{"id": 1, "op": "cut",
+...}``, and without an answer ``{"op": "forwarded", ...}``.
 
 ``clock`` is answered at once, with the host's monotonic clock when the request came and when the answer leaves.
 ``timekeeper`` has another process answer the same question over UDP (:mod:`perftest.engine.workers.timekeeper`).

@@ -2,7 +2,9 @@
 
 :mod:`perftest.engine.workers.wire` describes the requests and the answers. The worker is a process of its own, so no
 work of the command (drawing, writing files, encoding histograms) can delay a message. The worker ends when its stdin
-ends, so it never outlives the command. It ignores interrupts from the terminal, which are for the command.
+ends, so it never outlives the command. On another host the end of a connection may go unnoticed, so there the worker
+has a *lease*, too: it ends when nobody has said anything for so long. It ignores interrupts from the terminal, which
+are for the command.
 
 Garbage collection: all objects that exist once the clients are connected are frozen, and collections become rare. The
 hot paths make no cycles, and a full collection in the middle of a run would be a pause that looks like the broker's.
@@ -11,6 +13,7 @@ hot paths make no cycles, and a full collection in the middle of a run would be 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import json
@@ -33,6 +36,8 @@ from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Settings
 
 GC_THRESHOLDS: Final = (100_000, 50, 100)
+LEAVE_S: Final = 5.0
+"""A worker whose lease is over closes its clients in good order for so long at most."""
 
 
 class Worker:
@@ -182,8 +187,20 @@ async def _serve(output: int) -> None:
     transport, _ = await loop.connect_write_pipe(asyncio.Protocol, pipe)
     first: dict[str, Any] = json.loads(await reader.readline())
     worker = Worker(first, transport.write, _spare_garbage_collections)
-    async for line in reader:
-        worker.request(json.loads(line))
+    try:
+        while line := await _next_line(reader, first.get("lease_s")):
+            worker.request(json.loads(line))
+    except TimeoutError:
+        sys.stderr.write(f"nobody has asked for anything for {first['lease_s']:g} s: the clients leave\n")
+        with contextlib.suppress(TimeoutError, AmqpError):
+            async with asyncio.timeout(LEAVE_S):
+                await worker.session.disconnect()
+
+
+async def _next_line(reader: asyncio.StreamReader, lease_s: float | None) -> bytes:
+    """The next request; empty at the end. Raises TimeoutError when the lease is over."""
+    async with asyncio.timeout(lease_s):
+        return await reader.readline()
 
 
 def main() -> None:

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from perftest.engine.workers import remote_worker
+from perftest.engine.workers import remote_worker, wire
 from perftest.engine.workers.remote_worker import RemoteWorker, WorkerError
+from perftest.engine.workers.transport import LocalProcess
+from perftest.spec.codec import plan_to_json
+from tests.perftest.engine.coordination.test_engine_execute import plan
 from tests.perftest.testing.memory_transport import MemoryTransport
 
 
@@ -80,3 +83,18 @@ def test_a_worker_that_says_nothing_is_pinged_and_then_killed(monkeypatch: pytes
         await worker.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_worker_whose_lease_is_over_ends() -> None:
+    """The coordinator's machine may be gone without a word: then nothing ends the stdin."""
+
+    async def scenario() -> str:
+        transport = await LocalProcess.start()
+        first = {"plan": plan_to_json(plan("amqp://127.0.0.1:1")), "offset_ns": 0, "run": 1, "worker": "0", "index": 0,
+                 "workers": 1, "host": "far", "lease_s": 0.2}  # fmt: skip
+        transport.send(wire.to_line(first))
+        async for _line in transport.lines():
+            pass
+        return await transport.exit_reason()
+
+    assert "nobody has asked for anything for 0.2 s" in asyncio.run(scenario())
