@@ -93,6 +93,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         server.stop()
 
 
+def _works(process: psutil.Process) -> bool:
+    return process.cmdline()[-1] == "perftest.engine.workers.worker"
+
+
 def manifest(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "manifest.json").read_text())
     return found
@@ -176,11 +180,7 @@ def test_a_worker_that_is_killed_or_stopped_costs_its_share_and_not_the_run(lab:
     hosts = lab.top / "three.yaml"
     hosts.write_text(lab.hosts.read_text() + "  third: {publishes: false}\n")
     process = begin(lab, hosts)
-    (victim,) = [
-        each
-        for each in lab.processes()
-        if "host-third" in each.environ()["PYTHONPATH"] and "worker" in each.cmdline()[-1]
-    ]
+    (victim,) = [each for each in lab.processes() if f"{lab.top}/host-third" in str(each.environ()) and _works(each)]
     victim.send_signal(blow)
     said, _ = process.communicate(timeout=200)
     assert process.returncode == 5, said
