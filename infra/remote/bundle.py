@@ -315,10 +315,16 @@ def _run_pip(words: Iterable[str], kind: Kind) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise _no_wheels(kind, str(error)) from error
     if done.returncode:
-        raise _no_wheels(kind, done.stderr.strip().rpartition("\n")[2])
+        reached = "Retrying (" not in done.stderr
+        raise _no_wheels(kind, done.stderr.strip().rpartition("\n")[2], reached=reached)
 
 
-def _no_wheels(kind: Kind, why: str) -> RemoteError:
+def _no_wheels(kind: Kind, why: str, *, reached: bool = False) -> RemoteError:
+    """pip says the same of a wheel that there is not and of an index that it did not reach; only ``reached`` tells."""
     here = Kind.here()
+    missing = re.search(r"No matching distribution found for (\S+)", why)
+    if missing and reached:
+        what = f"there is no wheel of {missing[1]} for {kind}"
+        return RemoteError(what, "package index", f"use hosts with {here}, or install another version of it here")
     fix = f"let this machine reach a package index, or use hosts with {here}, for which none is needed"
     return RemoteError(f"the libraries for {kind} cannot be had: {why}", "pip download", fix)

@@ -61,6 +61,9 @@ def is_whole(site):
 _LOOK: Final = (
     _COMMON
     + """
+if sys.version_info < (3, 11):  # what follows is for those that can take part
+    print(json.dumps({"python": list(sys.version_info[:3])}))
+    sys.exit()
 directory = os.path.join(os.path.expanduser("~"), sys.argv[1])
 os.makedirs(directory, 0o700, exist_ok=True)
 os.chmod(directory, 0o700)
@@ -78,7 +81,7 @@ print(json.dumps({
 }))
 """
 )
-"""Run on the host by any Python 3: makes its directory, and tells what it is and what it has."""
+"""Run on the host by any Python, 2 included: makes its directory, and tells what it is and what it has."""
 
 _UNPACK: Final = (
     _COMMON

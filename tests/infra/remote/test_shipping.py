@@ -224,5 +224,18 @@ def test_an_index_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.
     assert str(Kind.here()) in raised.value.fix
 
 
+def test_a_library_without_a_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip says the same of an index that it cannot reach, after it has tried several times."""
+    said = "ERROR: No matching distribution found for hdrhistogram==0.10.8"
+    for before, what in (
+        ("", "no wheel of hdrhistogram"),
+        ("WARNING: Retrying (Retry(total=0\n", "cannot be had: ERR"),
+    ):
+        done = subprocess.CompletedProcess([], 1, "", before + said)
+        monkeypatch.setattr(bundles.subprocess, "run", lambda *_, done=done, **_more: done)
+        with pytest.raises(RemoteError, match=what):
+            bundle_for(Kind("3.13", "aarch64", "glibc"), tmp_path)
+
+
 def _no_index(completed: type[subprocess.CompletedProcess[str]], words: list[str], **_more: object) -> object:
     return completed(words, 1, "", "warning\nno such host")
