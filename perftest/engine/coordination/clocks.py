@@ -38,6 +38,8 @@ BURST: Final = 20
 """Exchanges with each host before and after the run."""
 PERIOD_S: Final = 0.25
 """The time between exchanges with a host while the run lasts."""
+MANY: Final = 10
+"""More hosts than this are asked less often, so that the coordinator's work stays the same."""
 TRIES: Final = 4
 """A period has so many exchanges at most: the next one comes at once where the last one had to wait somewhere."""
 QUICK: Final = 1.5
@@ -138,7 +140,7 @@ class Clocks:
     async def _keep_up(self, host: str) -> None:
         """Exchange until no worker of the host is left."""
         while any(worker.alive for worker in self._workers[host]):
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(PERIOD_S * max(1.0, len(self._workers) / MANY))
             with contextlib.suppress(WorkerError):  # whoever waits for the worker's real work says so
                 for _ in range(TRIES):
                     exchange = await self._exchange(host, "during")
