@@ -138,6 +138,9 @@ class Cluster:
     directories: Directories = Directories()
     limits: dict[str, int] = field(default_factory=dict)
     """Limits of all nodes, by their names in ``node.json``; what is left out has its default."""
+    tls: str = ""
+    """The directory with certificates and keys, relative to the cluster's; empty: no TLS. It holds ``ca.pem``, and for
+    each node ``NAME.pem`` and ``NAME.key``."""
 
     @property
     def secret_file(self) -> Path:
@@ -163,6 +166,14 @@ class Cluster:
             fix = "copy the file from the host on which the cluster was described"
             raise SecretError(f"the secret of the cluster has less than {_SECRET_OCTETS} octets", str(path), fix)
         return secret
+
+    def tls_files(self, name: str) -> dict[str, str]:
+        """The certificate of a node, its key and the authority; empty without TLS."""
+        if not self.tls:
+            return {}
+        folder = Path(self.directory) / self.tls
+        return {key: str(folder / file) for key, file in
+                (("certificate", f"{name}.pem"), ("key", f"{name}.key"), ("ca", "ca.pem"))}  # fmt: skip
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -200,6 +211,7 @@ def load(directory: Path, file: str = "") -> Cluster:
             nodes=tuple(Node(**node) for node in plain["nodes"]),
             directories=Directories(**plain.get("directories", {})),
             limits=plain.get("limits", {}),
+            tls=plain.get("tls", ""),
         )
     except FileNotFoundError as error:
         fix = "start one with `perftest broker start`, or name its directory with --dir"
@@ -311,5 +323,6 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         "first_life": node.first_life,
         "secret_file": str(cluster.secret_file),
         **({"limits": cluster.limits} if cluster.limits else {}),
+        **({"tls": files} if (files := cluster.tls_files(node.name)) else {}),
         **{key: value for key in _OF_LAYOUT if (value := getattr(cluster.directories, key))},
     }

@@ -11,12 +11,15 @@ import hmac
 import json
 import secrets
 import socket
+import ssl
 from collections.abc import Iterator
 from io import BufferedRWPair
 from typing import Final
 
 from infra.cluster import Cluster, Node
 
+OPERATOR: Final = "operator"
+"""The name in the certificate of those who run no node."""
 _VERSION: Final = 1
 _NONCE_OCTETS: Final = 32
 _PROOF_DIGITS: Final = 64
@@ -42,9 +45,30 @@ def connected(cluster: Cluster, node: Node, timeout_s: float) -> Iterator[Buffer
         plain = socket.create_connection(address, timeout=timeout_s)
     except OSError as error:
         raise NoConnectionError(error.errno, error.strerror or str(error)) from error
-    with plain, plain.makefile("rwb") as lines:
+    with _encrypted(cluster, node, plain) as connection, connection.makefile("rwb") as lines:
         _prove(cluster, node, secret, lines)
         yield lines
+
+
+def _encrypted(cluster: Cluster, node: Node, plain: socket.socket) -> socket.socket:
+    """The connection with TLS, if the cluster has TLS. Both sides show certificates. Raises :class:`ProofError`."""
+    if not cluster.tls:
+        return plain
+    own = next((each.name for each in cluster.nodes if each.is_here), OPERATOR)
+    files = cluster.tls_files(own)
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(files["certificate"], files["key"])
+        context.load_verify_locations(files["ca"])
+        return context.wrap_socket(plain, server_hostname=node.name)
+    except OSError as error:
+        plain.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise ProofError(f"its certificate is not accepted: {error.verify_message}") from error
+        if isinstance(error, FileNotFoundError):
+            raise ProofError(f"the certificate of {own} is missing: {files['certificate']}") from error
+        raise ProofError(f"TLS failed: {error.strerror or error}") from error
 
 
 def _prove(cluster: Cluster, node: Node, secret: bytes, lines: BufferedRWPair) -> None:

@@ -59,8 +59,10 @@ def describe(
     *,
     directories: Directories | None = None,
     limits: Mapping[str, int] | None = None,
+    tls: str = "",
 ) -> Cluster:
-    """The cluster of these nodes. ``directories`` say which drives are modelled, and the I/O policy.
+    """The cluster of these nodes, with TLS if ``tls`` names a directory (:class:`infra.cluster.Cluster`).
+    ``directories`` say which drives are modelled, and the I/O policy.
 
     Raises :class:`ClusterError` with all problems.
     """
@@ -73,6 +75,7 @@ def describe(
         nodes=nodes,
         directories=directories or Directories(),
         limits=dict(limits or {}),
+        tls=tls,
     )
 
 

@@ -12,6 +12,7 @@ from reference_broker.log.errors import LogError
 from reference_broker.node.config import ConfigError, NodeConfig, load
 from reference_broker.node.server import Node
 from reference_broker.node.start_problems import StartError, files_problem
+from reference_broker.node.tls import server_context
 
 
 def main() -> int:
@@ -23,6 +24,8 @@ def main() -> int:
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         config = load(arguments.config)
+        if config.tls is not None:
+            server_context(config.tls)  # files that are no good are found before the node touches its directories
         return _run(config)
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201

@@ -169,6 +169,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """The files of a node for TLS with the other nodes and with operators: PEM. ``ca`` is the authority of all
+    certificates of the cluster."""
+
+    certificate: str
+    key: str
+    ca: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node.
 
@@ -176,9 +186,10 @@ class NodeConfig:
     ``data_dir`` for ``segment_dir``, ``classic`` there for ``classic_dir``, and ``data_dir`` itself for ``logs_dir``.
     With ``exit_with_stdin`` the node ends with the process that started it. ``first_life`` is the first boot id of a
     node that replaces a lost node (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of
-    ``secret_file``, proves that a peer is a node of the cluster; a node without peers needs none. ``io`` names the I/O
-    policy of all stores of the node: ``dedicated``, or ``pool:N``. ``drives`` are modelled drives, on which directories
-    of the node lie; ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
+    ``secret_file``, proves that a peer is a node of the cluster; a node without peers needs none. With ``tls`` the
+    links and the control port are encrypted. ``io`` names the I/O policy of all stores of the node: ``dedicated``,
+    or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
+    ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
     """
 
     name: str
@@ -196,6 +207,7 @@ class NodeConfig:
     sync: bool = True
     first_life: int = 0
     secret: bytes = field(default=b"", repr=False)
+    tls: Tls | None = None
     io: str = "dedicated"
     drives: tuple[DriveConfig, ...] = ()
     instance_octets_per_second: int = 0
@@ -248,6 +260,8 @@ class NodeConfig:
             found.append(f"instance_octets_per_second: {self.instance_octets_per_second}: must be positive, or 0")
         if self.classic_dir in (self.data_dir, self.wal_dir, self.segment_dir):
             found.append(f"classic_dir: {self.classic_dir}: must differ from data_dir, wal_dir and segment_dir")
+        if self.tls is not None and not self.secret:
+            found.append("secret_file: is missing: TLS keeps out nobody who has a certificate of the same authority")
         found.extend(address_problems(self))
         found.extend(limit_problems(self.limits))
         return found
@@ -353,6 +367,7 @@ _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "classic_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT,
     "exit_with_stdin": _FLAG, "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
     "users": "an object of names and passwords", "drives": "a list", "instance_octets_per_second": _WHOLE,
+    "tls": "an object",
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
@@ -377,6 +392,8 @@ def _wrong_kinds(raw: Any) -> list[str]:
             found.append(f"nodes[{number}]: {member!r}: must be an object")
     if isinstance(raw.get("drives"), list):
         found += drive_problems(raw["drives"])
+    if isinstance(raw.get("tls"), dict):
+        found += _wrong_in("tls.", raw["tls"], dict.fromkeys(("certificate", "key", "ca"), _TEXT), {})
     if isinstance(limits, dict):
         found += _wrong_in("limits.", limits, {}, dict.fromkeys((each.name for each in fields(Limits)), _WHOLE))
     return found
@@ -412,6 +429,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         sync=bool(raw.get("sync", True)),
         first_life=raw.get("first_life", 0),
         secret=_secret(Path(raw["secret_file"])) if raw.get("secret_file") else b"",
+        tls=Tls(**raw["tls"]) if raw.get("tls") else None,
         io=raw.get("io") or "dedicated",
         drives=drives_of(raw.get("drives", [])),
         instance_octets_per_second=raw.get("instance_octets_per_second", 0),

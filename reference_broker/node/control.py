@@ -25,6 +25,7 @@ from reference_broker.node.requests import failure, read_object
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import status, summary
 from reference_broker.node.strangers import Complaints, Strangers
+from reference_broker.node.tls import Door, server_context
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -52,7 +53,7 @@ async def serve(node: ControlledNode) -> asyncio.Server:
     """Listen on the node's control port."""
     me, port = node.shard.config.me, _Port(node)
     with listening(me, "control_port") as (host, number):
-        return await asyncio.start_server(port.visit, host, number, limit=_REQUEST_MAX)
+        return await asyncio.get_running_loop().create_server(port.accepted, host, number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,8 +84,22 @@ class _Port:
     def __init__(self, node: ControlledNode) -> None:
         self._node = node
         self._limits = node.shard.config.limits
+        self._tls = server_context(tls) if (tls := node.shard.config.tls) else None
         self._complaints = Complaints(asyncio.get_running_loop().time)
         self._strangers = Strangers(self._limits.strangers_max, lambda text: self._complain(f"control port: {text}"))
+
+    def accepted(self) -> asyncio.Protocol:
+        """What takes the next connection."""
+        if self._tls is None:
+            return self._visitor()
+        timeout_s = self._limits.handshake_ms / 1000
+        return Door(
+            self._tls, timeout_s, self._visitor, self._strangers, lambda text: self._complain(f"control {text}")
+        )
+
+    def _visitor(self) -> asyncio.Protocol:
+        reader = asyncio.StreamReader(limit=_REQUEST_MAX)
+        return asyncio.StreamReaderProtocol(reader, self.visit)
 
     async def visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""

@@ -21,16 +21,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, Protocol, cast
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
-from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member
+from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member, Tls
 from reference_broker.node.handshake import NONCE_OCTETS, Handshake, HandshakeError, Side
 from reference_broker.node.parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
 from reference_broker.node.start_problems import listening
 from reference_broker.node.strangers import Complaints, Strangers
+from reference_broker.node.tls import Door, client_context, names, reason, server_context
 from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
@@ -178,7 +181,8 @@ class PeerLink(asyncio.Protocol):
         """The connection ended: tell the owner, once."""
         self._in_time()
         if self.node is None and not self._is_ours_to_close:
-            self._complain("closed by the other side in the handshake: its log may say why")
+            by_tls = reason(exc) if isinstance(exc, ssl.SSLError) else ""
+            self._complain(by_tls or "closed by the other side in the handshake: its log may say why")
         self._peers.link_lost(self)
         if not self.closed.done():
             self.closed.set_result(None)
@@ -285,6 +289,7 @@ class PeerLink(asyncio.Protocol):
         if kind != FrameKind.HELLO:
             raise HandshakeError(f"a frame of kind {kind} came before the handshake was done")
         answer, peer = self._handshake.take(bytes(body[1:]))
+        self._check_certificate()
         if answer:
             self.send(FrameKind.HELLO, [answer])
         if peer is None:
@@ -304,6 +309,15 @@ class PeerLink(asyncio.Protocol):
         self._small = min(self._small, self._frame_max)
         self.node = peer.node
         self._peers.link_up(self, boot_id)
+
+    def _check_certificate(self) -> None:
+        """With TLS, a node is only who its certificate says. Whoever was dialled was checked in TLS."""
+        assert self._transport is not None
+        node, shown = self._handshake.node, names(self._transport) if self._dialled is None else None
+        if shown is None or node is None:
+            return
+        if (name := self._peers.others[node].name) not in shown:
+            raise HandshakeError(f"node {node} is {name}, and its certificate is for {', '.join(shown) or 'no name'}")
 
     def _refuse(self, reason: str) -> None:
         """Close once the other side has read the last message: it may learn from it that it has to stop."""
@@ -349,6 +363,7 @@ class Peers:
         events: PeerEvents,
         secret: bytes,
         random_bits: Callable[[int], int] = secrets.randbits,
+        tls: Tls | None = None,
     ) -> None:
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
@@ -378,6 +393,7 @@ class Peers:
         self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
+        self._tls = (server_context(tls), client_context(tls)) if tls is not None else None
         self._loop = asyncio.get_running_loop()
 
     def now(self) -> float:
@@ -387,11 +403,27 @@ class Peers:
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
         with listening(self.me, "peer_port") as (host, port):
-            self._server = await self._loop.create_server(lambda: PeerLink(self, None), host, port)
+            self._server = await self._loop.create_server(self._accepted, host, port)
         for member in self.others.values():
             if member.node < self.me.node:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
         self._tasks.append(self._loop.create_task(self._watch()))
+
+    def _accepted(self) -> PeerLink | Door:
+        """What takes the next connection."""
+        if self._tls is None:
+            return PeerLink(self, None)
+        complain = partial(self.complain, _ANYBODY)
+        return Door(
+            self._tls[0], self.limits.handshake_ms / 1000, lambda: PeerLink(self, None), self._strangers, complain
+        )
+
+    def _encrypted(self, member: Member) -> dict[str, Any]:
+        """How a connection to a member is made."""
+        if self._tls is None:
+            return {}
+        timeout_s = self.limits.handshake_ms / 1000
+        return {"ssl": self._tls[1], "server_hostname": member.name, "ssl_handshake_timeout": timeout_s}
 
     def close(self) -> None:
         """Stop listening and dialling, drop every link."""
@@ -494,9 +526,12 @@ class Peers:
         while True:
             try:
                 _, link = await self._loop.create_connection(
-                    lambda: PeerLink(self, member.node), host, member.peer_port
+                    lambda: PeerLink(self, member.node), host, member.peer_port, **self._encrypted(member)
                 )
-            except OSError:
+            except (TimeoutError, OSError) as error:
+                if self._tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
+                    where = f"link to node {member.node}, {member.name}, at {host}:{member.peer_port}"
+                    self.complain(member.node, f"{where} refused: {reason(error)}")
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _DIAL_AGAIN_MAX_S)
                 continue

@@ -150,8 +150,8 @@ class Shard:
         self._notices.log = self.log
         self.owned = self._owned_queues(files, policy)
         self._wire(boots)
-        me, members = config.me, config.members
-        self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits)
+        me, members, tls = config.me, config.members, config.tls
+        self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits, tls)
         turns.links = self.peers
         self.hosting.recover(recovered)
 

@@ -27,10 +27,10 @@ class Authority:
         self.ca_file = folder / f"{name}.pem"
         self.ca_file.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue(self, name: str, *, expired: bool = False) -> tuple[Path, Path]:
         """Files of a certificate for ``name`` (a host name or an address), and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(name), self._name, key)
+        builder = _builder(_name(name), self._name, key, dt.timedelta(minutes=-1) if expired else dt.timedelta(days=1))
         builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
         cert_file, key_file = self._folder / f"{name}.cert.pem", self._folder / f"{name}.key.pem"
         cert_file.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
@@ -62,7 +62,9 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: Key) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Key, good_for: dt.timedelta = dt.timedelta(days=1)
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -71,7 +73,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: Key) -> x509.Certificat
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_after(now + good_for)
     )
 
 

@@ -1,0 +1,145 @@
+"""TLS on the links and on the control port: certificates of both sides, checked by both sides.
+
+A node shows one certificate, to whoever dials it and to whoever it dials. The name in the certificate is the name of
+the node, so a certificate goes with its node from address to address. Both sides check the other one's certificate
+against the authority of the cluster. TLS comes before the handshake and does not replace it: the secret still has to be
+proved, now over a connection that nobody else can read or change.
+
+A :class:`Door` stands before a port with TLS. It takes a connection through TLS and hands it on as if TLS were not
+there. So a port without TLS has no door, and costs nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+from reference_broker.node.config import ConfigError, Tls
+from reference_broker.node.strangers import Strangers
+
+_RECIPE: Final = "docs/internals/node.md, section TLS, has the commands that make certificates"
+
+
+def server_context(tls: Tls) -> ssl.SSLContext:
+    """For those who connect to this node. Raises :class:`ConfigError`."""
+    return _context(ssl.PROTOCOL_TLS_SERVER, tls)
+
+
+def client_context(tls: Tls) -> ssl.SSLContext:
+    """For the nodes that this node dials. Raises :class:`ConfigError`."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, tls)
+
+
+def _context(protocol: int, tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    for file in (tls.certificate, tls.key, tls.ca):
+        try:
+            with Path(file).open("rb"):
+                pass
+        except OSError as error:
+            raise ConfigError(f"a file for TLS cannot be read: {error.strerror}", str(file), _RECIPE) from error
+    if Path(tls.key).stat().st_mode & 0o077:
+        raise ConfigError("the key for TLS is open to other users", str(tls.key), f"chmod 600 {tls.key}")
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+        context.load_verify_locations(tls.ca)
+    except (ssl.SSLError, OSError) as error:
+        where = f"{tls.certificate}, {tls.key}, {tls.ca}"
+        raise ConfigError(
+            f"these are no certificate, key and authority for TLS: {_words(error)}", where, _RECIPE
+        ) from error
+    return context
+
+
+def reason(error: BaseException) -> str:
+    """Why TLS with the other side failed, for the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {_words(error)}"
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):
+        return "TLS was not done in time"
+    return "it does not speak TLS, or one side does not accept the other's certificate: its log may say why"
+
+
+def _words(error: Exception) -> str:
+    """What OpenSSL says, without numbers and places in its source."""
+    words = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(words).replace("_", " ").lower()
+
+
+def names(transport: asyncio.BaseTransport) -> list[str] | None:
+    """The names in the other side's certificate; None without TLS."""
+    certificate = transport.get_extra_info("peercert")
+    if certificate is None:
+        return None
+    return [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+
+
+class Door(asyncio.Protocol):
+    """One connection on its way through TLS. ``behind`` makes the protocol that gets the connection then."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        timeout_s: float,
+        behind: Callable[[], asyncio.Protocol],
+        strangers: Strangers,
+        complain: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._behind = behind
+        self._strangers = strangers
+        self._complain = complain
+        self._transport: asyncio.Transport | None = None
+        self._early: list[bytes] = []
+        self._is_lost = False
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin TLS. Nothing of the other side may be read before."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.pause_reading()
+        self._strangers.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._open())
+
+    def data_received(self, data: bytes) -> None:
+        """The first octets within TLS may come before the protocol behind has the connection."""
+        self._early.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended before the protocol behind had it."""
+        self._is_lost = True
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _open(self) -> None:
+        assert self._transport is not None
+        loop, plain = asyncio.get_running_loop(), self._transport
+        try:
+            inside = await loop.start_tls(
+                plain, self, self._context, server_side=True, ssl_handshake_timeout=self._timeout_s
+            )
+        except (TimeoutError, OSError) as error:
+            address: Any = plain.get_extra_info("peername") or ("an unknown address", 0)
+            self._complain(f"connection from {address[0]}:{address[1]} refused: {reason(error)}")
+            plain.abort()
+            return
+        finally:
+            self._strangers.remove(self)
+        if inside is None or self._is_lost:
+            return
+        behind = self._behind()
+        inside.set_protocol(behind)
+        behind.connection_made(inside)
+        for data in self._early:
+            behind.data_received(data)
