@@ -126,6 +126,40 @@ def test_one_run_from_two_hosts(lab: Lab) -> None:
     lab.wait_for_no_process()
 
 
+CLUSTER = """
+  node{n}:
+    roles: [broker]
+    ports: {{amqp: {amqp}, peer: {peer}, control: {control}}}
+    storage: {{wal: "{top}/wal"}}
+"""
+
+
+def test_a_cluster_over_hosts_is_started_for_the_run_and_leaves_nothing(lab: Lab) -> None:
+    ports = iter(free_ports(9))
+    hosts = lab.top / "cluster.yaml"
+    nodes = (
+        CLUSTER.format(n=n, amqp=next(ports), peer=next(ports), control=next(ports), top=lab.top) for n in (1, 2, 3)
+    )
+    hosts.write_text(lab.hosts.read_text() + "".join(nodes))
+    short = ("--set", "step.duration=2s", "--set", "step.warmup=0s")
+    command = ("run", str(hosts), "--vary", "in_flight=50", *short, "--out", "runs", "--no-report", "--ui", "none")
+    code, _out, err = lab.call(*command)
+    assert code in (0, 5), err
+    assert "3 broker nodes ready" in err and "5 hosts ready" in err
+    run = lab.runs()[-1]
+    told = manifest(run)
+    assert {host["name"]: host["roles"] for host in told["hosts"]} == {
+        "left": ["load"], "right": ["load"], "node1": ["broker"], "node2": ["broker"], "node3": ["broker"],
+    }  # fmt: skip
+    assert [node["name"] for node in told["broker"]["nodes"]] == ["node1", "node2", "node3"]
+    assert json.loads((run / "ledger.json").read_text())["verdict"] == "ok"
+    sampled = {json.loads(line)["node"] for line in (run / "broker.jsonl").read_text().splitlines()}
+    assert sampled == {"node1", "node2", "node3"}
+    lab.wait_for_no_process()
+    assert not list((lab.top / "wal").glob("*")), "what the nodes wrote is gone"
+    assert not list(lab.top.glob("host-node*/perftest-*")) and not list((lab.top / "runs").glob(".*"))
+
+
 def test_a_second_start_sends_nothing(lab: Lab) -> None:
     for _ in range(2):
         _code, _out, err = lab.run("--vary", "in_flight=50", "--set", "step.duration=1s", "--set", "step.warmup=0s")

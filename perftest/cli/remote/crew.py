@@ -92,6 +92,10 @@ class Crew:
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = {member.spec.name: member for member in members}
 
+    def member(self, name: str) -> Member:
+        """A host by its name."""
+        return self._members[name]
+
     def load_hosts(self, uris: Sequence[str]) -> tuple[LoadHost, ...]:
         """The hosts that generate load, for a plan with these URIs."""
         addresses = self.addresses()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,8 @@ def run(
 ) -> None:
     """Run WORKLOAD from the hosts of HOSTS.yaml, and record it here as one run.
 
-    Everything that a host needs is sent there first; Python and sshd are enough. All hosts begin at the same moment,
-    and all of it ends with the run.
+    Everything that a host needs is sent there first; Python and sshd are enough. Without -h or -H, the hosts with the
+    role broker start a node each, as one cluster. All hosts begin at the same moment, and all of it ends with the run.
     """
     from perftest.cli.sweep import swept_plan
     from perftest.spec.hosts import load_hosts
@@ -81,22 +82,27 @@ def run(
     specs = load_hosts(inventory)
     plan, _document = swept_plan(workload, {"repeats": 1, "until": None} | asked)
     targets = split_uris(uri, uris)
-    if not targets:
-        fix = "name it with -h or -H, as the load hosts reach it"
-        raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
     plan = replace(plan, uris=targets)
+    nodes = [] if targets else [spec for spec in specs if spec.is_broker]
     _check_roles(plan, specs, inventory)
-    load = [spec for spec in specs if spec.is_load]
+    _check_brokers(targets, nodes, inventory)
+    taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
     if dry_run:
-        _show(load, plan)
+        _show(taking_part, nodes, plan)
         return
 
     from perftest.cli.measure import measure
+    from perftest.cli.remote.brokers import brokers
     from perftest.cli.remote.crew import crew
     from perftest.cli.session_options import Options
 
-    with crew(load, lambda text: click.echo(text, err=True)) as hosts:
-        options = Options(out=out, ui=ui, as_json=as_json, report=report, load_from=hosts)
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(crew(taking_part, say))
+        cluster = stack.enter_context(brokers(hosts, nodes, out, say)) if nodes else None
+        options = Options(out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, cluster=cluster)
         code = measure(plan, options)
     ctx.exit(code)
 
@@ -113,10 +119,25 @@ def _check_roles(plan: Plan, specs: tuple[HostSpec, ...], inventory: Path) -> No
                     raise CliError(what, f"{inventory}: hosts.{spec.name}.{key}", f"use one of {known}", Exit.USAGE)
 
 
-def _show(load: list[HostSpec], plan: Plan) -> None:
+def _check_brokers(targets: tuple[str, ...], nodes: list[HostSpec], inventory: Path) -> None:
+    """Refuse a run without a broker, and nodes that cannot be started as the inventory says. Raises CliError."""
+    if not targets and not nodes:
+        fix = "name it with -h or -H, as the load hosts reach it, or give hosts the role broker"
+        raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
+    for spec in nodes:
+        if spec.layout is not None:
+            what = f"{spec.name} has a layout file, and the nodes of hosts take directories only"
+            fix = "name the directories of its drives (storage: {wal: /mnt/nvme/wal, ...})"
+            raise CliError(what, f"{inventory}: hosts.{spec.name}.layout", fix, Exit.USAGE)
+
+
+def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan) -> None:
     """What each host would do."""
-    for spec in load:
-        does = [verb for verb, groups in (("publishes", spec.publishes), ("consumes", spec.consumes)) if groups != ()]
+    for spec in taking_part:
+        does = ["is a broker node"] if spec in nodes else []
+        if spec.is_load:
+            roles = (("publishes", spec.publishes), ("consumes", spec.consumes))
+            does += [verb for verb, groups in roles if groups != ()]
         click.echo(f"{spec.name}  {' and '.join(does)}, at {spec.address}, in {spec.directory}")
     click.echo(f"{len(plan.steps)} steps, {sum(step.duration_s for step in plan.steps):g} s in all")
 

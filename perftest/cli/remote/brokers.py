@@ -1,0 +1,102 @@
+"""The broker nodes of a run on the hosts with the role ``broker``: started for the run, stopped and removed after it.
+
+The cluster is described here (:mod:`infra.description`). Each host gets the description and the secret, and starts its
+own node. Everything that the nodes write lies in directories that bear the name of this cluster alone, so they can be
+removed without a look at what else lies there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from infra import description
+from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, Cluster
+from infra.description import Place
+from infra.remote import transfer
+from infra.remote.host import RemoteError
+from perftest.cli.remote.crew import Crew, Member
+from perftest.cli.remote.inventory import all_done, on_all
+from perftest.spec.hosts import HostSpec
+
+NODE: Final = "infra.host_node"
+_START_S: Final = 120.0
+_STOP_S: Final = 60.0
+_DIRECTORY_OF: Final = {
+    "wal": "wal_dir", "segment": "segment_dir", "classic": "classic_dir", "data": "store_dir", "logs": "logs_dir",
+}  # fmt: skip
+_REMOVE: Final = "import shutil, sys; [shutil.rmtree(each, ignore_errors=True) for each in sys.argv[1:]]"
+
+
+@contextlib.contextmanager
+def brokers(crew: Crew, specs: Sequence[HostSpec], out: Path, say: Callable[[str], None]) -> Iterator[Path]:
+    """A cluster with a node on each of these hosts; the directory here that describes it. Raises HostsError,
+    ClusterError."""
+    began, identity = time.monotonic(), f"perftest-{secrets.token_hex(4)}"
+    with _described(identity, specs, out) as cluster:
+        members = {spec.name: crew.member(spec.name) for spec in specs}
+        try:
+            all_done(on_all(members, lambda member: _start(member, cluster, identity)))
+            count = f"{len(specs)} broker node{'s' * (len(specs) > 1)}"
+            say(f"{count} ready after {time.monotonic() - began:.1f} s; stopped and removed after the run")
+            yield Path(cluster.directory)
+        finally:
+            _done, errors = on_all(members, lambda member: _remove(member, identity))
+            for error in errors:
+                say(f"{error.where}: a node may be left: {error.what}; `perftest remote down` ends it")
+
+
+@contextlib.contextmanager
+def _described(identity: str, specs: Sequence[HostSpec], out: Path) -> Iterator[Cluster]:
+    """The cluster, described in a directory of its own here while the run lasts."""
+    out.mkdir(parents=True, exist_ok=True)
+    described = description.describe(identity, [_place(spec, identity) for spec in specs])
+    with tempfile.TemporaryDirectory(prefix=".hosts-", dir=out) as directory:
+        yield description.write(described, Path(directory))
+
+
+def _place(spec: HostSpec, identity: str) -> Place:
+    ports = spec.ports
+    return Place(
+        name=spec.name,
+        address=spec.traffic_address,
+        ports=(ports["amqp"], ports["peer"], ports["control"], 0),
+        directories={_DIRECTORY_OF[role]: str(PurePosixPath(path) / identity) for role, path in spec.storage.items()},
+    )
+
+
+def _start(member: Member, cluster: Cluster, identity: str) -> None:
+    """Start the node of a host, and wait until the cluster is ready. Raises RemoteError."""
+    directory = member.installed.directory / identity
+    transfer.make_directory(member.connection, directory)
+    for name in (DESCRIPTION_FILE, SECRET_FILE):
+        transfer.put_octets(member.connection, (Path(cluster.directory) / name).read_bytes(), directory / name)
+    words = ["start", "--dir", str(directory), "--node", member.spec.name, "--until-ready"]
+    found = member.connection.run(member.installed.command(NODE, *words), timeout_s=_START_S, check=False)
+    if found.status:
+        raise _refused(member, found.stderr.decode(errors="replace"))
+
+
+def _remove(member: Member, identity: str) -> None:
+    """Stop the node of a host, and remove what it wrote. Raises RemoteError."""
+    directory = member.installed.directory / identity
+    words = member.installed.command(NODE, "stop", "--dir", str(directory))
+    member.connection.run(words, timeout_s=_STOP_S, check=False)  # it may not have been started
+    storage = {str(PurePosixPath(path) / identity) for path in member.spec.storage.values()}
+    member.connection.run([member.connection.host.python, "-c", _REMOVE, str(directory), *sorted(storage)])
+
+
+def _refused(member: Member, said: str) -> RemoteError:
+    """The three lines of the host's error, as an error of this command."""
+    lines = [line.strip() for line in said.strip().splitlines()]
+    last = lines[-1] if lines else ""
+    what = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), last)
+    place = next((line.removeprefix("at").strip() for line in lines if line.startswith("at ")), "")
+    fix = next((line.removeprefix("fix").strip() for line in lines if line.startswith("fix ")), "see its log there")
+    where = f"host {member.spec.name}{': ' if place else ''}{place}"
+    return RemoteError(f"the node cannot be started: {what}", where, fix)
