@@ -31,6 +31,8 @@ CONNECT_S: Final = 15.0
 KEEPALIVE_S: Final = 5
 """A connection on which nothing passes is asked so often whether it still stands."""
 _CHUNK: Final = 1 << 16
+_SHOWN: Final = 80
+"""So many letters of a command are shown in errors."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are told by us, once
 
@@ -75,7 +77,7 @@ class Connection:
             raise self._error(f"the connection was lost while `{argv[0]}` ran", "see why, and try again")
         if check and found.status != 0:
             said = f": {found.last_words}" if found.last_words else ""
-            raise self._error(f"`{command_line(argv)}` ended with status {found.status}{said}", "mend what it says")
+            raise self._error(f"`{_shortened(argv)}` ended with status {found.status}{said}", "mend what it says")
         return found
 
     def start(self, argv: Sequence[str]) -> RemoteProcess:
@@ -111,6 +113,12 @@ class Connection:
 
     def _error(self, what: str, fix: str) -> RemoteError:
         return RemoteError(what, f"host {self.host.name}", fix)
+
+
+def _shortened(argv: Sequence[str]) -> str:
+    """A command for a person, who need not see a hundred file names."""
+    line = command_line(argv)
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 
 class RemoteProcess:

@@ -12,6 +12,8 @@ there. So a port without TLS has no door, and costs nothing more.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +84,11 @@ def names(transport: asyncio.BaseTransport) -> list[str] | None:
 
 
 class Door(asyncio.Protocol):
-    """One connection on its way through TLS. ``behind`` makes the protocol that gets the connection then."""
+    """One connection on its way through TLS. ``behind`` makes the protocol that gets the connection then.
+
+    The connection is taken over as a socket. An event loop begins to read a new connection whether its protocol wants
+    that or not, so the first octets of TLS could otherwise be read before TLS has begun, and be lost.
+    """
 
     def __init__(
         self,
@@ -97,49 +103,32 @@ class Door(asyncio.Protocol):
         self._behind = behind
         self._strangers = strangers
         self._complain = complain
-        self._transport: asyncio.Transport | None = None
-        self._early: list[bytes] = []
-        self._is_lost = False
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin TLS. Nothing of the other side may be read before."""
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.pause_reading()
+        """Begin TLS."""
+        address: Any = transport.get_extra_info("peername") or ("an unknown address", 0)
+        taken = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        taken.setblocking(False)
+        cast(asyncio.Transport, transport).abort()  # this closes one of two descriptors, and sends nothing
         self._strangers.add(self)
-        self._task = asyncio.get_running_loop().create_task(self._open())
-
-    def data_received(self, data: bytes) -> None:
-        """The first octets within TLS may come before the protocol behind has the connection."""
-        self._early.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended before the protocol behind had it."""
-        self._is_lost = True
+        self._task = asyncio.get_running_loop().create_task(self._open(taken, f"{address[0]}:{address[1]}"))
 
     def close(self) -> None:
         """Drop the connection."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self._task is not None:
+            self._task.cancel()
 
-    async def _open(self) -> None:
-        assert self._transport is not None
-        loop, plain = asyncio.get_running_loop(), self._transport
+    async def _open(self, taken: socket.socket, address: str) -> None:
         try:
-            inside = await loop.start_tls(
-                plain, self, self._context, server_side=True, ssl_handshake_timeout=self._timeout_s
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._behind, taken, ssl=self._context, ssl_handshake_timeout=self._timeout_s
             )
         except (TimeoutError, OSError) as error:
-            address: Any = plain.get_extra_info("peername") or ("an unknown address", 0)
-            self._complain(f"connection from {address[0]}:{address[1]} refused: {reason(error)}")
-            plain.abort()
-            return
+            self._complain(f"connection from {address} refused: {reason(error)}")
+            taken.close()
+        except asyncio.CancelledError:
+            taken.close()
+            raise
         finally:
             self._strangers.remove(self)
-        if inside is None or self._is_lost:
-            return
-        behind = self._behind()
-        inside.set_protocol(behind)
-        behind.connection_made(inside)
-        for data in self._early:
-            behind.data_received(data)
