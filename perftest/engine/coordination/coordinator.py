@@ -232,6 +232,16 @@ class _Run:
             await self._sleep_until(self._cut_at - CUT_LEAD_S)
             await self._cut(self._phase, 0 if self._over else self._run_clock(self._cut_at))
             self._step_has_intervals = True
+            if self._plan.hosts:
+                self._skip_missed_cuts(end)
+
+    def _skip_missed_cuts(self, end: float) -> None:
+        """A cut waits for every worker, also for one that is silent until it is given up. The intervals that passed
+        meanwhile are one long interval, and not many that begin and end in the same moment."""
+        missed = int((min(self._now(), end) - self._cut_at) // self._plan.interval_s)
+        if missed > 1:
+            self._cut_at += (missed - 1) * self._plan.interval_s
+            self._event("cut_late", text=f"a worker answered late: {missed} intervals are one")
 
     async def _run_ahead(self, length_s: float) -> None:
         """Cut intervals of the background load for some time. They are warm-up of the step that comes."""

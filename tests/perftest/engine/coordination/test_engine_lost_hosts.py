@@ -1,0 +1,118 @@
+"""A host that is lost costs its own share of the load and not the run; everything says what is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perftest.engine.workers import remote_worker, wire
+from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker
+from perftest.spec.load_hosts import LoadHost
+from tests.perftest.engine.coordination.test_engine_clocks import run, spread
+from tests.perftest.engine.coordination.test_engine_execute import MemorySink
+from tests.perftest.testing.memory_transport import MemoryTransport
+
+
+class DyingTransport(MemoryTransport):
+    """A worker in this process that is gone as soon as it gets the request ``op`` for the ``times``-th time."""
+
+    def __init__(self, op: str, times: int = 1) -> None:
+        super().__init__()
+        self._op, self._left = op, times
+
+    def send(self, line: bytes) -> None:
+        self._left -= json.loads(line).get("op") == self._op
+        if self._left > 0:
+            super().send(line)
+        elif not self.killed:
+            if self._worker is not None:
+                for client in (*self._worker.session.publishers, *self._worker.session.consumers):
+                    client.link.abort()
+                self._worker.session.publishers.clear()
+                self._worker.session.consumers.clear()
+            self.kill()
+
+
+class SilentTransport(DyingTransport):
+    """Says nothing from then on, until it is killed."""
+
+    def send(self, line: bytes) -> None:
+        self._left -= json.loads(line).get("op") == self._op
+        if self._left > 0:
+            MemoryTransport.send(self, line)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        async for line in super().lines():
+            if self._left > 0:
+                yield line
+
+
+def with_dying(host: str, op: str, times: int = 1, transport: type[DyingTransport] = DyingTransport) -> StartWorker:
+    """Workers in memory, of which those of ``host`` die."""
+
+    async def start_worker(first: wire.Message, on_message: Callable[[wire.Message], None], who: str) -> RemoteWorker:
+        async def start() -> MemoryTransport:
+            return transport(op, times) if first["host"] == host else MemoryTransport()
+
+        return await RemoteWorker.start(first, on_message, who, start)
+
+    return start_worker
+
+
+def lost(sink: MemorySink) -> list[dict[str, Any]]:
+    return [event for event in sink.events if event["kind"] == "host_lost"]
+
+
+@pytest.mark.parametrize(
+    ("op", "times"), [("begin", 1), ("cut", 1), ("cut", 2), ("quiesce", 1), ("left", 1), ("disconnect", 1),
+                      ("settle", 1), ("ledger", 1)]
+)  # fmt: skip
+@pytest.mark.parametrize("host", ["left", "right"])
+def test_a_run_goes_on_without_a_host_and_says_what_is_missing(
+    stub: ModuleType, host: str, op: str, times: int
+) -> None:
+    sink = MemorySink()
+    outcome = run(stub, sink, spread, start_worker=with_dying(host, op, times))
+    assert outcome.state == "finished" and outcome.error is None, outcome
+    (event,) = lost(sink)
+    assert event["host"] == host and "the worker was killed" in str(event["text"])
+    (ledger,) = sink.ledgers
+    assert ledger["verdict"] == "unknown" and not ledger["lost"] and not ledger["duplicated"]
+    (missing,) = ledger["missing"]
+    assert missing["host"] == host
+    other = "right" if host == "left" else "left"
+    assert sum(interval.published for interval in sink.intervals if interval.host == other) > 0
+
+
+@pytest.mark.parametrize("op", ["prepare", "connect_consumers", "connect_publishers", "ready"])
+def test_a_host_that_is_lost_before_anything_is_measured_ends_the_run(stub: ModuleType, op: str) -> None:
+    sink = MemorySink()
+    outcome = run(stub, sink, spread, start_worker=with_dying("left", op))
+    assert outcome.state == "failed" and outcome.error is not None and "of left" in outcome.error.where
+    assert not lost(sink)
+
+
+def test_the_last_host_ends_the_run(stub: ModuleType) -> None:
+    def alone(made: Any) -> Any:
+        return spread(made, hosts=(LoadHost(name="left", workers=2),))
+
+    outcome = run(stub, MemorySink(), alone, start_worker=with_dying("left", "cut"))
+    assert outcome.state == "failed"
+
+
+def test_a_silent_host_is_given_up_and_the_intervals_that_passed_are_one(
+    stub: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker takes requests and says nothing, as one that was stopped."""
+    monkeypatch.setattr(remote_worker, "WATCH_S", 0.05)
+    monkeypatch.setattr(remote_worker, "SILENCE_S", 0.5)
+    sink = MemorySink()
+    outcome = run(stub, sink, spread, start_worker=with_dying("left", "cut", transport=SilentTransport))
+    assert outcome.state == "finished", outcome
+    (event,) = lost(sink)
+    assert "said nothing" in str(event["text"])
+    assert sum(interval.published for interval in sink.intervals if interval.host == "right") > 0
