@@ -258,4 +258,6 @@ def merge_records(records: Iterable[Mapping[str, Any]], *, complete: bool) -> di
     counts = {name: sum(part[name] for part in parts) for name in COUNTS}
     examples = [example for part in parts for example in part["examples"]]
     drained = bool(parts) and all(part["drained"] for part in parts)
-    return make_record(counts, examples, complete=complete, drained=drained)
+    record = make_record(counts, examples, complete=complete, drained=drained)
+    missing = [each for part in parts for each in part.get("missing", ())]
+    return record | ({"missing": missing} if missing else {})

@@ -389,3 +389,12 @@ def test_harm_is_told_once_as_it_is_found() -> None:
     assert set(ledger.harm_since_cut().values()) == {0}
     record = ledger.record(complete=True)
     assert (record["reordered"], record["duplicated"], record["unexpected"]) == (1, 2, 1)
+
+
+def test_what_is_missing_stays_missing_in_the_sum() -> None:
+    """Of a lost worker nobody knows what became of its messages, whatever group it worked for."""
+    whole = ledger_module.make_record({}, [], complete=True, drained=True)
+    missing = [{"host": "far", "worker": "0"}]
+    merged = ledger_module.merge_records([whole, whole | {"missing": missing, "drained": False}], complete=False)
+    assert merged["missing"] == missing and merged["verdict"] == "unknown"
+    assert "missing" not in ledger_module.merge_records([whole, whole], complete=True)
