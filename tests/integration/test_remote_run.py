@@ -257,3 +257,28 @@ def test_what_does_not_fit_is_told_before_any_host_is_asked(lab: Lab) -> None:
     assert code == 2 and "right publishes for 'lazy'" in err
     code, out, _err = lab.call("run", str(lab.hosts), "-h", "amqp://x", "--vary", "in_flight=50", "--dry-run")
     assert code == 0 and out.startswith("left  publishes, at 127.0.0.1") and "right  consumes" in out
+
+
+def test_what_is_missing_on_each_host_is_told_side_by_side(lab: Lab) -> None:
+    code, out, err = lab.call("check", str(lab.hosts), "-H", lab.uris)
+    assert code == 0, out + err
+    assert "left" in out and "right" in out and "2 of 2 hosts can take part" in out
+    assert not list(lab.top.glob("host-checked*"))
+    (unused,) = free_ports(1)
+    uri = lab.uris.split(",")[0]
+    port = int(uri.rpartition(":")[2].partition("/")[0])
+    inventory = lab.hosts.read_text() + (
+        f"  taken: {{roles: [broker], ports: {{amqp: {port}}}}}\n"
+        f"  away: {{port: {unused}}}\n"
+        "  snake: {python: echo}\n"
+        "  stone: {directory: /proc/nothing}\n"
+    )
+    mixed = lab.top / "mixed.yaml"
+    mixed.write_text(inventory)
+    code, out, err = lab.call("check", str(mixed), "-h", f"amqp://127.0.0.1:{unused}", "--json")
+    assert code == 1 and "Traceback" not in err
+    told = json.loads(out)
+    assert sorted(told["hosts"]) == ["left", "right", "stone", "taken"]
+    found = {(each["host"], each["check"]) for each in told["findings"] if each["severity"] == "error"}
+    assert {("taken", "ports"), ("left", "broker"), ("right", "broker"), ("stone", "room")} <= found
+    assert {error["where"] for error in told["errors"]} == {"host away", "host snake"}
