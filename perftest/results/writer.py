@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from perftest.results.legacy import LegacyLatency
 
 _DRAWS: Final = 100
+_SKEW_OF: Final = {"begun": "start_skew_ns", "quiesced": "stop_skew_ns"}
 _STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 
 
@@ -156,15 +157,22 @@ class RunWriter:
         self.disturbances.event(record)
         if record.get("kind") == "recovery":
             self.recoveries.append(record)
-        if record.get("kind") == "host_lost":
-            for row in self.manifest["hosts"]:
-                if row["name"] == record["host"]:
-                    row["lost"] = {"t_ns": record["t_ns"], "reason": record["text"]}
+        self._describe_hosts_by(record)
         if record.get("kind") == "background_ended":
             told = {
                 name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text", "group")
             }
             self.manifest.setdefault("background", []).append(told)
+
+    def _describe_hosts_by(self, record: Mapping[str, Any]) -> None:
+        """Keep in the manifest which hosts were lost, and how long after a common moment each of them acted at most."""
+        kind = record.get("kind")
+        for row in self.manifest["hosts"]:
+            if kind == "host_lost" and row["name"] == record["host"]:
+                row["lost"] = {"t_ns": record["t_ns"], "reason": record["text"]}
+            if kind in _SKEW_OF and row["name"] in record["skew_ns"]:
+                name = _SKEW_OF[kind]
+                row[name] = max(row.get(name, 0), record["skew_ns"][row["name"]])
 
     def host(self, record: dict[str, Any]) -> None:
         """Write a line of ``host.jsonl``."""

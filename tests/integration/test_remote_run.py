@@ -112,6 +112,7 @@ def test_one_run_from_two_hosts(lab: Lab) -> None:
     for host in told["hosts"]:
         assert host["roles"] == ["load"] and host["cores"] >= 1 and host["tool"]["version"]
         assert host["clock_bound_ns"] > 0, "the clocks were compared"
+        assert host["start_skew_ns"] >= 0 and host["stop_skew_ns"] >= 0
     assert told["coordinator"]["name"] == "local"
     ledger = json.loads((run / "ledger.json").read_text())
     assert ledger["verdict"] == "ok" and ledger["published"] == ledger["delivered"] > 0

@@ -55,6 +55,9 @@ CUT_LEAD_S: Final = 0.05
 
 BEGIN_LEAD_S: Final = 0.02
 
+LEAD_OF_HOSTS_S: Final = 0.25
+"""So long before any common moment workers on other hosts hear of it."""
+
 _SHORTEST_REST: Final = 0.25
 """A last interval before an action that were shorter than this share of the usual length is joined with the interval
 before."""
@@ -135,6 +138,8 @@ class _Run:
         self._clocks = Clocks(
             self._offset_ns, host, lambda record: self._record(on_clock, record), self._event, addresses
         )
+        self._cut_lead_s = LEAD_OF_HOSTS_S if plan.hosts else CUT_LEAD_S
+        self._begin_lead_s = LEAD_OF_HOSTS_S if plan.hosts else BEGIN_LEAD_S
         self._seated: dict[str, Plan] = {}
         """The plan of each group, by its name, with the workers that it has on each host."""
         self._workers: dict[str, int] = {}
@@ -229,7 +234,7 @@ class _Run:
         while self._cut_at < end and not self._over:
             last = end - self._cut_at < interval_s * (1 + _SHORTEST_REST)
             self._cut_at = end if last else self._cut_at + interval_s
-            await self._sleep_until(self._cut_at - CUT_LEAD_S)
+            await self._sleep_until(self._cut_at - self._cut_lead_s)
             await self._cut(self._phase, 0 if self._over else self._run_clock(self._cut_at))
             self._step_has_intervals = True
             if self._plan.hosts:
@@ -249,7 +254,7 @@ class _Run:
         end = self._cut_at + length_s
         while self._cut_at < end and not self._stopping.is_set():
             self._cut_at = min(end, self._cut_at + self._plan.interval_s)
-            await self._sleep_until(self._cut_at - CUT_LEAD_S)
+            await self._sleep_until(self._cut_at - self._cut_lead_s)
             await self._cut(Phase.WARMUP, 0 if self._over else self._run_clock(self._cut_at))
 
     @property
@@ -327,20 +332,23 @@ class _Run:
         settings = dataclasses.asdict(step.settings)
         if self._open:
             self._event("step_started", label=step.label, settings=settings)
-            await self._guard(_all(load.apply(load.group.steps[action.index].settings) for load in self._measured))
+            at_ns = self._run_clock(self._now() + LEAD_OF_HOSTS_S) if self._plan.hosts else 0
+            await self._guard(
+                _all(load.apply(load.group.steps[action.index].settings, at_ns) for load in self._measured)
+            )
             self._event("setting_changed", text=step.label)
             await self._cut_after_change()
         else:
             await self._open_clients(action.index)
             self._event("step_started", label=step.label, settings=settings)
-            self._cut_at = self._now() + BEGIN_LEAD_S
+            self._cut_at = self._now() + self._begin_lead_s
             await self._cut_background()
             await self._guard(_all(load.begin(self._run_clock(self._cut_at)) for load in self._measured))
 
     async def _cut_after_change(self) -> None:
         """Close the interval in which clients changed from one setting to the next, one by one. It belongs to neither
         setting and is recorded as warm-up, which is in no figure."""
-        self._cut_at = self._now() + BEGIN_LEAD_S
+        self._cut_at = self._now() + self._begin_lead_s
         await self._cut(Phase.WARMUP, self._run_clock(self._cut_at))
 
     async def _cut_background(self) -> None:
@@ -382,7 +390,8 @@ class _Run:
             return
         drained = False
         if not self._stop.aborting:
-            await self._guard(_all(load.quiesce() for load in self._measured))
+            at_ns = self._run_clock(self._now() + LEAD_OF_HOSTS_S) if self._plan.hosts else 0
+            await self._guard(_all(load.quiesce(at_ns) for load in self._measured))
             drained = await self._await_drain()
         abandoned, delete = self._isolated and not drained, self._plan.delete_queues
         closing = self._guard(

@@ -151,11 +151,12 @@ class Load:
         """Publish from ``at_ns`` (run clock; 0: now) on."""
         await self._all("ready", **self._models(at_ns))
         self._begun = True
-        await asyncio.gather(*self._at(at_ns, "begin"))
+        self._tell_skew("begun", await asyncio.gather(*self._at(at_ns, "begin")))
 
-    async def apply(self, settings: Settings) -> None:
-        """Change settings and numbers of clients while messages flow."""
-        self._waiting = [n or 0 for n in await self._each("apply", settings=dataclasses.asdict(settings))]
+    async def apply(self, settings: Settings, at_ns: int = 0) -> None:
+        """Change settings and numbers of clients at ``at_ns`` (run clock; 0: now), while messages flow."""
+        answers = await asyncio.gather(*self._at(at_ns, "apply", settings=dataclasses.asdict(settings)))
+        self._waiting = [n or 0 for n in answers]
 
     async def cut(self, at_ns: int = 0) -> None:
         """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
@@ -170,9 +171,9 @@ class Load:
         self._cutting = []
         return [self._dated(*pair) for pair in zip(self.sources, intervals, strict=True) if pair[1] is not None]
 
-    async def quiesce(self) -> None:
-        """Publish nothing new."""
-        await self._all("quiesce")
+    async def quiesce(self, at_ns: int = 0) -> None:
+        """Publish nothing new from ``at_ns`` (run clock; 0: now) on."""
+        self._tell_skew("quiesced", await asyncio.gather(*self._at(at_ns, "quiesce")))
 
     async def left(self) -> dict[str, int]:
         """How much is left to be confirmed or delivered, as
@@ -270,7 +271,7 @@ class Load:
     async def salvage_cut(self) -> list[tuple[Source, wire.Message]]:
         """The last intervals of the workers that are left, which publish no more: first the interval of the cut that
         the failure interrupted, then the time since."""
-        await _those_that_answer(self._call(worker, "quiesce") for worker in self._workers)
+        await _those_that_answer(self._at(0, "quiesce"))
         interrupted = [None] * len(self.names)
         if self._cutting:
             interrupted = await _those_that_answer(self._cutting)
@@ -343,6 +344,18 @@ class Load:
         if self.failed.done() or failed.cancelled() or self._goes_on_without(index, failed.result()):
             return
         self.failed.set_result(failed.result())
+
+    def _tell_skew(self, kind: str, late_ns: Sequence[int | None]) -> None:
+        """Tell how long after a common moment each host acted, by the workers of the host that was last."""
+        if len(self.plan.hosts) <= 1:
+            return
+        skew: dict[str, int] = {}
+        for source, late in zip(self.sources, late_ns, strict=True):
+            if late is not None:
+                skew[source.host] = max(late, skew.get(source.host, 0))
+        last_ms = max(skew.values(), default=0) / 1e6
+        text = f"all hosts {kind} within {last_ms:.3g} ms of the moment that was set"
+        self._on_event({"t_ns": self._clocks.now_ns(), "kind": kind, "text": text, "skew_ns": skew})
 
     # Lost workers
 

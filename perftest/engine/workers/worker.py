@@ -75,9 +75,9 @@ class Worker:
             "connect_publishers": self._connect_publishers,
             "ready": self.session.ready,
             "begin": self._begin,
-            "apply": self.session.apply,
+            "apply": self._apply,
             "cut": self._cut,
-            "quiesce": self.session.quiesce,
+            "quiesce": self._quiesce,
             "forward": self.session.forward,
             "left": self.session.left,
             "flush": self.session.flush,
@@ -140,21 +140,32 @@ class Worker:
         self._on_connected()
         return waiting
 
-    async def _begin(self, at_ns: int) -> None:
-        await self._at(at_ns)
+    async def _begin(self, at_ns: int) -> int:
+        late_ns = await self._at(at_ns)
         self.session.begin(at_ns)
+        return late_ns
+
+    async def _apply(self, at_ns: int, settings: Settings) -> int:
+        await self._at(at_ns)
+        return await self.session.apply(settings)
+
+    async def _quiesce(self, at_ns: int) -> int:
+        late_ns = await self._at(at_ns)
+        self.session.quiesce()
+        return late_ns
 
     async def _cut(self, at_ns: int, clocks: wire.Message | None = None) -> dict[str, Any]:
         await self._at(at_ns)
         return self.session.cut(clocks)
 
-    async def _at(self, when_ns: int) -> None:
-        """Wait for a moment of the run clock."""
+    async def _at(self, when_ns: int) -> int:
+        """Wait for a moment of the run clock (0: now). Returns by how much it has passed."""
         context = self.session.context
         if context.clock() < when_ns:
             reached = asyncio.get_running_loop().create_future()
             context.wakeups.at(when_ns, lambda: reached.set_result(None))
             await reached
+        return context.clock() - when_ns if when_ns else 0
 
     def _emit(self, kind: str, text: str = "", **more: object) -> None:
         event: dict[str, object] = {"t_ns": self.session.context.clock(), "kind": kind, "worker": self._name}

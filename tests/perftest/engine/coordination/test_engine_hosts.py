@@ -38,6 +38,11 @@ def test_one_host_publishes_and_another_consumes(stub: ModuleType) -> None:
     assert ledger["verdict"] == "ok" and ledger["published"] == sum(published.values()) == ledger["delivered"] > 0
     told = [event for event in sink.events if event.get("worker")]
     assert {event["host"] for event in told} <= {"left", "right"}
+    skew = {event["kind"]: event["skew_ns"] for event in sink.events if event["kind"] in ("begun", "quiesced")}
+    assert {kind: set(hosts) for kind, hosts in skew.items()} == {
+        "begun": {"left", "right"}, "quiesced": {"left", "right"},
+    }  # fmt: skip
+    assert all(late >= 0 for hosts in skew.values() for late in hosts.values())
 
 
 def with_a_killed_worker(kill_at_cut: int, victim: tuple[str, str]) -> Any:
