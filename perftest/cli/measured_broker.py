@@ -64,6 +64,9 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
     nodes = local_cluster.summary(cluster)
     shown = ("name", "pid", "uri", "role", "data_dir", "wal_dir")
     described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
+    for each in described:
+        if not cluster.node(str(each["name"])).is_here:  # a node on another host has the name of this host
+            each["host"] = each["name"]
     durability = next((node["durability"] for node in nodes if node.get("durability")), "")
     if any(queue.type is QueueType.CLASSIC for queue in plan.queues):
         durability = f"{_classic_in_words(plan)}; {_syncs_of_classic(cluster)}"

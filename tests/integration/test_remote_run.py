@@ -153,6 +153,7 @@ def test_a_cluster_over_hosts_is_started_for_the_run_and_leaves_nothing(lab: Lab
         "left": ["load"], "right": ["load"], "node1": ["broker"], "node2": ["broker"], "node3": ["broker"],
     }  # fmt: skip
     assert [node["name"] for node in told["broker"]["nodes"]] == ["node1", "node2", "node3"]
+    assert all(node["host"] == node["name"] for node in told["broker"]["nodes"])
     assert json.loads((run / "ledger.json").read_text())["verdict"] == "ok"
     sampled = {json.loads(line)["node"] for line in (run / "broker.jsonl").read_text().splitlines()}
     assert sampled == {"node1", "node2", "node3"}
