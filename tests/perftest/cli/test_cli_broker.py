@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from infra import cluster as clusters
-from infra import node_process
+from infra import control_link, node_process
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -27,6 +27,7 @@ class Control(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.secret = b""
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[str, Any] = {}
 
@@ -39,6 +40,12 @@ class _Handler(socketserver.StreamRequestHandler):
     server: Control
 
     def handle(self) -> None:
+        """The handshake as the node does it, then one request."""
+        opening, text = self.rfile.readline().rstrip(b"\n"), b"{}"
+        self.wfile.write(
+            control_link._proof(self.server.secret, b"control answer", opening, text) + b" " + text + b"\n"
+        )
+        self.rfile.readline()
         request = json.loads(self.rfile.readline())
         self.server.asked.append(request)
         answer = self.server.answers.get(request["op"], {"ok": True})
@@ -61,6 +68,8 @@ def directory(tmp_path: Path, control: Control) -> Path:
     rows = [[1, 1, 1, 1], [5692, 1, control.port, 5992], [5693, 1, control.port, 5993]]
     planned = clusters.plan(tmp_path, "c", rows, clusters.Directories())
     me, since = os.getpid(), node_process.start_time(os.getpid()) or 0
+    clusters.make_secret(planned)
+    control.secret = planned.secret()
     down, *alive = planned.nodes
     clusters.save(replace(planned, nodes=(down, *(replace(node, pid=me, start_time=since) for node in alive))))
     return tmp_path
