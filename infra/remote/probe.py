@@ -25,7 +25,7 @@ directory = os.path.join(os.path.expanduser("~"), asked["directory"])
 
 def above(path):
     while not os.path.exists(path):
-        path = os.path.dirname(path)
+        path = os.path.dirname(path) or "."
     return path
 
 def read(path):

@@ -31,6 +31,8 @@ CONNECT_S: Final = 15.0
 KEEPALIVE_S: Final = 5
 """A connection on which nothing passes is asked so often whether it still stands."""
 _CHUNK: Final = 1 << 16
+_JUMP_OF: Final = "(ProxyJump of "
+_JUMPS_MAX: Final = 8
 _SHOWN: Final = 80
 """So many letters of a command are shown in errors."""
 
@@ -192,9 +194,14 @@ def _drain(read: Callable[[], bytes], into: bytearray) -> None:
 
 def connect(host: RemoteHost) -> Connection:
     """Open a connection, through the host's jump if it has one. Raises RemoteError."""
-    said = _configured(host.address)
-    way = connect(host.jump) if host.jump is not None else _configured_jump(said, host)
-    address, port = str(said.get("hostname", host.address)), host.port or int(said.get("port", 22))
+    try:
+        said = _configured(host.address)
+        port = host.port or int(said.get("port", 22))
+        way = connect(host.jump) if host.jump is not None else _configured_jump(said, host)
+    except (paramiko.ConfigParseError, ValueError, RecursionError) as error:
+        fix = "correct it there, or say in the inventory what it would say (address, port, user, key, jump)"
+        raise RemoteError(f"~/.ssh/config cannot be used: {error}", f"host {host.name}", fix) from error
+    address = str(said.get("hostname", host.address))
     client = paramiko.SSHClient()
     try:
         _load_known_hosts(client, host, said)
@@ -252,12 +259,15 @@ def _configured_jump(said: dict[str, Any], host: RemoteHost) -> Connection | Non
     words = str(said.get("proxyjump", "none"))
     if words == "none":
         return None
+    if host.name.count(_JUMP_OF) >= _JUMPS_MAX:
+        what = f"ProxyJump goes round in a circle at {host.address}"
+        raise RemoteError(what, "~/.ssh/config", "leave the jump host itself out of the rule (Host * !bastion)")
     jump = None
     for word in words.split(","):
         user, _, place = word.strip().rpartition("@")
         address, _, port = place.partition(":")
         jump = RemoteHost(
-            name=f"{place} (ProxyJump of {host.name})", address=address, port=int(port) if port else None,
+            name=f"{place} {_JUMP_OF}{host.name})", address=address, port=int(port) if port else None,
             user=user or None, known_hosts=host.known_hosts, jump=jump,
         )  # fmt: skip
     assert jump is not None

@@ -363,6 +363,10 @@ def _broken_relations(inventory: Inventory, hosts: tuple[HostSpec, ...]) -> Iter
                 yield (*place, "near"), f"{host.name} is near {other!r}, which is no broker host", fix, other
         if host.is_broker and len(set(host.ports.values())) < len(host.ports):
             yield (*place, "ports"), f"two ports of {host.name} are the same", "use three ports", dict(host.ports)
+        for role, path in host.storage.items():
+            if not path.startswith("/"):
+                rule = f"the directory {path!r} of {host.name} is not absolute"
+                yield (*place, "storage", role), rule, "write the whole path, such as /mnt/nvme/wal", path
         if host.layout and host.storage:
             rule = f"{host.name} has a layout and storage"
             yield place, rule, "use one of them: layout names drives, storage only directories", None

@@ -209,3 +209,21 @@ def test_files_that_cannot_be_transferred(connection: Connection, tmp_path: Path
     with pytest.raises(RemoteError) as raised:
         transfer.put_octets(connection, b"x", PurePosixPath("/proc/nothing/here"))
     assert raised.value.where == "host lab1"
+
+
+@pytest.mark.parametrize("text", ["Port abc\n", "no sense at all = = =\nHost\n"])
+def test_a_configuration_that_cannot_be_used_is_told(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(text)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "~/.ssh/config cannot be used" in problem(replace(sshd.host, port=None)).what
+
+
+def test_jumps_that_go_round_in_a_circle_are_told(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host *\n  ProxyJump bastion\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(RemoteError, match="round in a circle"):
+        connect(replace(sshd.host, port=None))

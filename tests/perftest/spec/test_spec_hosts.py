@@ -105,6 +105,7 @@ def test_an_inventory_is_a_file(tmp_path: Path) -> None:
             "hosts: {a: {layout: l.yaml, storage: {wal: /w}, port: 0}}",
             ["1: hosts.a.port: "],
         ),
+        ("hosts: {a: {storage: {wal: w}}}", ["1: hosts.a.storage.wal: the directory 'w' of a is not absolute"]),
         ("hosts: {a: {layout: l.yaml, storage: {wal: /w}}}", ["1: hosts.a: a has a layout and storage"]),
     ],
 )
