@@ -5,6 +5,7 @@ kind        what shows that the thing is ours
 ==========  ==========================================================================================================
 directory   its name was written down when it was not there; nothing is mounted below it any more
 drive       its record ``drive.json``; a mount there must come from the drive's own program or its own loop device
+namespace   its name, which nobody else makes, was written down when it was not there
 fill        the file begins with the token of the entry
 processes   the mark of the entry stands in the environment of the process
 ==========  ==========================================================================================================
@@ -26,6 +27,7 @@ from typing import Final
 import psutil
 
 from infra import drives, filling
+from infra.lab import namespaces
 from infra.mounts import mounts_below
 from infra.node_process import MARK, STOP_GRACE_S
 from infra.register import Entry, Kind, Register, registers_below
@@ -131,6 +133,10 @@ def _fill(entry: Entry) -> str:
     return "freed" if filling.remove(Path(entry.name), entry.token) else "was free before"
 
 
+def _namespace(entry: Entry) -> str:
+    return "removed" if namespaces.remove(entry.name) else "was removed before"
+
+
 def _processes(entry: Entry) -> str:
     count = end_marked(entry.name)
     return f"ended {count} of them" if count else "had ended before"
@@ -140,12 +146,13 @@ _UNDO: Final[dict[Kind, Callable[[Entry], str]]] = {
     Kind.DIRECTORY: _directory,
     Kind.DRIVE: _drive,
     Kind.FILL: _fill,
+    Kind.NAMESPACE: _namespace,
     Kind.PROCESSES: _processes,
 }
 
 
-_ORDER: Final = (Kind.PROCESSES, Kind.FILL, Kind.DRIVE, Kind.DIRECTORY)
-"""A process holds the drives that it uses, and a directory holds drives."""
+_ORDER: Final = (Kind.PROCESSES, Kind.NAMESPACE, Kind.FILL, Kind.DRIVE, Kind.DIRECTORY)
+"""A process holds the drives and the namespace that it uses, and a directory holds drives."""
 
 
 def _marked(mark: str) -> Iterator[psutil.Process]:

@@ -37,6 +37,8 @@ class Kind(StrEnum):
     """A FUSE drive by its directory: program, loop device, mounts."""
     FILL = "fill"
     """A file that takes the space of a drive. ``token`` is what the file begins with."""
+    NAMESPACE = "namespace"
+    """A network namespace of a lab, by its name."""
     PROCESSES = "processes"
     """All processes that carry this mark, or ``mark:part``, in their environment (:data:`infra.node_process.MARK`)."""
 

@@ -1,0 +1,110 @@
+"""When a packet leaves a switch whose links are slow, narrow, lossy or cut. Pure: the caller brings the time.
+
+A *link* is one direction between two hosts. Packets of a link keep their order. A packet passes three stations: it is
+lost or not, it waits until the link has sent what is ahead of it, and it travels for the delay and the jitter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from perftest.errors import HelpfulError
+
+QUEUE_OCTETS: Final = 1 << 20
+"""A link with a bandwidth lets so much wait, and loses what comes then, as the queue of a router does."""
+_DELAY_MAX_MS: Final = 60_000.0
+
+Pair = tuple[str, str]
+"""A link: the host that sends, and the host that receives."""
+
+
+class LinkError(HelpfulError):
+    """A link that there is not, or settings that no link can have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """What a link does to packets. ``delay_ms`` and ``jitter_ms`` are one way; each packet takes the delay and up to
+    the jitter. ``loss`` is a share from 0 to 1. ``mbit`` is megabits per second, 0: no limit."""
+
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
+    loss: float = 0.0
+    mbit: float = 0.0
+    cut: bool = False
+
+    def changed(self, changes: Mapping[str, Any]) -> LinkSettings:
+        """These settings with some of them changed. Raises :class:`LinkError`."""
+        for name, value in changes.items():
+            if name not in _HIGHEST:
+                raise LinkError(f"links have no {name!r}", "settings of a link", f"use one of {', '.join(_HIGHEST)}")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (isinstance(value, bool) if name == "cut" else number and 0 <= value <= _HIGHEST[name]):
+                fix = "write true or false" if name == "cut" else f"write a number from 0 to {_HIGHEST[name]:g}"
+                raise LinkError(f"{name} cannot be {value!r}", "settings of a link", fix)
+        return replace(self, **changes)
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as JSON."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+_HIGHEST: Final = {"delay_ms": _DELAY_MAX_MS, "jitter_ms": _DELAY_MAX_MS, "loss": 1.0, "mbit": 1e6, "cut": 1.0}
+
+
+@dataclass(slots=True)
+class Link:
+    """A link with what has passed it. ``packets`` and ``octets`` count what was taken in and not lost; ``lost`` counts
+    packets that were lost, cut off or found the queue full."""
+
+    settings: LinkSettings = field(default_factory=LinkSettings)
+    packets: int = 0
+    octets: int = 0
+    lost: int = 0
+    _busy_until_ns: int = 0
+    _last_leaves_ns: int = 0
+
+    def take(self, octets: int, now_ns: int, chance: random.Random) -> int | None:
+        """When a packet leaves that comes in now, in ns of the caller's clock; None: the packet is lost."""
+        wanted = self.settings
+        if wanted.cut or (wanted.loss and chance.random() < wanted.loss):
+            self.lost += 1
+            return None
+        leaves_ns = now_ns
+        if wanted.mbit:
+            ns_per_octet = 8_000 / wanted.mbit
+            begin_ns = max(now_ns, self._busy_until_ns)
+            if begin_ns - now_ns > QUEUE_OCTETS * ns_per_octet:
+                self.lost += 1
+                return None
+            leaves_ns = self._busy_until_ns = begin_ns + -int(-octets * ns_per_octet // 1)  # rounded up
+        leaves_ns += round(wanted.delay_ms * 1e6)
+        if wanted.jitter_ms:
+            leaves_ns += round(chance.random() * wanted.jitter_ms * 1e6)
+        self._last_leaves_ns = leaves_ns = max(leaves_ns, self._last_leaves_ns)  # nobody overtakes
+        self.packets += 1
+        self.octets += octets
+        return leaves_ns
+
+
+class SwitchModel:
+    """All links between some hosts. Chance comes from ``seed``: the same packets at the same times fare the same."""
+
+    def __init__(self, hosts: tuple[str, ...], seed: int = 0) -> None:
+        self._chance = random.Random(seed)
+        self.links: dict[Pair, Link] = {(a, b): Link() for a in hosts for b in hosts if a != b}
+
+    def set(self, source: str, target: str, changes: Mapping[str, Any]) -> None:
+        """Change settings of a link for packets that come in from now on. Raises :class:`LinkError`."""
+        link = self.links.get((source, target))
+        if link is None:
+            names = ", ".join(sorted({each for each, _target in self.links}))
+            raise LinkError(f"there is no link from {source!r} to {target!r}", "the lab", f"use two of {names}")
+        link.settings = link.settings.changed(changes)
+
+    def take(self, source: str, target: str, octets: int, now_ns: int) -> int | None:
+        """When a packet leaves that comes in now; None: the packet is lost. The link must exist."""
+        return self.links[source, target].take(octets, now_ns, self._chance)
