@@ -35,6 +35,8 @@ HOSTS_MAX: Final = 100
 HERE: Final = "local"
 """The name of the machine itself among the ends of links."""
 _HERE_NUMBER: Final = 254
+_SWITCH_LOG: Final = "switch.log"
+_SWITCH_S: Final = 60.0
 _CLOCK_OFFSET_MAX_S: Final = 1e6
 _FIRST_NET: Final = 64
 """Labs use networks 10.64.0.0/24 to 10.127.255.0/24."""
@@ -95,16 +97,20 @@ def lab(
     register.note(Kind.DIRECTORY, str(place))
     register.note(Kind.PROCESSES, str(place))
     made: list[LabHost] = []
+    children: list[subprocess.Popen[bytes]] = []
     try:
         place.mkdir(mode=0o700, parents=True)
         made += _hosts(place, hosts, clock_offsets_s or {})
         for host in made:
             register.note(Kind.NAMESPACE, host.namespace)
             namespaces.make(host.namespace)
-        _start_switch(place, made, defaults or LinkSettings(), seed)
+        children.append(_switch(place, made, defaults or LinkSettings(), seed))
+        _wait_for_switch(place, children[0])
         yield _started(place, made)
     finally:
         _end(register, place, made)
+        for child in children:
+            child.wait()
 
 
 def _started(place: Path, hosts: list[LabHost]) -> Lab:
@@ -189,8 +195,8 @@ def _ssh_config(host: LabHost) -> str:
     )
 
 
-def _start_switch(place: Path, hosts: list[LabHost], defaults: LinkSettings, seed: int) -> None:
-    """Plug all hosts in, and the machine itself. Raises :class:`LabError`."""
+def _switch(place: Path, hosts: list[LabHost], defaults: LinkSettings, seed: int) -> subprocess.Popen[bytes]:
+    """Start the process that plugs all hosts in, and the machine itself."""
     own = hosts[0].namespace.partition("-")[0]
     network = hosts[0].address.rpartition(".")[0]
     ports: list[dict[str, Any]] = [
@@ -200,13 +206,17 @@ def _start_switch(place: Path, hosts: list[LabHost], defaults: LinkSettings, see
     here = switch.Port(name=HERE, device=f"{own}n0", namespace="", address=f"{network}.{_HERE_NUMBER}")
     plan = {"ports": [asdict(here), *ports], "defaults": defaults.plain(), "seed": seed}
     (place / switch.PLAN).write_text(json.dumps(plan))
-    log = place / "switch.log"
-    with log.open("wb") as output:
-        child = subprocess.Popen(
+    with (place / _SWITCH_LOG).open("wb") as output:
+        return subprocess.Popen(
             [sys.executable, "-m", "infra.lab.switch", str(place)], stdin=subprocess.DEVNULL, stdout=output,
             stderr=output, start_new_session=True, env=os.environ | {MARK: f"{place}:switch"},
         )  # fmt: skip
-    if not wait(lambda: b"ready" in log.read_bytes() or child.poll() is not None, 60) or child.poll() is not None:
+
+
+def _wait_for_switch(place: Path, child: subprocess.Popen[bytes]) -> None:
+    """Wait until all hosts are plugged in. Raises :class:`LabError` with the last words of the switch."""
+    log = place / _SWITCH_LOG
+    if not wait(lambda: b"ready" in log.read_bytes() or child.poll() is not None, _SWITCH_S) or child.returncode:
         said = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise LabError(f"the switch of the lab did not start: {said}", str(log), "see whether TUN devices work here")
 
