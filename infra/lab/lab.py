@@ -27,7 +27,7 @@ from infra.lab import namespaces, switch
 from infra.lab.lab_host import PORT, LabHost
 from infra.lab.namespaces import LabError
 from infra.lab.switch import Links
-from infra.lab.switch_model import LinkSettings
+from infra.links.settings import LinkSettings
 from infra.node_process import MARK, wait
 from infra.register import Kind, Register
 

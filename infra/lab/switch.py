@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.lab.switch_model import LinkError, LinkSettings, SwitchModel
+from infra.lab.switch_model import SwitchModel
+from infra.links.settings import LinkError, LinkSettings, Pair
 from perftest.errors import HelpfulError
 
 PLAN: Final = "switch.json"
@@ -78,16 +79,19 @@ class Links:
 
     def set(self, source: str, target: str, **changes: float | bool) -> None:
         """Change one direction: ``delay_ms``, ``jitter_ms``, ``loss`` (0 to 1), ``mbit`` (0: no limit), ``cut``."""
-        self._ask({"op": "set", "pairs": [[source, target]], "changes": changes})
+        self.change([(source, target)], changes)
 
     def set_both(self, a: str, b: str, **changes: float | bool) -> None:
         """Change both directions between two hosts, at one moment."""
-        self._ask({"op": "set", "pairs": [[a, b], [b, a]], "changes": changes})
+        self.change([(a, b), (b, a)], changes)
+
+    def change(self, pairs: Sequence[Pair], changes: Mapping[str, float | bool]) -> None:
+        """Change settings of several links, at one moment."""
+        self._ask({"op": "set", "pairs": [list(pair) for pair in pairs], "changes": dict(changes)})
 
     def partition(self, side: Sequence[str], other: Sequence[str]) -> None:
         """Cut all links between two sides, at one moment."""
-        pairs = [pair for a in side for b in other for pair in ([a, b], [b, a])]
-        self._ask({"op": "set", "pairs": pairs, "changes": {"cut": True}})
+        self.change([pair for a in side for b in other for pair in ((a, b), (b, a))], {"cut": True})
 
     def heal(self) -> None:
         """Give all links the settings that they had when the lab was made."""

@@ -4,6 +4,9 @@
 word for a node that is known only at that moment: ``leader`` (of the first queue of the measured load), ``killed`` and
 ``paused`` (the node that was killed or paused last). A node whose drive fails stops, and
 counts as killed; ``heal`` starts the node again with a drive that works.
+
+In a run over hosts an action may be on a whole host (``kill-host``), or on links between hosts
+(:mod:`perftest.spec.link_actions`); every broker node there has the name of its host.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
 
-from perftest.spec.fields import Count, Longest, Seconds
-from perftest.spec.units import UnitError, parse_count, parse_duration_s
+from perftest.spec import link_actions
+from perftest.spec.fields import Bandwidth, Count, Longest, Seconds, Share
+from perftest.spec.units import FIELD_OF_KEY, UnitError, parse_count, parse_duration_s
 
 
 class Do(StrEnum):
@@ -33,10 +37,34 @@ class Do(StrEnum):
     FREE = "free"
     FAIL = "fail"
     HEAL = "heal"
+    KILL_HOST = "kill-host"
+    PAUSE_HOST = "pause-host"
+    RESUME_HOST = "resume-host"
+    PARTITION = link_actions.PARTITION
+    LATENCY = link_actions.LATENCY
+    LOSS = link_actions.LOSS
+    BANDWIDTH = link_actions.BANDWIDTH
+    RECONNECT = link_actions.RECONNECT
 
 
 ON_DRIVES: Final = frozenset({Do.SLOW, Do.PROFILE, Do.FILL, Do.FREE, Do.FAIL, Do.HEAL})
 """Actions on a drive, which takes a drive that is modelled."""
+ON_HOSTS: Final = frozenset({Do.KILL_HOST, Do.PAUSE_HOST, Do.RESUME_HOST})
+"""Actions on everything that runs on a host."""
+ON_LINKS: Final = frozenset({Do.PARTITION, Do.LATENCY, Do.LOSS, Do.BANDWIDTH, Do.RECONNECT})
+"""Actions on links between hosts."""
+
+_BELONGS: Final = {
+    "drive": ON_DRIVES,
+    "factor": {Do.SLOW},
+    "profile": {Do.PROFILE},
+    "peer": ON_LINKS,
+    "one_way": ON_LINKS,
+    "latency": {Do.LATENCY},
+    "loss": {Do.LOSS},
+    "bandwidth": {Do.BANDWIDTH},
+}
+"""Keys of some actions only."""
 
 FACTORS: Final = (0.01, 1e6)
 """The least and the most by which a drive can be slowed."""
@@ -55,16 +83,23 @@ class TimedAction:
     drive: Annotated[str, Longest(100), "for slow, profile, fill, free, fail, heal: a modelled drive of the node"] = ""
     factor: Annotated[float, "for slow: how many times as long everything takes; 1 ends it"] = 1.0
     profile: Annotated[str, Longest(100), "for profile: the name of the drive's new profile"] = ""
+    peer: Annotated[str, Longest(100), "for links: the host at the other end; left out: all other hosts"] = ""
+    one_way: Annotated[bool, "for links: only what goes from node to peer"] = False
+    latency_s: Annotated[Seconds, "for latency: how long each packet takes more, one way"] = 0.0
+    loss: Annotated[Share, "for loss: the share of packets that are lost"] = 0.0
+    bandwidth_mbit: Annotated[Bandwidth, "for bandwidth: the most that passes; 0: no limit"] = 0.0
 
 
 class Places(NamedTuple):
-    """What there is to act on: names of nodes, of the modelled drives that each node has, and of profiles of drives;
-    and why there are no drives."""
+    """What there is to act on: names of nodes, of the modelled drives that each node has, of profiles of drives, and of
+    hosts; and why there are no drives and no hosts."""
 
     nodes: Collection[str]
     drives: Collection[str] = ()
     profiles: Collection[str] = ()
     no_drives: str = "this cluster has none"
+    hosts: Collection[str] = ()
+    no_hosts: str = "all of this run is on one machine"
 
 
 def parse_action(text: str) -> TimedAction:
@@ -87,6 +122,8 @@ def parse_action(text: str) -> TimedAction:
 
 def _details(text: str, do: Do, words: Sequence[str]) -> dict[str, Any]:
     """What an action acts on, and its value. Raises :class:`UnitError`."""
+    if do in ON_LINKS:
+        return link_actions.details(text, do, words)
     value = {Do.SLOW: "factor", Do.PROFILE: "profile"}.get(do)
     keys = [key for key in ("node", "drive" if do in ON_DRIVES else None, value) if key]
     if len(words) > len(keys) or (do in ON_DRIVES and len(words) < len(keys)):
@@ -122,22 +159,53 @@ def faults(actions: Sequence[TimedAction], durations_s: Sequence[float], places:
     """
     for index, action in enumerate(actions):
         yield from _of_time(index, action, durations_s)
+        yield from _of_keys(index, action)
         yield from _of_drive(index, action, places)
-        if action.do in (Do.TRANSFER_LEADER, Do.ADD_MEMBER) and action.node == LEADER:
-            yield Fault(index, "node", f"{action.do} needs a node that does not lead", "name the node")
-        elif places is not None and action.node not in (LEADER, KILLED, PAUSED, *places.nodes):
-            known = ", ".join(sorted(places.nodes))
-            yield Fault(index, "node", f"there is no node {action.node!r}", f"use leader, or one of {known}")
+        yield from _of_hosts(index, action, places)
+        yield from _of_node(index, action, places)
     yield from _of_order(actions, durations_s)
+
+
+def _of_keys(index: int, action: TimedAction) -> Iterator[Fault]:
+    """Keys that belong to other actions."""
+    for key, belongs in _BELONGS.items():
+        field = FIELD_OF_KEY.get(key, key)
+        default = TimedAction.__dataclass_fields__[field].default
+        if action.do not in belongs and getattr(action, field) != default:
+            yield Fault(index, key, f"{action.do} takes no {key}", f"leave out {key}")
+
+
+def _of_node(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
+    if action.do in (Do.TRANSFER_LEADER, Do.ADD_MEMBER) and action.node == LEADER:
+        yield Fault(index, "node", f"{action.do} needs a node that does not lead", "name the node")
+        return
+    if places is None or (action.do in ON_HOSTS | ON_LINKS and not places.hosts):
+        return
+    of_host = action.do in ON_HOSTS | ON_LINKS
+    names = places.hosts if of_host else places.nodes
+    words = [LEADER] if places.nodes else []
+    words += [] if of_host else [KILLED, PAUSED]
+    words += [PAUSED] if action.do is Do.RESUME_HOST else []
+    if action.node not in {*words, *names} and not (action.do is Do.RECONNECT and action.node == LEADER):
+        what = "host" if of_host else "node"
+        known = ", ".join([*words[:1], *sorted(names)])
+        yield Fault(index, "node", f"there is no {what} {action.node!r}", f"use one of {known}")
+
+
+def _of_hosts(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
+    """Actions on hosts and their links need hosts."""
+    if action.do in ON_LINKS:
+        hosts = places.hosts if places is not None else None
+        for found in link_actions.rules(action, hosts, places.no_hosts if places is not None else ""):
+            yield Fault(index, *found)
+    elif action.do in ON_HOSTS and places is not None and not places.hosts:
+        fix = "run the workload over hosts (perftest remote run), or act on a node"
+        yield Fault(index, "do", f"{action.do} is for a host, and {places.no_hosts}", fix)
 
 
 def _of_drive(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
     """The drive of an action and what shall become of the drive."""
     do = action.do
-    for key, belongs in (("drive", do in ON_DRIVES), ("factor", do is Do.SLOW), ("profile", do is Do.PROFILE)):
-        default = TimedAction.__dataclass_fields__[key].default
-        if not belongs and getattr(action, key) != default:
-            yield Fault(index, key, f"{do} takes no {key}", f"leave out {key}")
     if do not in ON_DRIVES:
         return
     if action.node in (KILLED, PAUSED) and do not in (Do.FAIL, Do.HEAL):
@@ -180,10 +248,11 @@ def _of_order(actions: Sequence[TimedAction], durations_s: Sequence[float]) -> I
     """Play the timeline: only what was killed can be restarted, and only what was paused can be resumed."""
     killed: list[str] = []
     paused: list[str] = []
+    hosts: list[str] = []
     played = sorted(range(len(actions)), key=lambda index: run_time_s(actions[index], durations_s))
     for index in played:
         action = actions[index]
-        if action.do in (Do.KILL, Do.FAIL):
+        if action.do in (Do.KILL, Do.FAIL, Do.KILL_HOST):
             yield from _unless_runs(index, action, killed, paused)
             killed.append(action.node)
         elif action.do is Do.PAUSE:
@@ -193,6 +262,10 @@ def _of_order(actions: Sequence[TimedAction], durations_s: Sequence[float]) -> I
             yield from _undo(index, action, killed, KILLED, str(action.do))
         elif action.do is Do.RESUME:
             yield from _undo(index, action, paused, PAUSED, "resume")
+        elif action.do is Do.PAUSE_HOST:
+            hosts.append(action.node)
+        elif action.do is Do.RESUME_HOST:
+            yield from _undo(index, action, hosts, PAUSED, "resume")
 
 
 def _unless_runs(index: int, action: TimedAction, killed: list[str], paused: list[str]) -> Iterator[Fault]:

@@ -13,20 +13,24 @@ from functools import cache
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from perftest.spec.units import (
+    BANDWIDTH_UNITS,
     COUNT_UNITS,
     DURATION_UNITS,
     KEY_OF_FIELD,
     RATE_UNITS,
+    SHARE_UNITS,
     SIZE_UNITS,
     UNLIMITED,
     WORDS,
     UnitError,
     parse_ack_interval,
+    parse_bandwidth_mbit,
     parse_count,
     parse_duration_s,
     parse_in_flight,
     parse_prefetch,
     parse_rate,
+    parse_share,
     parse_size_bytes,
 )
 
@@ -82,6 +86,8 @@ _IN_FLIGHT: Final = Quantity(
 _ACK_INTERVAL: Final = Quantity(
     parse_ack_interval, COUNT_UNITS, "one basic.ack (multiple) every N deliveries", WORDS["ack_interval"], least=1
 )
+_SHARE: Final = Quantity(parse_share, SHARE_UNITS, "a share from 0 to 1, or with a unit: 1%")
+_BANDWIDTH: Final = Quantity(parse_bandwidth_mbit, BANDWIDTH_UNITS, "megabits per second, or with a unit: 100mbit")
 
 Seconds = Annotated[float, SECONDS]
 WholeSeconds = Annotated[int, _whole(1.0)]
@@ -93,6 +99,8 @@ Rate = Annotated[float | None, _RATE]
 InFlight = Annotated[int, _IN_FLIGHT]
 Prefetch = Annotated[int, _PREFETCH]
 AckInterval = Annotated[int, _ACK_INTERVAL]
+Share = Annotated[float, _SHARE]
+Bandwidth = Annotated[float, _BANDWIDTH]
 
 Held = Annotated[Seconds, "how long the value holds"]
 RateCycle = tuple[tuple[Annotated[float, _PACED], Held], ...]

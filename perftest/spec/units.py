@@ -35,6 +35,9 @@ SIZE_UNITS: Final[Mapping[str, float]] = {
 COUNT_UNITS: Final[Mapping[str, float]] = {"k": 1000, "K": 1000, "M": 1000**2}
 RATE_UNITS: Final[Mapping[str, float]] = {**COUNT_UNITS, "/s": 1, "k/s": 1000, "M/s": 1000**2}
 
+SHARE_UNITS: Final[Mapping[str, float]] = {"%": 0.01}
+BANDWIDTH_UNITS: Final[Mapping[str, float]] = {"kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
+
 UNLIMITED: Final = "unlimited"
 NO_CONFIRMS: Final = 0
 """The in-flight limit of a channel without confirms."""
@@ -64,6 +67,8 @@ FIELD_OF_KEY: Final[Mapping[str, str]] = {
     "startup_timeout": "startup_timeout_s",
     "shutdown_timeout": "shutdown_timeout_s",
     "at": "at_s",
+    "latency": "latency_s",
+    "bandwidth": "bandwidth_mbit",
 }
 """Keys of a workload file whose fields in the plan have other names, which end with a unit."""
 KEY_OF_FIELD: Final[Mapping[str, str]] = {field: key for key, field in FIELD_OF_KEY.items()}
@@ -91,6 +96,19 @@ def parse_size_bytes(value: object) -> int:
 def parse_count(value: object) -> int:
     """``40k``, ``1M`` or a whole number. Raises :class:`UnitError`."""
     return _whole(_quantity(value, COUNT_UNITS, "count", "1000, 1k or 2M"), value, "count", "1000, 1k or 2M")
+
+
+def parse_share(value: object) -> float:
+    """``1%`` or a number from 0 to 1, as the number. Raises :class:`UnitError`."""
+    share = _quantity(value, SHARE_UNITS, "share", "1% or 0.01")
+    if share > 1:
+        raise UnitError(f"{value!r} is more than everything", "write 1% or 0.01")
+    return share
+
+
+def parse_bandwidth_mbit(value: object) -> float:
+    """``100mbit``, ``1gbit`` or a number of megabits per second, as that number. Raises :class:`UnitError`."""
+    return _quantity(value, BANDWIDTH_UNITS, "bandwidth", "100mbit or 1gbit")
 
 
 def parse_in_flight(value: object) -> int:

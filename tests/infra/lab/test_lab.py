@@ -19,7 +19,7 @@ from infra.lab.lab import Lab, clocks_impossible
 from infra.lab.lab import lab as new_lab
 from infra.lab.lab_host import PORT, LabHost
 from infra.lab.namespaces import LabError
-from infra.lab.switch_model import LinkError, LinkSettings
+from infra.links.settings import LinkError, LinkSettings
 from infra.node_process import wait
 from infra.remote.ssh import connect
 from tests.infra.conftest import on_lab

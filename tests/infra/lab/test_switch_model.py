@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.lab.switch_model import QUEUE_OCTETS, LinkError, LinkSettings, SwitchModel
+from infra.lab.switch_model import QUEUE_OCTETS, SwitchModel
+from infra.links.settings import LinkError, LinkSettings
 
 SETTINGS = st.fixed_dictionaries(
     {},

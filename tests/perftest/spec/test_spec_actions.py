@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perftest.spec import link_actions
 from perftest.spec.actions import Do, Places, TimedAction, faults, parse_action, run_time_s
 from perftest.spec.check import check
 from perftest.spec.codec import plan_from_json, plan_to_json
@@ -17,6 +18,8 @@ from perftest.spec.load import parse_workload
 from perftest.spec.units import UnitError
 
 PLACES = Places(("node1", "node2", "node3"), ("d1", "d2"), ("hdd7200", "nvme"))
+OVER_HOSTS = Places(("node1", "node2"), hosts=("node1", "node2", "load1"))
+WITHOUT_NODES = Places((), hosts=("load1", "load2"))
 WORKLOAD = """\
 schema: 1
 name: base
@@ -30,6 +33,11 @@ timeline:
 - {at: 250ms, do: transfer-leader, node: node2}
 - {at: 1s, do: slow, drive: d1, factor: 4}
 - {at: 2s, do: profile, drive: d1, profile: hdd7200}
+- {at: 3s, do: partition, node: node1, peer: node2, one_way: true}
+- {at: 4s, do: latency, latency: 5ms}
+- {at: 5500ms, do: loss, node: node1, loss: 1%}
+- {at: 6s, do: bandwidth, node: node2, bandwidth: 1gbit}
+- {at: 7s, do: reconnect}
 """
 
 
@@ -88,6 +96,61 @@ def test_a_cluster_without_modelled_drives_has_none_to_act_on() -> None:
     assert fault.key == "do" and "this cluster has none" in fault.rule and "--layout" in fault.fix
 
 
+@pytest.mark.parametrize(
+    ("actions", "places", "told"),
+    [
+        ([timed(1, "kill-host", "load1"), timed(2, "pause-host", "node1")], OVER_HOSTS, []),
+        ([timed(1, "pause-host", "load1"), timed(2, "resume-host", "paused")], OVER_HOSTS, []),
+        ([timed(1, "kill-host"), timed(2, "restart", "killed")], OVER_HOSTS, []),
+        ([timed(1, "resume-host", "load1")], OVER_HOSTS, [("node", "nothing to resume")]),
+        ([timed(1, "kill-host", "node1")], PLACES, [("do", "all of this run is on one machine")]),
+        ([timed(1, "partition"), timed(2, "latency", "load1", latency_s=0.1), timed(3, "reconnect")], OVER_HOSTS, []),
+        ([timed(1, "loss", "load1", peer="node2", loss=0.01, one_way=True)], OVER_HOSTS, []),
+        ([timed(1, "partition", "node3")], OVER_HOSTS, [("node", "there is no host 'node3'")]),
+        ([timed(1, "kill", "load1")], OVER_HOSTS, [("node", "there is no node 'load1'")]),
+        ([timed(1, "partition", "node1", peer="node3")], OVER_HOSTS, [("peer", "there is no host 'node3'")]),
+        ([timed(1, "partition", "node1", peer="node1")], OVER_HOSTS, [("peer", "no link to itself")]),
+        ([timed(1, "partition", "node1")], PLACES, [("do", "all of this run is on one machine")]),
+        ([timed(1, "latency", "load1", latency_s=61.0)], OVER_HOSTS, [("latency", "cannot take 61 s")]),
+        ([timed(1, "reconnect", "load1", one_way=True)], OVER_HOSTS, [("one_way", "takes no one_way")]),
+        ([timed(1, "partition")], WITHOUT_NODES, [("node", "there is no host 'leader'")]),
+        ([timed(1, "partition", "load1"), timed(2, "reconnect")], WITHOUT_NODES, []),
+        (
+            [timed(1, "kill", peer="node2", latency_s=1.0, loss=0.5, bandwidth_mbit=1.0)],
+            OVER_HOSTS,
+            [(each, f"takes no {each}") for each in ("peer", "latency", "loss", "bandwidth")],
+        ),
+        ([timed(1, "partition", "node1", loss=0.5)], OVER_HOSTS, [("loss", "takes no loss")]),
+    ],
+)
+def test_actions_on_hosts_and_links_need_hosts(
+    actions: list[TimedAction], places: Places, told: list[tuple[str, str]]
+) -> None:
+    found = list(faults(actions, [30.0], places))
+    assert [each.key for each in found] == [key for key, _ in told], found
+    for each, (_, words) in zip(found, told, strict=True):
+        assert words in each.rule and each.fix
+
+
+@pytest.mark.parametrize(
+    ("action", "links", "change", "words"),
+    [
+        (timed(1, "partition", "a"), "ab ba ac ca", {"cut": True}, " all"),
+        (timed(1, "partition", "a", peer="b"), "ab ba", {"cut": True}, " b"),
+        (timed(1, "partition", "a", peer="b", one_way=True), "ab", {"cut": True}, " b one-way"),
+        (timed(1, "latency", "c", latency_s=0.005, one_way=True), "ca cb", {"delay_ms": 5.0}, " all 5ms one-way"),
+        (timed(1, "loss", "c", peer="a", loss=0.015), "ca ac", {"loss": 0.015}, " a 1.5%"),
+        (timed(1, "loss", "c", peer="a", loss=1.0), "ca ac", {"loss": 1.0}, " a 100%"),
+        (timed(1, "bandwidth", "c", peer="a", bandwidth_mbit=100.0), "ca ac", {"mbit": 100.0}, " a 100mbit"),
+    ],
+)
+def test_an_action_names_its_links(action: TimedAction, links: str, change: dict[str, object], words: str) -> None:
+    found = link_actions.pairs(action, action.node, ("a", "b", "c"))
+    assert sorted(found) == sorted((each[0], each[1]) for each in links.split())
+    assert link_actions.changes(action) == change
+    assert link_actions.in_words(action) == words
+
+
 def test_a_time_counts_from_the_run_or_from_its_step() -> None:
     durations = [30.0, 40.0]
     assert [run_time_s(timed(5, "kill", step=step), durations) for step in (0, 1, 2)] == [5, 5, 35]
@@ -100,6 +163,9 @@ def test_a_timeline_survives_its_file_and_json(tmp_path: Path) -> None:
     assert plan.timeline == (
         timed(5, "kill"), timed(10, "restart", "killed", step=2), timed(0.25, "transfer-leader", "node2"),
         timed(1, "slow", drive="d1", factor=4.0), timed(2, "profile", drive="d1", profile="hdd7200"),
+        timed(3, "partition", "node1", peer="node2", one_way=True), timed(4, "latency", latency_s=0.005),
+        timed(5.5, "loss", "node1", loss=0.01), timed(6, "bandwidth", "node2", bandwidth_mbit=1000.0),
+        timed(7, "reconnect"),
     )  # fmt: skip
     assert plan_from_json(plan_to_json(plan)) == plan
     import yaml
@@ -129,6 +195,16 @@ def test_a_workload_with_a_timeline_that_cannot_be_names_the_line() -> None:
         ),
         ("5s fill leader d1", TimedAction(at_s=5.0, do=Do.FILL, drive="d1")),
         ("5s kill step", TimedAction(at_s=5.0, do=Do.KILL, node="step")),
+        ("5s pause-host load1", TimedAction(at_s=5.0, do=Do.PAUSE_HOST, node="load1")),
+        ("5s partition", TimedAction(at_s=5.0, do=Do.PARTITION)),
+        ("5s partition a b step 2", TimedAction(at_s=5.0, do=Do.PARTITION, node="a", peer="b", step=2)),
+        ("5s partition a b one-way", TimedAction(at_s=5.0, do=Do.PARTITION, node="a", peer="b", one_way=True)),
+        ("5s latency 5ms", TimedAction(at_s=5.0, do=Do.LATENCY, latency_s=0.005)),
+        ("5s latency a b 5ms", TimedAction(at_s=5.0, do=Do.LATENCY, node="a", peer="b", latency_s=0.005)),
+        ("5s loss a 1% one-way", TimedAction(at_s=5.0, do=Do.LOSS, node="a", loss=0.01, one_way=True)),
+        ("5s bandwidth a b 1gbit", TimedAction(at_s=5.0, do=Do.BANDWIDTH, node="a", peer="b", bandwidth_mbit=1e3)),
+        ("5s reconnect", TimedAction(at_s=5.0, do=Do.RECONNECT)),
+        ("5s reconnect a", TimedAction(at_s=5.0, do=Do.RECONNECT, node="a")),
     ],
 )
 def test_an_action_is_typed_as_it_is_said(text: str, action: TimedAction) -> None:
