@@ -69,17 +69,19 @@ def clean(root: Path, *, kept: bool = False) -> list[Cleaned]:
     return lines + [_undone(register, entry, kept) for register, entry in found]
 
 
-def end_marked(mark: str) -> int:
+def end_marked(mark: str, grace_s: float = STOP_GRACE_S) -> int:
     """End all processes with this mark or one of its parts (``mark:part``), paused or not; gives their number.
 
-    Raises :class:`HelpfulError` if one does not end.
+    They have ``grace_s`` to end in order; with 0 they are killed at once. Raises :class:`HelpfulError` if one does not
+    end.
     """
     found = list(_marked(mark))
     for process in found:
         with contextlib.suppress(psutil.Error):  # psutil checks the start time before a signal
-            process.terminate()
-            process.resume()
-    _ended, alive = psutil.wait_procs(found, timeout=STOP_GRACE_S)
+            if grace_s:
+                process.terminate()
+                process.resume()
+    _ended, alive = psutil.wait_procs(found, timeout=grace_s)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()

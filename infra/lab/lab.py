@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import psutil
 
-from infra.cleaning import end_marked
+from infra.cleaning import Cleaned, clean, end_marked
 from infra.lab import namespaces, switch
 from infra.lab.lab_host import PORT, LabHost
 from infra.lab.namespaces import LabError
@@ -92,24 +92,82 @@ def lab(
     is ahead. Chance of the links comes from ``seed``. Raises :class:`LabError` if there can be no lab.
     """
     _check(hosts, clock_offsets_s or {})
+    with _Making(Register(root)) as making:
+        yield making.lab(hosts, defaults or LinkSettings(), clock_offsets_s or {}, seed)
+
+
+def up(
+    root: Path,
+    *,
+    hosts: int = 3,
+    defaults: LinkSettings | None = None,
+    clock_offsets_s: Mapping[str, int] | None = None,
+    seed: int = 0,
+) -> Lab:
+    """As :func:`lab`, but the lab stays until :func:`down`. Raises :class:`LabError`, also if ``root`` has a lab."""
+    if found := places(root):
+        raise LabError("there is a lab here already", str(found[0]), "use that one, or end it: perftest lab down")
+    _check(hosts, clock_offsets_s or {})
     register = Register(root)
-    place = register.root / f"lab-{secrets.token_hex(4)}"
-    register.note(Kind.DIRECTORY, str(place))
-    register.note(Kind.PROCESSES, str(place))
-    made: list[LabHost] = []
-    children: list[subprocess.Popen[bytes]] = []
-    try:
+    with _Making(register) as making:
+        made = making.lab(hosts, defaults or LinkSettings(), clock_offsets_s or {}, seed)
+        for entry in register.entries()[0]:
+            if entry.owner_pid == os.getpid():
+                register.keep(entry)
+        making.stays = True
+    return made
+
+
+def down(root: Path) -> list[Cleaned]:
+    """End a lab that stays, whatever is left of it, as a power cut would; says what was undone."""
+    for place in places(root):
+        end_marked(str(place), grace_s=0)  # sshd as the first process of a namespace passes over SIGTERM
+    return clean(root, kept=True)
+
+
+def places(root: Path) -> list[Path]:
+    """The directories of the labs below a directory."""
+    return sorted(each.parent for each in root.glob(f"lab-*/{switch.PLAN}"))
+
+
+def addresses(place: Path) -> dict[str, str]:
+    """The addresses of a lab's hosts by their names; the machine itself is not one of them. Raises OSError."""
+    ports = json.loads((place / switch.PLAN).read_text(encoding="utf-8"))["ports"]
+    return {port["name"]: port["address"] for port in ports if port["name"] != HERE}
+
+
+class _Making:
+    """A lab that is ended with the context, or stays."""
+
+    def __init__(self, register: Register) -> None:
+        self.stays = False
+        self._register = register
+        self._place = register.root / f"lab-{secrets.token_hex(4)}"
+        self._hosts: list[LabHost] = []
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> _Making:
+        return self
+
+    def lab(self, hosts: int, defaults: LinkSettings, offsets: Mapping[str, int], seed: int) -> Lab:
+        """Make the lab, and start its hosts. Raises :class:`LabError`."""
+        place = self._place
+        self._register.note(Kind.DIRECTORY, str(place))
+        self._register.note(Kind.PROCESSES, str(place))
         place.mkdir(mode=0o700, parents=True)
-        made += _hosts(place, hosts, clock_offsets_s or {})
-        for host in made:
-            register.note(Kind.NAMESPACE, host.namespace)
+        self._hosts += _hosts(place, hosts, offsets)
+        for host in self._hosts:
+            self._register.note(Kind.NAMESPACE, host.namespace)
             namespaces.make(host.namespace)
-        children.append(_switch(place, made, defaults or LinkSettings(), seed))
-        _wait_for_switch(place, children[0])
-        yield _started(place, made)
-    finally:
-        _end(register, place, made)
-        for child in children:
+        self._children.append(_switch(place, self._hosts, defaults, seed))
+        _wait_for_switch(place, self._children[0])
+        return _started(place, self._hosts)
+
+    def __exit__(self, *_: object) -> None:
+        if self.stays:
+            return
+        _end(self._register, self._place, self._hosts)
+        for child in self._children:
             child.wait()
 
 

@@ -1,13 +1,14 @@
 """The observer of a host, ``python -m infra.remote.observer NAME DIRECTORY [INTERVAL]``: what it is and how busy it is.
 
 The observer writes JSON lines: first ``{"facts": {...}}``, the host as the manifest of a run names it, then a sample
-every ``INTERVAL`` seconds (default 1), as in ``host.jsonl``. It ends when its stdin ends, so it never outlives the
-connection that started it.
+every ``INTERVAL`` seconds (default 1), as in ``host.jsonl``. It ends when its stdin ends, and when nothing comes from
+there for :data:`LEASE_S` seconds: a host that nobody reaches any more does not learn that the connection is gone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 import time
@@ -17,23 +18,26 @@ from typing import IO, Any, Final
 from perftest.results.provenance import HostSampler, host_facts, tool_facts
 
 INTERVAL_S: Final = 1.0
+LEASE_S: Final = 30.0
+PING: Final = b"\n"
+"""What whoever listens writes from time to time."""
 
 
 def observe(name: str, directory: Path, interval_s: float, asked: IO[str], told: IO[str]) -> None:
-    """Write facts and samples to ``told`` until ``asked`` ends."""
+    """Write facts and samples to ``told`` until ``asked`` ends or is silent for too long."""
     sampler = HostSampler(name)
     _write(told, {"facts": {**host_facts(directory), "name": name, "tool": tool_facts()}})
-    due = time.monotonic() + interval_s
-    while not _has_ended(asked, due - time.monotonic()):
+    heard = time.monotonic()
+    due = heard + interval_s
+    while (now := time.monotonic()) < heard + LEASE_S:
+        ready, _, _ = select.select([asked], [], [], max(due - now, 0))
+        if ready:
+            if not os.read(asked.fileno(), 4096):
+                return
+            heard = time.monotonic()
         if time.monotonic() >= due:
             _write(told, sampler.sample(time.time_ns()))
             due += interval_s
-
-
-def _has_ended(asked: IO[str], patience_s: float) -> bool:
-    """Wait for some time; whether ``asked`` has ended meanwhile. What it says is passed over."""
-    ready, _, _ = select.select([asked], [], [], max(patience_s, 0))
-    return bool(ready) and not asked.readline()
 
 
 def _write(told: IO[str], record: dict[str, Any]) -> None:

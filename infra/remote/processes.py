@@ -24,6 +24,8 @@ from infra.remote.ssh import Connection
 GRACE_S: Final = 5.0
 """How long a process has to end by itself after SIGTERM."""
 LOGS: Final = "logs"
+APART: Final = "links"
+"""The name of a process that :func:`send` leaves alone, because it has to undo faults."""
 _END_S: Final = 60.0
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")
 
@@ -32,6 +34,7 @@ import json, os, signal, subprocess, sys, time
 action, directory, *words = sys.argv[1:]
 directory = os.path.join(os.path.expanduser("~"), directory)
 MARK = b"PERFTEST_BELONGS_TO=" + os.fsencode(directory)
+APART = "links"
 
 def start_time(pid):
     # Field 22, counted behind the name, which may have blanks; a process that only waits for its parent has ended.
@@ -45,7 +48,9 @@ def start_time(pid):
 def of(pid):
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
-            marks = [each for each in file.read().split(bytes(1)) if each == MARK or each.startswith(MARK + b":")]
+            carried = file.read().split(bytes(1))
+        # A node carries the mark of its cluster, whose directory lies in that of the host.
+        marks = [each for each in carried if each == MARK or each.startswith((MARK + b":", MARK + b"/"))]
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             command = file.read().rstrip(bytes(1)).split(bytes(1))
     except OSError:
@@ -53,7 +58,7 @@ def of(pid):
     begun = start_time(pid)
     if not marks or begun is None or pid == os.getpid():
         return None
-    name = os.fsdecode(marks[0][len(MARK) + 1:])
+    name = os.fsdecode(marks[0][len(MARK) + 1:]).rpartition(":")[2]
     return {"pid": pid, "start_time": begun, "name": name, "command": [os.fsdecode(each) for each in command]}
 
 def running():
@@ -83,6 +88,16 @@ def end(grace_s):
         send(each, signal.SIGKILL)
     return {"ended": found, "left": left(found, grace_s)}
 
+def signalled(number):
+    # Until no new process turns up: one that runs may start another one meanwhile.
+    told = {}
+    while fresh := [each for each in running() if (each["pid"], each["start_time"]) not in told]:
+        for each in fresh:
+            if each["name"] != APART:
+                send(each, number)
+            told[each["pid"], each["start_time"]] = each
+    return list(told.values())
+
 def start(name, command):
     logs = os.path.join(directory, "logs")
     os.makedirs(logs, exist_ok=True)
@@ -106,12 +121,14 @@ if action == "running":
     print(json.dumps(running()))
 elif action == "end":
     print(json.dumps(end(float(words[0]))))
+elif action == "signal":
+    print(json.dumps(signalled(getattr(signal, words[0]))))
 elif action == "start":
     print(json.dumps(start(words[0], words[1:])))
 elif action == "logs":
     print(json.dumps(tails(int(words[0]))))
 """
-assert MARK in _FIND
+assert MARK in _FIND and f'"{APART}"' in _FIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +164,13 @@ def end(connection: Connection, grace_s: float = GRACE_S) -> list[HostProcess]:
         where = f"host {connection.host.name}, pid {answer['left'][0]['pid']}"
         raise RemoteError(what, where, "its drive may hang, or it is another user's: see there")
     return [_process(each) for each in answer["ended"]]
+
+
+def send(connection: Connection, what: str) -> list[HostProcess]:
+    """``kill``, ``pause`` or ``resume`` all processes of ours on a host, without a word to them. Returns those that
+    there were; one with the name :data:`APART` is left alone. Raises RemoteError."""
+    signal = {"kill": "SIGKILL", "pause": "SIGSTOP", "resume": "SIGCONT"}[what]
+    return [_process(each) for each in _ask(connection, "signal", connection.host.directory, signal)]
 
 
 def logs(connection: Connection, octets: int) -> dict[str, list[str]]:

@@ -105,19 +105,19 @@ class LocalTarget:
         await asyncio.to_thread(control.act_on_drive, self._cluster, node, drive, do, **details)
 
 
-class DrivesTarget:
-    """The FUSE drives of a RabbitMQ: a timeline acts on nothing else of it."""
+class NoCluster:
+    """A broker of which a timeline can change nothing; ``what`` it takes instead."""
 
-    def __init__(self, drives: FuseDrives) -> None:
-        self.place = "RabbitMQ"
-        self._drives = drives
+    def __init__(self, place: str, what: str) -> None:
+        self.place = place
+        self._what = what
 
     def now_ns(self) -> int:
         """Of the machine."""
         return time.time_ns()
 
     def node(self, name: str) -> str:
-        """As the layout knows the node."""
+        """As the timeline calls the node."""
         return name
 
     async def leader(self, queue: str) -> str:
@@ -149,8 +149,20 @@ class DrivesTarget:
         raise self._refused()
 
     async def drive(self, node: str, drive: str, do: str, **details: Any) -> None:
-        """By a request to the program of the drive."""
-        await asyncio.to_thread(partial(self._drives.act, node, drive, do, **details))
+        """Refused."""
+        raise self._refused()
 
     def _refused(self) -> ClusterError:
-        return ClusterError("RabbitMQ takes actions on drives only", self.place, "leave out the action")
+        return ClusterError(f"{self.place} takes {self._what} only", self.place, "leave out the action")
+
+
+class DrivesTarget(NoCluster):
+    """The FUSE drives of a RabbitMQ: a timeline acts on nothing else of it."""
+
+    def __init__(self, drives: FuseDrives) -> None:
+        super().__init__("RabbitMQ", "actions on drives")
+        self._drives = drives
+
+    async def drive(self, node: str, drive: str, do: str, **details: Any) -> None:
+        """By a request to the program of the drive."""
+        await asyncio.to_thread(partial(self._drives.act, node, drive, do, **details))

@@ -1,6 +1,7 @@
-"""Carries out the timeline of a plan on a cluster, and undoes at the end what it did to nodes and drives.
+"""Carries out the timeline of a plan on a cluster, and undoes at the end what it did to nodes, drives, hosts and links.
 
-The cluster is behind a port (:mod:`perftest.cli.action_target`): a local cluster, or one at virtual time.
+The cluster is behind a port (:mod:`perftest.cli.action_target`): a local cluster, or one at virtual time. The hosts of
+a run over several are behind another one (:class:`perftest.cli.link_actions.HostFaults`).
 
 Each action is a task of its own, so the intervals of the run go on while a node starts. Actions begin one after the
 other. The next action begins while a node still starts; only an action on that same node waits. An action that fails is
@@ -13,8 +14,9 @@ as this is known: at the end of the step, or after five minutes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,12 +24,27 @@ from typing import TYPE_CHECKING, Any, Final
 from infra import control, local_cluster
 from infra.local_cluster import ClusterError
 from perftest.cli.action_target import ActionTarget
-from perftest.cli.drive_actions import DriveActions, in_words
+from perftest.cli.drive_actions import DriveActions
+from perftest.cli.drive_actions import in_words as drive_in_words
+from perftest.cli.link_actions import HostFaults, LinkActions
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Recoveries, Recovery
-from perftest.spec.actions import KILLED, LEADER, ON_DRIVES, PAUSED, Do, Fault, Places, TimedAction, faults
+from perftest.spec.actions import (
+    KILLED,
+    LEADER,
+    ON_DRIVES,
+    ON_HOSTS,
+    ON_LINKS,
+    PAUSED,
+    Do,
+    Fault,
+    Places,
+    TimedAction,
+    faults,
+)
 from perftest.spec.cluster import Product
+from perftest.spec.link_actions import in_words as link_in_words
 from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
 
@@ -48,11 +65,17 @@ class OnCluster(Action):
     timed: TimedAction
 
 
-def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: Sequence[str] = ()) -> None:
+def refuse_actions(
+    plan: Plan, kept: Path | None, layout: Layout | None, typed: Sequence[str] = (), hosts: Collection[str] = ()
+) -> None:
     """Raises SpecError with all problems of a timeline, before anything is started. ``kept`` is the directory of the
     cluster to be measured; left out: a cluster with this layout is started. The last actions of the timeline are the
-    ``typed`` ones of ``--at``."""
+    ``typed`` ones of ``--at``. ``hosts`` are those of a run over several."""
     if not plan.timeline:
+        return
+    if plan.uris and hosts:
+        _refuse_on_nodes(plan, typed)
+        refuse_actions_at(plan, Places((), hosts=hosts), typed)
         return
     if plan.uris:
         rule = "actions are for a local cluster, and this run measures a broker at a URI"
@@ -60,7 +83,21 @@ def refuse_actions(plan: Plan, kept: Path | None, layout: Layout | None, typed: 
         raise SpecError([Problem(path="timeline", value=None, rule=rule, fix=fix, file=plan.name)])
     if kept is None and plan.cluster.broker is Product.RABBITMQ:
         _refuse_beside_rabbitmq(plan, typed)
-    refuse_actions_at(plan, _places(kept, layout, plan.cluster.nodes), typed)
+    places = _places(kept, layout, plan.cluster.nodes)._replace(hosts=hosts)
+    refuse_actions_at(plan, places, typed)
+
+
+def _refuse_on_nodes(plan: Plan, typed: Sequence[str]) -> None:
+    """A broker at a URI takes actions on hosts and links only."""
+    rule = "{} is for a cluster of the bundled broker, and this run measures a broker at a URI"
+    fix = "leave out -h and -H, or act on hosts and links: kill-host, partition, latency, ..."
+    found = [
+        _placed(Fault(index, "do", rule.format(action.do), fix), plan.name, _typed(plan, typed))
+        for index, action in enumerate(plan.timeline)
+        if action.do not in ON_HOSTS | ON_LINKS
+    ]
+    if found:
+        raise SpecError(found)
 
 
 def _refuse_beside_rabbitmq(plan: Plan, typed: Sequence[str]) -> None:
@@ -119,8 +156,14 @@ def _placed(fault: Fault, file: str, typed: Sequence[str]) -> Problem:
 class ClusterActions:
     """The actions of a plan. ``tell`` takes their events."""
 
-    def __init__(self, plan: Plan, target: ActionTarget | None, tell: Callable[[dict[str, object]], None]) -> None:
-        """``target`` may be left out for a plan without a timeline."""
+    def __init__(
+        self,
+        plan: Plan,
+        target: ActionTarget | None,
+        tell: Callable[[dict[str, object]], None],
+        hosts: HostFaults | None = None,
+    ) -> None:
+        """``target`` may be left out for a plan without a timeline. ``hosts`` are those of a run over several."""
         self.handlers: Mapping[type[Action], Any] = {OnCluster: self._begin}
         self._does: Mapping[Do, Callable[[TimedAction, str], Awaitable[None]]] = {
             Do.KILL: self._kill,
@@ -131,8 +174,14 @@ class ClusterActions:
             **dict.fromkeys(ON_DRIVES, self._change_drive),
             Do.FAIL: self._fail_drive,
             Do.HEAL: self._restart,
+            Do.KILL_HOST: self._kill_host,
+            Do.PAUSE_HOST: self._pause_host,
+            Do.RESUME_HOST: self._resume_host,
+            **dict.fromkeys(ON_LINKS, self._change_links),
         }
         self._drives = DriveActions()
+        self._links = LinkActions()
+        self._hosts = hosts
         self._plan = plan
         self._on = target
         self._tell = tell
@@ -142,6 +191,7 @@ class ClusterActions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._killed: list[str] = []
         self._paused: list[str] = []
+        self._paused_hosts: list[str] = []
         self._recoveries = Recoveries()
 
     def moments(self) -> list[Moment]:
@@ -167,15 +217,27 @@ class ClusterActions:
         task.add_done_callback(self._tasks.discard)
 
     async def restore(self) -> None:
-        """Wait for actions that still run. Then resume what is paused, restart what is killed, and make drives again
-        what they were."""
+        """Wait for actions that still run. Then make links again what they were, resume what is paused, restart what
+        is killed, and make drives again what they were."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tell_recoveries(self._recoveries.end())
-        for do, nodes in ((Do.RESUME, self._paused), (Do.RESTART, self._killed)):
+        if self._hosts is not None:
+            await self._restore_links(self._hosts)
+        undone = ((Do.RESUME_HOST, self._paused_hosts), (Do.RESUME, self._paused), (Do.RESTART, self._killed))
+        for do, nodes in undone:
             for node in tuple(reversed(nodes)):
                 await self._act(TimedAction(at_s=0.0, do=do, node=node))
         if self._on is not None:
             await self._restore_drives(self._on)
+
+    async def _restore_links(self, hosts: HostFaults) -> None:
+        try:
+            if await self._links.restore(hosts):
+                text = "reconnect: all links are as they were"
+                self._tell({"t_ns": self._target.now_ns(), "kind": "action", "text": text, "action": "restore"})
+        except ClusterError as error:
+            text = f"restore links: {error.what} ({error.where})"
+            self._tell({"t_ns": self._target.now_ns(), "kind": "action_failed", "text": text})
 
     async def _restore_drives(self, on: ActionTarget) -> None:
         try:
@@ -215,7 +277,7 @@ class ClusterActions:
                 del self._starting[node]
 
     async def _carry_out(self, timed: TimedAction, node: str, words: str) -> None:
-        what = f"{timed.do} {node}{in_words(timed)}"
+        what = f"{timed.do} {node}{_in_words(timed)}".rstrip()
         began_ns = self._event("action", f"{what}{words}", timed, node)
         await self._does[timed.do](timed, node)
         facts = {
@@ -237,6 +299,11 @@ class ClusterActions:
             self._tell({"t_ns": self._target.now_ns(), "kind": "recovery", **facts, **asdict(recovery), "text": text})
 
     @property
+    def _over_hosts(self) -> HostFaults:
+        assert self._hosts is not None
+        return self._hosts
+
+    @property
     def _target(self) -> ActionTarget:
         assert self._on is not None
         return self._on
@@ -244,9 +311,14 @@ class ClusterActions:
     async def _resolve(self, timed: TimedAction) -> tuple[str, str]:
         """The name of the node that an action means at this moment, and what it is."""
         queue = self._plan.queues[0].name
+        if timed.do is Do.RECONNECT and timed.node == LEADER:
+            return "", ""
         if timed.node == LEADER:
             return await self._target.leader(queue), f", the leader of {queue}"
-        for word, nodes in ((KILLED, self._killed), (PAUSED, self._paused)):
+        if timed.do in ON_HOSTS | ON_LINKS and timed.node != PAUSED:
+            return timed.node, ""
+        paused = self._paused_hosts if timed.do in ON_HOSTS else self._paused
+        for word, nodes in ((KILLED, self._killed), (PAUSED, paused)):
             if timed.node == word:
                 if not nodes:
                     raise ClusterError(f"no node is {word}", self._target.place, f"see why the node was not {word}")
@@ -267,6 +339,24 @@ class ClusterActions:
         self._drives.forget(node)
         self._killed.append(node)
 
+    async def _change_links(self, timed: TimedAction, node: str) -> None:
+        await self._links.act(self._over_hosts, timed, node)
+
+    async def _kill_host(self, _timed: TimedAction, host: str) -> None:
+        await self._over_hosts.kill(host)
+        with contextlib.suppress(ClusterError):  # a host without a broker node
+            node = self._target.node(host)
+            self._drives.forget(node)
+            self._killed.append(node)
+
+    async def _pause_host(self, _timed: TimedAction, host: str) -> None:
+        await self._over_hosts.pause(host)
+        self._paused_hosts.append(host)
+
+    async def _resume_host(self, _timed: TimedAction, host: str) -> None:
+        await self._over_hosts.resume(host)
+        self._paused_hosts.remove(host)
+
     async def _kill(self, _timed: TimedAction, node: str) -> None:
         await self._target.kill(node)
         self._drives.forget(node)
@@ -283,3 +373,10 @@ class ClusterActions:
     async def _restart(self, _timed: TimedAction, node: str) -> None:
         await self._target.start(node)
         self._killed.remove(node)
+
+
+def _in_words(timed: TimedAction) -> str:
+    """What is acted on besides the node, and the value."""
+    if timed.do is Do.RECONNECT:
+        return f" {timed.peer}" if timed.peer else ""
+    return link_in_words(timed) if timed.do in ON_LINKS else drive_in_words(timed)

@@ -28,6 +28,7 @@ COMMANDS: Final = {
         "search": ("perftest.cli.search:search", "Find the highest rate that meets objectives, or the best setting."),
         "simulate": ("perftest.cli.simulate:simulate", "Run workloads at virtual time, on modelled drives."),
         "remote": ("perftest.cli.remote:remote", "Run a workload on many hosts over SSH, as one run."),
+        "lab": ("perftest.cli.lab:lab", "Make several hosts on this machine, to try runs over hosts."),
         "doctor": ("perftest.cli.doctor:doctor", "Check how well this machine can measure."),
     },
     "Results": {

@@ -55,7 +55,8 @@ def measure(plan: Plan, options: Options) -> int:
 
 def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
     """Execute the plan. When this function returns, signals are ignored."""
-    refuse_actions(plan, options.cluster, options.layout, options.actions)
+    hosts = options.faults.names if options.faults is not None else ()
+    refuse_actions(plan, options.cluster, options.layout, options.actions, hosts)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with (
         rabbitmq(plan, options.cluster, options.out, options.layout) as measured,

@@ -15,6 +15,7 @@ from perftest.cli.exits import MEANING, Exit
 SECTIONS: Final = (
     "Target",
     "Topology",
+    "Links",
     "Load",
     "Publishers",
     "Consumers",
@@ -128,6 +129,8 @@ class QuantityType(click.ParamType[Any]):
 DURATION: Final = QuantityType("duration", "parse_duration_s")
 SIZE: Final = QuantityType("size", "parse_size_bytes")
 COUNT: Final = QuantityType("count", "parse_count")
+SHARE: Final = QuantityType("share", "parse_share")
+BANDWIDTH: Final = QuantityType("bandwidth", "parse_bandwidth_mbit")
 HTTP_URL: Final = QuantityType("url", "parse_http_url")
 IN_FLIGHT: Final = QuantityType("count", "parse_in_flight")
 PREFETCH: Final = QuantityType("count", "parse_prefetch")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from perftest.cli.action_target import ActionTarget, DrivesTarget, LocalTarget
+from perftest.cli.action_target import ActionTarget, DrivesTarget, LocalTarget, NoCluster
 from perftest.cli.cluster_actions import ClusterActions
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
@@ -74,7 +74,7 @@ class Session:
             writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives,
             load_from=options.load_from,
         )  # fmt: skip
-        self._actions = ClusterActions(plan, _target_of(cluster, drives), self.event)
+        self._actions = ClusterActions(plan, _target_of(cluster, drives), self.event, options.faults)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
@@ -226,10 +226,12 @@ class Session:
         return any(math.isinf(step.duration_s) for step in self._plan.steps)
 
 
-def _target_of(cluster: Cluster | None, drives: FuseDrives | None) -> ActionTarget | None:
+def _target_of(cluster: Cluster | None, drives: FuseDrives | None) -> ActionTarget:
     if cluster is not None:
         return LocalTarget(cluster)
-    return DrivesTarget(drives) if drives is not None else None
+    if drives is not None:
+        return DrivesTarget(drives)
+    return NoCluster("a broker at a URI", "actions on hosts and links")
 
 
 def _metrics_of(options: Options, tell: Callable[[dict[str, object]], None]) -> BrokerMetrics | None:

@@ -12,6 +12,7 @@ from perftest.spec.load_hosts import LoadHost
 from perftest.spec.slo import Objective
 
 if TYPE_CHECKING:
+    from perftest.cli.link_actions import HostFaults
     from perftest.engine.workers.remote_worker import StartWorker
 
 
@@ -82,6 +83,8 @@ class Options:
         the actions of ``--at`` as typed, which are the last ones of the timeline.
     ``load_from``
         hosts that generate the load; None: this machine.
+    ``faults``
+        what a timeline does to hosts and links; None: everything is on this machine.
     ``is_round``
         whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
@@ -110,3 +113,4 @@ class Options:
     actions: tuple[str, ...] = ()
     assert_findings: bool = False
     load_from: LoadFrom | None = None
+    faults: HostFaults | None = None

@@ -92,6 +92,7 @@ class HostKeys(Model):
     publishes: _Groups | None = None
     consumes: _Groups | None = None
     near: Annotated[list[_Word] | None, Field(description="broker hosts that its clients connect to first")] = None
+    lab: Annotated[_Word | None, Field(description="directory of the lab (perftest lab up) that the host is in")] = None
 
 
 class GroupKeys(HostKeys):
@@ -146,6 +147,7 @@ class HostSpec:
     publishes: tuple[str, ...] | None = None
     consumes: tuple[str, ...] | None = None
     near: tuple[str, ...] = ()
+    lab: str | None = None
 
     @property
     def is_load(self) -> bool:
@@ -305,7 +307,7 @@ def _host(inventory: Inventory, name: str, said: dict[str, Any], directory: Path
     plain: dict[str, Any] = {
         key: said[key] for key in ("port", "user", "python", "directory", "storage", "workers") if key in said
     }
-    plain |= {key: _beside(directory, said[key]) for key in ("key", "known_hosts", "layout") if key in said}
+    plain |= {key: _beside(directory, said[key]) for key in ("key", "known_hosts", "layout", "lab") if key in said}
     plain |= {key: groups for key in ("publishes", "consumes") if (groups := _groups(said.get(key))) is not None}
     return HostSpec(
         name=name,
@@ -367,6 +369,9 @@ def _broken_relations(inventory: Inventory, hosts: tuple[HostSpec, ...]) -> Iter
             if not path.startswith("/"):
                 rule = f"the directory {path!r} of {host.name} is not absolute"
                 yield (*place, "storage", role), rule, "write the whole path, such as /mnt/nvme/wal", path
+        if host.lab != hosts[0].lab:
+            rule = f"{host.name} and {hosts[0].name} are not in the same lab"
+            yield place, rule, "write the lab under defaults: all hosts of a run are in one, or none is", host.lab
         if host.layout and host.storage:
             rule = f"{host.name} has a layout and storage"
             yield place, rule, "use one of them: layout names drives, storage only directories", None

@@ -8,12 +8,9 @@ of a host that stands for a broker node bear the name of that node.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from perftest.spec.units import UnitError, parse_bandwidth_mbit, parse_duration_s, parse_share
-
-if TYPE_CHECKING:
-    from perftest.spec.actions import TimedAction
 
 PARTITION: Final = "partition"
 LATENCY: Final = "latency"
@@ -28,6 +25,38 @@ LATENCY_MAX_S: Final = 60.0
 
 _PARSE: Final = {LATENCY: parse_duration_s, LOSS: parse_share, BANDWIDTH: parse_bandwidth_mbit}
 _EXAMPLE: Final = {LATENCY: "5ms", LOSS: "1%", BANDWIDTH: "100mbit"}
+
+
+class LinkAction(Protocol):
+    """What is read of an action (:class:`perftest.spec.actions.TimedAction`)."""
+
+    @property
+    def do(self) -> str:
+        """One of the actions above."""
+
+    @property
+    def node(self) -> str:
+        """The host at one end."""
+
+    @property
+    def peer(self) -> str:
+        """The host at the other end; empty: all others."""
+
+    @property
+    def one_way(self) -> bool:
+        """Only what goes from ``node`` to ``peer``."""
+
+    @property
+    def latency_s(self) -> float:
+        """For ``latency``."""
+
+    @property
+    def loss(self) -> float:
+        """For ``loss``."""
+
+    @property
+    def bandwidth_mbit(self) -> float:
+        """For ``bandwidth``."""
 
 
 def details(text: str, do: str, words: Sequence[str]) -> dict[str, Any]:
@@ -45,7 +74,7 @@ def details(text: str, do: str, words: Sequence[str]) -> dict[str, Any]:
     return found | dict(zip(("node", "peer"), rest, strict=False))
 
 
-def rules(action: TimedAction, hosts: Collection[str] | None, no_links: str) -> Iterator[tuple[str, str, str]]:
+def rules(action: LinkAction, hosts: Collection[str] | None, no_links: str) -> Iterator[tuple[str, str, str]]:
     """The rules that an action on links breaks: key, rule and fix.
 
     :param hosts: the ends of links that there are, by name; None: they are not known yet
@@ -65,7 +94,7 @@ def rules(action: TimedAction, hosts: Collection[str] | None, no_links: str) -> 
         yield "one_way", f"{do} takes no one_way", "leave out one_way"
 
 
-def changes(action: TimedAction) -> dict[str, float | bool]:
+def changes(action: LinkAction) -> dict[str, float | bool]:
     """What the action changes in the settings of its links (:class:`infra.links.settings.LinkSettings`). The latency
     of an action with both directions is that of each of them."""
     match str(action.do):
@@ -80,7 +109,7 @@ def changes(action: TimedAction) -> dict[str, float | bool]:
     raise ValueError(f"{action.do} changes no settings of links")
 
 
-def pairs(action: TimedAction, node: str, hosts: Collection[str]) -> list[tuple[str, str]]:
+def pairs(action: LinkAction, node: str, hosts: Collection[str]) -> list[tuple[str, str]]:
     """The links that an action is about: those who send and those who receive. ``node`` is the name that the node of
     the action has at that moment."""
     peers = [action.peer] if action.peer else [each for each in hosts if each != node]
@@ -88,7 +117,7 @@ def pairs(action: TimedAction, node: str, hosts: Collection[str]) -> list[tuple[
     return there if action.one_way else [*there, *((peer, node) for peer in peers)]
 
 
-def in_words(action: TimedAction) -> str:
+def in_words(action: LinkAction) -> str:
     """The other end and the value, to be read behind the name of the node."""
     value = {
         LATENCY: f" {action.latency_s * 1e3:g}ms",

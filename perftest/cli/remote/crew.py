@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from infra.remote.bundle import Bundles
 from infra.remote.host import RemoteError
+from infra.remote.observer import PING
 from infra.remote.shipping import Installed, ship
 from infra.remote.ssh import Connection, RemoteProcess
 from perftest.cli.remote.inventory import all_done, close_all, connect_all, on_all
@@ -24,6 +25,7 @@ from perftest.spec.load_hosts import LoadHost
 
 OBSERVER: Final = "infra.remote.observer"
 FACTS_S: Final = 30.0
+_PING_S: Final = 5.0
 _SAMPLES_KEPT: Final = 10_000
 
 
@@ -65,6 +67,10 @@ class Observer:
                 found.append(self._samples.popleft())
         return found
 
+    def ping(self) -> None:
+        """Tell the observer that somebody listens."""
+        self._process.write(PING)
+
     def end(self) -> None:
         """End the observer."""
         self._process.end_input()
@@ -95,6 +101,10 @@ class Crew:
     def member(self, name: str) -> Member:
         """A host by its name."""
         return self._members[name]
+
+    def connection(self, name: str) -> Connection:
+        """The connection to a host."""
+        return self._members[name].connection
 
     def load_hosts(self, uris: Sequence[str]) -> tuple[LoadHost, ...]:
         """The hosts that generate load, for a plan with these URIs."""
@@ -155,14 +165,24 @@ def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew
         members = [Member(spec, connections[spec.name], shipped[spec.name].installed) for spec in specs]
         all_done(on_all({member.spec.name: member for member in members}, _observe))
         say(_ready(len(members), sent, time.monotonic() - began))
+        over = threading.Event()
+        threading.Thread(target=_ping, args=(members, over), daemon=True).start()
         try:
             yield Crew(members)
         finally:
+            over.set()
             for member in members:
                 if member.observer is not None:
                     member.observer.end()
     finally:
         close_all(connections)
+
+
+def _ping(members: Sequence[Member], over: threading.Event) -> None:
+    while not over.wait(_PING_S):
+        for member in members:
+            if member.observer is not None:
+                member.observer.ping()
 
 
 def _observe(member: Member) -> None:

@@ -15,6 +15,7 @@ from perftest.cli.sections import SectionedCommand, json_option, option, options
 from perftest.cli.target import out_options, split_uris
 
 if TYPE_CHECKING:
+    from perftest.spec.actions import Places
     from perftest.spec.hosts import HostSpec
     from perftest.spec.plan import Plan
 
@@ -34,6 +35,9 @@ _run_options = options(
            help="Start every step with fresh queues and connections."),
     option("--random", "in_random_order", section="Measurement", is_flag=True,
            help="Run the steps in a random order, which the seed of the workload determines."),
+    option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [PEER] [VALUE]'", multiple=True,
+           help="Act on a node, a host or links while the load runs, such as '30s partition leader', "
+                "'30s latency rabbit1 rabbit2 5ms', '40s reconnect', '50s kill-host load1'. Repeatable."),
     option("--dry-run", section="Measurement", is_flag=True,
            help="Show which host does what, and exit without connecting."),
 )
@@ -76,17 +80,19 @@ def run(
     Everything that a host needs is sent there first; Python and sshd are enough. Without -h or -H, the hosts with the
     role broker start a node each, as one cluster. All hosts begin at the same moment, and all of it ends with the run.
     """
-    from perftest.cli.sweep import swept_plan
+    from perftest.cli.cluster_actions import refuse_actions_at
+    from perftest.cli.sweep import swept_plan, typed_actions
     from perftest.spec.hosts import load_hosts
 
     specs = load_hosts(inventory)
     plan, _document = swept_plan(workload, {"repeats": 1, "until": None} | asked)
     targets = split_uris(uri, uris)
-    plan = replace(plan, uris=targets)
+    plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
     nodes = [] if targets else [spec for spec in specs if spec.is_broker]
     _check_roles(plan, specs, inventory)
     _check_brokers(targets, nodes, inventory)
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
+    refuse_actions_at(plan, _places(plan, taking_part, nodes), asked["actions"])
     if dry_run:
         _show(taking_part, nodes, plan)
         return
@@ -94,6 +100,7 @@ def run(
     from perftest.cli.measure import measure
     from perftest.cli.remote.brokers import brokers
     from perftest.cli.remote.crew import crew
+    from perftest.cli.remote.faults import faults
     from perftest.cli.session_options import Options
 
     def say(text: str) -> None:
@@ -101,10 +108,22 @@ def run(
 
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(crew(taking_part, say))
+        on_hosts = stack.enter_context(faults(hosts, taking_part, plan)) if plan.timeline else None
         cluster = stack.enter_context(brokers(hosts, nodes, out, say)) if nodes else None
-        options = Options(out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, cluster=cluster)
+        options = Options(
+            out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, cluster=cluster, faults=on_hosts,
+            actions=asked["actions"],
+        )  # fmt: skip
         code = measure(plan, options)
     ctx.exit(code)
+
+
+def _places(plan: Plan, taking_part: list[HostSpec], nodes: list[HostSpec]) -> Places:
+    """What the timeline of the plan may act on."""
+    from perftest.spec.actions import Places
+
+    no_drives = "the nodes of hosts have none" if nodes else "this run measures a broker at a URI"
+    return Places([spec.name for spec in nodes], no_drives=no_drives, hosts=[spec.name for spec in taking_part])
 
 
 def _check_roles(plan: Plan, specs: tuple[HostSpec, ...], inventory: Path) -> None:

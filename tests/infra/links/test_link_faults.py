@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,10 +84,8 @@ class LocalAgent:
 
     def write(self, data: bytes) -> None:
         assert self.process.stdin
-        try:
+        with suppress(BrokenPipeError, ValueError):
             self.process.stdin.write(data)
-        except (BrokenPipeError, ValueError):
-            pass
 
     def read(self) -> bytes:
         assert self.process.stdout

@@ -91,12 +91,40 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return fake
 
 
-def played(cluster: FakeCluster, *timeline: TimedAction) -> list[dict[str, object]]:
+@dataclass
+class FakeHosts:
+    """Two broker hosts and one of load."""
+
+    names: tuple[str, ...] = ("node1", "node2", "load1")
+    done: list[str] = field(default_factory=list)
+    broken: str = ""
+
+    async def change_links(self, pairs: Any, changes: Any) -> None:
+        if "links" in self.broken:
+            raise ClusterError("nobody answers", "host node1", "")
+        words = " ".join(f"{a}-{b}" for a, b in pairs)
+        self.done.append(f"{words} {changes}")
+
+    async def restore_links(self, pairs: Any) -> None:
+        self.done.append("restore " + " ".join(f"{a}-{b}" for a, b in pairs))
+
+    async def kill(self, host: str) -> None:
+        self.done.append(f"kill {host}")
+
+    async def pause(self, host: str) -> None:
+        self.done.append(f"pause {host}")
+
+    async def resume(self, host: str) -> None:
+        self.done.append(f"resume {host}")
+
+
+def played(cluster: FakeCluster, *timeline: TimedAction, hosts: FakeHosts | None = None) -> list[dict[str, object]]:
     """The events of a timeline that is played at once, and undone."""
     events: list[dict[str, object]] = []
 
     async def scenario() -> None:
-        actions = ClusterActions(plan(*timeline), LocalTarget(cluster), events.append)  # type: ignore[arg-type]
+        target = LocalTarget(cluster)  # type: ignore[arg-type]
+        actions = ClusterActions(plan(*timeline), target, events.append, hosts)
         for moment in actions.moments():
             await actions.handlers[type(moment.action)](moment.action)
         await actions.restore()
@@ -135,6 +163,50 @@ def test_drives_change_and_are_at_the_end_what_they_were(cluster: FakeCluster) -
         "restore node1 d1",
     ]
     assert [event["text"] for event in events[:2]] == ["slow node1 d1 4, the leader of q", "profile node2 d1 hdd7200"]
+
+
+def test_links_are_given_back_when_asked_and_at_the_end(cluster: FakeCluster) -> None:
+    hosts = FakeHosts()
+    events = played(
+        cluster,
+        timed(1, "partition"),
+        timed(2, "latency", "load1", peer="node2", latency_s=0.005, one_way=True),
+        timed(3, "reconnect", "load1"),
+        timed(4, "bandwidth", "node2", peer="load1", bandwidth_mbit=10.0),
+        timed(5, "reconnect"),
+        timed(6, "loss", "node2", peer="load1", loss=0.01, one_way=True),
+        hosts=hosts,
+    )
+    assert hosts.done == [
+        "node1-node2 node1-load1 node2-node1 load1-node1 {'cut': True}",
+        "load1-node2 {'delay_ms': 5.0}",
+        "restore node1-load1 load1-node1 load1-node2",
+        "node2-load1 load1-node2 {'mbit': 10.0}",
+        "restore node1-node2 node2-node1 node2-load1 load1-node2",
+        "node2-load1 {'loss': 0.01}",
+        "restore node2-load1",
+    ]
+    assert [event["text"] for event in events] == [
+        "partition node1 all, the leader of q", "latency load1 node2 5ms one-way", "reconnect load1",
+        "bandwidth node2 load1 10mbit", "reconnect", "loss node2 load1 1% one-way",
+        "reconnect: all links are as they were",
+    ]  # fmt: skip
+
+
+def test_paused_hosts_are_resumed_at_the_end_and_nodes_of_killed_ones_started(cluster: FakeCluster) -> None:
+    hosts = FakeHosts()
+    played(
+        cluster, timed(1, "pause-host", "load1"), timed(2, "resume-host", "paused"), timed(3, "pause-host"),
+        timed(4, "kill-host", "node2"), hosts=hosts,
+    )  # fmt: skip
+    assert hosts.done == ["pause load1", "resume load1", "pause node1", "kill node2", "resume node1"]
+    assert cluster.done == ["start node2"]
+
+
+def test_links_that_cannot_be_changed_are_told_and_the_run_goes_on(cluster: FakeCluster) -> None:
+    events = played(cluster, timed(1, "partition"), timed(2, "kill", "node2"), hosts=FakeHosts(broken="links"))
+    assert [event["kind"] for event in events[:3]] == ["action", "action_failed", "action"]
+    assert events[1]["text"] == "partition leader: nobody answers"
 
 
 def test_a_node_whose_drive_failed_is_started_again(cluster: FakeCluster) -> None:
@@ -244,6 +316,11 @@ def test_a_timeline_without_its_cluster_is_refused_before_anything_starts(tmp_pa
     refuse_actions(plan(uris=("amqp://h",)), None, None)
     with pytest.raises(SpecError, match="actions are for a local cluster"):
         refuse_actions(plan(timed(1, "kill"), uris=("amqp://h",)), None, None)
+    refuse_actions(plan(timed(1, "partition", "h1"), uris=("amqp://h",)), None, None, (), ("h1", "h2"))
+    with pytest.raises(SpecError, match="kill is for a cluster of the bundled broker"):
+        refuse_actions(plan(timed(1, "kill"), uris=("amqp://h",)), None, None, (), ("h1", "h2"))
+    with pytest.raises(SpecError, match="all of this run is on one machine"):
+        refuse_actions(plan(timed(1, "partition", "node1")), None, None)
     with pytest.raises(SpecError) as caught:
         refuse_actions(plan(timed(1, "kill", "node4"), timed(99, "pause"), timed(1, "fail", "node1")), None, None)
     assert [problem.path for problem in caught.value.problems] == [

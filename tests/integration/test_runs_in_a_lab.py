@@ -1,0 +1,180 @@
+"""Runs over five hosts with networks, process trees and clocks of their own: three broker nodes, two hosts of load.
+
+The clock of ``host5`` is 5 s ahead where the kernel can do that. Every test ends with nothing of the run on any host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from infra.lab.lab import clocks_impossible
+from infra.node_process import MARK
+from tests.infra.conftest import NO_LAB
+
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(NO_LAB), reason=f"no lab of hosts here: {NO_LAB}")]
+
+OFFSET_S = 0 if NO_LAB or clocks_impossible() else 5
+
+
+@dataclass
+class Runs:
+    """Commands on the hosts of a lab."""
+
+    top: Path
+
+    @property
+    def hosts(self) -> Path:
+        return self.top / "lab" / "hosts.yaml"
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"XDG_CACHE_HOME": str(self.top / "cache")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "perftest", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=environment, cwd=self.top,
+        )  # fmt: skip
+
+    def call(self, *words: str) -> tuple[int, str]:
+        with self.start(*words) as process:
+            said, _ = process.communicate(timeout=300)
+        return process.returncode, said
+
+    def begin(self, *words: str, seconds: int = 6) -> subprocess.Popen[str]:
+        """Start a run with two consumers and one publisher on each load host, and wait for its first interval."""
+        load = (
+            "load.publishers=2",
+            "load.consumers=2",
+            "load.rate=200",
+            "step.warmup=0s",
+            "step.drain=3s",
+            f"step.duration={seconds}s",
+        )
+        sets = (word for each in load for word in ("--set", each))
+        process = self.start(
+            "remote", "run", str(self.hosts), "flow_control/in_flight", "--vary", "in_flight=100", *sets,
+            "--out", "runs", "--no-report", "--ui", "line", *words,
+        )  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "phase=steady" in line:
+                break
+        return process
+
+    def end(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        with process:
+            said, _ = process.communicate(timeout=300)
+        return process.returncode, said
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of ours on the hosts: what belongs to the home of one."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if "/home" in process.environ().get(MARK, "").removeprefix(str(self.top)):
+                    found.append(process)
+        return found
+
+    def wait_for_no_process(self) -> None:
+        _gone, alive = psutil.wait_procs(self.processes(), timeout=60)
+        assert not alive, [each.cmdline() for each in alive]
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
+
+    @property
+    def run(self) -> Path:
+        """The last run."""
+        return max((self.top / "runs").iterdir())
+
+    def told(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.run / f"{name}.json").read_text())
+        return found
+
+    def links(self) -> list[dict[str, Any]]:
+        code, said = self.call("lab", "show", "--json")
+        assert code == 0, said
+        found: list[dict[str, Any]] = json.loads(said)
+        return found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    runs = Runs(tmp_path_factory.mktemp("lab"))
+    clock = ("--clock", f"host5={OFFSET_S}") if OFFSET_S else ()
+    code, said = runs.call("lab", "up", "--hosts", "5", "--brokers", "3", "--delay", "250us", *clock)
+    try:
+        assert code == 0, said
+        yield runs
+    finally:
+        code, said = runs.call("lab", "down")
+    assert code == 0, said
+    assert list((runs.top / "lab").iterdir()) == [], "nothing is left of the lab"
+
+
+def test_links_are_made_worse_and_mended_and_a_clock_that_is_off_is_no_matter(lab: Runs) -> None:
+    before = {(each["source"], each["target"]): each["lost"] for each in lab.links()}
+    timeline = ("1s partition leader", "2s reconnect", "3s latency host4 host1 5ms", "4s loss host5 1% one-way")
+    code, said = lab.end(lab.begin(*(word for each in timeline for word in ("--at", each))))
+    assert code in (0, 5), said  # a busy machine may make the figures untrustworthy
+    assert lab.told("manifest")["state"] == "finished"
+    assert lab.told("ledger")["lost"] == 0
+    acted = [event["text"] for event in lab.events() if event["kind"] == "action"]
+    (leader,) = {event["node"] for event in lab.events() if event.get("action") == "partition"}
+    assert acted[0].startswith(f"partition {leader} all") and acted[1:] == [
+        "reconnect", "latency host4 host1 5ms", "loss host5 all 1% one-way", "reconnect: all links are as they were"
+    ]  # fmt: skip
+    links = lab.links()
+    assert {(each["delay_ms"], each["loss"], each["cut"]) for each in links} == {(0.25, 0.0, False)}
+    cut = {pair for each in links if each["lost"] > before[pair := (each["source"], each["target"])]}
+    assert cut >= {(leader, "host4"), ("host4", leader)} and not any("local" in pair for pair in cut)
+    clocks = {host["name"]: host["clock_offset_ns"] for host in lab.told("manifest")["hosts"]}
+    assert abs((clocks["host5"] - clocks["host4"]) / 1e9 - OFFSET_S) < 0.1
+    lab.wait_for_no_process()
+
+
+def test_a_host_that_is_killed_costs_its_share_and_not_the_run(lab: Runs) -> None:
+    code, said = lab.end(lab.begin("--at", "2s kill-host host5"))
+    assert code == 5, said
+    manifest = lab.told("manifest")
+    assert manifest["state"] == "finished"
+    assert [host["name"] for host in manifest["hosts"] if host.get("lost")] == ["host5"]
+    assert lab.told("ledger")["missing"] == [{"host": "host5", "worker": "0"}] and lab.told("ledger")["lost"] == 0
+    assert "load host lost" in said
+    lab.wait_for_no_process()
+
+
+def test_a_host_that_nobody_reaches_any_more_ends_its_load_by_itself(lab: Runs) -> None:
+    process = lab.begin(seconds=8)
+    for other in ("local", "host1", "host2", "host3", "host4"):
+        assert lab.call("lab", "link", "host5", other, "--cut") == (0, "")
+    code, said = lab.end(process)
+    assert code == 5, said
+    assert [host["name"] for host in lab.told("manifest")["hosts"] if host.get("lost")] == ["host5"]
+    assert lab.told("ledger")["missing"] == [{"host": "host5", "worker": "0"}]
+    lab.wait_for_no_process()
+    assert lab.call("lab", "heal") == (0, "")
+
+
+def test_what_a_killed_coordinator_leaves_is_ended_by_down(lab: Runs) -> None:
+    process = lab.begin("--at", "1s partition leader", seconds=100)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "partition" in line:
+            break
+    process.kill()
+    lab.end(process)
+    assert lab.call("lab", "heal") == (0, "")
+    code, said = lab.call("remote", "down", str(lab.hosts))
+    assert code == 0, said
+    lab.wait_for_no_process()
+    assert lab.told("manifest")["state"] == "running", "as of any run that was killed"
