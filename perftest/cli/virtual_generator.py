@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 from perftest.engine.coordination.coordinator import execute
+from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker
 from perftest.engine.workers.worker import Worker
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from perftest.cli.cluster_actions import ClusterActions
     from perftest.engine.api import RunOutcome, Sink, StopRequest
-    from perftest.engine.workers import wire
     from perftest.spec.plan import Plan
     from reference_broker.virtual.costs import Costs
     from reference_broker.virtual.loop import VirtualLoop
@@ -74,6 +74,7 @@ class VirtualWorker:
         self._loop = loop
         self._worker: Worker | None = None
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._lines.put_nowait(wire.to_line(wire.hello()))
 
     def send(self, line: bytes) -> None:
         """Have the worker's loop take the line."""

@@ -7,6 +7,10 @@ when the worker has said nothing for a while. If the worker goes on saying nothi
 watch gives it up and kills it. A worker on another host has a lease, so the watch also pings it now and then when
 everybody else has nothing to say.
 
+The worker says hello before anything is asked of it (:mod:`perftest.engine.workers.wire`): a worker of another version
+is refused, and what a login printed before is passed over. Messages are numbered in both directions, so a message that
+comes twice or too early does no harm, and after a lost connection each end sends again what the other end may not have.
+
 The watch counts its own turns and not the time: while the whole machine sleeps, no worker is silent.
 """
 
@@ -14,12 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from perftest.engine.api import RunError
 from perftest.engine.workers import wire
+from perftest.engine.workers.sequence import Sequence
 from perftest.engine.workers.transport import LocalProcess, Start, Transport
 
 LEASE_S: Final = 30.0
@@ -34,6 +38,9 @@ START_SILENCE_S: Final = 60.0
 """The same until the worker's first word: many workers start at once on few cores."""
 HURRY_SILENCE_S: Final = 3.0
 """The same once the user wants an end at once."""
+
+BANNER_TAIL: Final = 2000
+"""So many octets of what is no message are kept for errors."""
 
 _PING: Final = 0
 """The number of all pings: nobody waits for the answer to a certain ping."""
@@ -88,6 +95,9 @@ class RemoteWorker:
         self._where = f"{transport.place}: {who}"
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._sequence = Sequence()
+        self._greeted = False
+        self._banner = b""
         self._gone = False
         self._heard = False
         self._silence_s = START_SILENCE_S
@@ -102,7 +112,7 @@ class RemoteWorker:
         who: str,
         start: Start = LocalProcess.start,
     ) -> RemoteWorker:
-        """Start a worker and send it its ``first`` message."""
+        """Start a worker, which gets its ``first`` message once it has said hello."""
         worker = cls(await start(), on_message, who)
         worker._send(first)
         return worker
@@ -143,6 +153,7 @@ class RemoteWorker:
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Ask the worker to end; kill it if that takes too long."""
         self._watch.cancel()
+        self._send({"op": "end"})
         self._transport.end()
         ended, _ = await asyncio.wait({self._reader}, timeout=timeout_s)
         if not ended:
@@ -155,16 +166,51 @@ class RemoteWorker:
         await self._reader
 
     def _send(self, message: wire.Message) -> None:
-        self._transport.send(wire.to_line(message))
+        line = self._sequence.line(message)
+        if self._greeted:
+            self._transport.send(line)
 
     async def _read(self) -> None:
         async for line in self._transport.lines():
-            self._heard = True
-            self._handle(json.loads(line))
+            self._take(line)
+        said = "" if self._greeted else self._banner.decode(errors="replace").strip().rpartition("\n")[2]
         self._lose(
-            what=await self._transport.exit_reason(),
+            what=await self._transport.exit_reason() + (f"; it said: {said}" if said else ""),
             fix="a status of -9 means it was killed, perhaps for want of memory; otherwise report this as a fault",
         )
+
+    def _take(self, line: bytes) -> None:
+        """A line: a hello, a message, or something that a login, a shell or a library printed."""
+        message = wire.from_line(line)
+        if message is not None and message.get("hello") == wire.HELLO:
+            self._greet(message)
+        elif message is None or not self._greeted:
+            self._banner = (self._banner + line)[-BANNER_TAIL:]
+        else:
+            self._heard = True
+            missed = self._sequence.misses
+            for due in self._sequence.take(message):
+                self._handle(due)
+            if self._sequence.misses and not missed:
+                self._transport.send(wire.to_line({"op": "resend", "seen": self._sequence.seen}))
+
+    def _greet(self, hello: wire.Message) -> None:
+        """Check who is there, and send what it may not have: at the first hello everything that was said so far."""
+        self._heard = True
+        own = wire.hello()
+        if (hello.get("protocol"), hello.get("version")) != (own["protocol"], own["version"]):
+            self._lose(
+                what=f"the worker on {hello.get('host')} is perftest {hello.get('version')} (worker protocol "
+                f"{hello.get('protocol')}), and this is perftest {own['version']} (worker protocol {own['protocol']})",
+                fix="begin again, so that both ends are of one version; on another host `perftest remote up` sends the "
+                "version of this machine",
+            )
+            self._transport.kill()
+            return
+        self._greeted = True
+        self._sequence.acknowledge(hello.get("seen", 0))
+        for line in self._sequence.unseen:
+            self._transport.send(line)
 
     async def _watch_silence(self) -> None:
         """Ping a worker that says nothing; give it up and kill it if it goes on saying nothing."""
@@ -173,14 +219,14 @@ class RemoteWorker:
             if silent_s >= self._silence_s:
                 break
             await asyncio.sleep(WATCH_S)
-            if turn % _PING_EVERY == 0:
+            if turn % _PING_EVERY == 0 and self._greeted:
                 self.tell({"id": _PING, "op": "ping"})
             if self._heard:
                 silent_s, self._heard = 0.0, False
                 self._silence_s = min(self._silence_s, SILENCE_S)
             else:
                 silent_s += WATCH_S
-                if silent_s == WATCH_S:
+                if silent_s == WATCH_S and self._greeted:
                     self.tell({"id": _PING, "op": "ping"})
         self._lose(
             what=f"the worker process said nothing for {silent_s:g} s, and was killed",

@@ -1,8 +1,14 @@
 """The messages between coordinator and worker: one JSON object a line, in both directions.
 
-To the worker, the first line is ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ..., "workers":
-...}``; on another host also its name (``host``) and a lease (``lease_s``). Requests follow: ``{"id": 1, "op": "cut",
-...}``, and without an answer ``{"op": "forwarded", ...}``.
+The worker's first line is its *hello* (:func:`hello`): its versions, its process id, and how far it has got. Lines
+before that are those of a login, a shell or a library, and count for nothing. All messages from then on have numbers
+(:mod:`perftest.engine.workers.sequence`). Where a new connection takes the place of a lost one, the worker says hello
+again, and each end sends what the other end may not have. ``{"op": "resend"}`` asks for the same, without a number;
+``{"op": "end"}`` ends the worker.
+
+To the worker, the first message is ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ...,
+"workers": ...}``; on another host also its name (``host``) and a lease (``lease_s``). Requests follow: ``{"id": 1,
+"op": "cut", ...}``, and without an answer ``{"op": "forwarded", ...}``.
 
 ``clock`` is answered at once, with the host's monotonic clock when the request came and when the answer leaves.
 ``timekeeper`` has another process answer the same question over UDP (:mod:`perftest.engine.workers.timekeeper`).
@@ -18,19 +24,49 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+import os
+import platform
+import socket
+from typing import Any, Final
 
 import numpy as np
 
+import perftest
 from perftest.metrics.histogram import SparseCounts
 from perftest.metrics.interval import Series
 
 Message = dict[str, Any]
 
+HELLO: Final = "perftest-worker"
+PROTOCOL: Final = 2
+"""Goes up by one when a message changes its meaning. 1 had neither hello nor numbers."""
+
 
 def to_line(message: Message) -> bytes:
     """The line of a message."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def hello(seen: int = 0) -> Message:
+    """The first message of a worker on each connection; ``seen`` is the last number that it has taken."""
+    return {
+        "hello": HELLO,
+        "protocol": PROTOCOL,
+        "version": perftest.__version__,
+        "python": platform.python_version(),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "seen": seen,
+    }
+
+
+def from_line(line: bytes) -> Message | None:
+    """The message of a line; None for a line that is no message."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
 
 
 def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:

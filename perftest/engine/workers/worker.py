@@ -29,6 +29,7 @@ from perftest.engine.api import RunError
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.failures import explain
+from perftest.engine.workers.sequence import Sequence
 from perftest.engine.workers.session import Session
 from perftest.engine.workers.shares import Share
 from perftest.engine.workers.transport import LINE_MAX, allow_files
@@ -50,6 +51,8 @@ class Worker:
         on_connected: Callable[[], None] = lambda: None,
         host: Host = THIS_HOST,
     ) -> None:
+        self.ended = False
+        self.sequence = Sequence(first.get("n", 0))
         self._write = write
         self._host = host
         self._timekeeper: asyncio.subprocess.Process | None = None
@@ -90,9 +93,26 @@ class Worker:
         }
 
     def request(self, message: wire.Message) -> None:
-        """Start to carry out a request; a long request does not hold up the next one. Deliveries that another worker
-        forwards are accounted for at once, so every later answer counts them. So is the time told: an answer that waits
-        for its turn says less about the clock."""
+        """Start to carry out a request, and those that waited for it: each one once."""
+        if message.get("op") == "resend":
+            self.sequence.acknowledge(message["seen"])
+            self.resend()
+            return
+        for due in self.sequence.take(message):
+            self._start(due)
+
+    def resend(self) -> None:
+        """Write what the coordinator may not have."""
+        for line in self.sequence.unseen:
+            self._write(line)
+
+    def _start(self, message: wire.Message) -> None:
+        """A long request does not hold up the next one. Deliveries that another worker forwards are accounted for at
+        once, so every later answer counts them. So is the time told: an answer that waits for its turn says less about
+        the clock."""
+        if message["op"] == "end":
+            self.ended = True
+            return
         if message["op"] == "clock":
             received_ns = self._host.monotonic_ns()
             self._send({"id": message["id"], "result": [received_ns, self._host.monotonic_ns()]})
@@ -175,7 +195,7 @@ class Worker:
         self._send({"failed": _error_to_json(explain(error, where))})
 
     def _send(self, message: wire.Message) -> None:
-        self._write(wire.to_line(message))
+        self._write(self.sequence.line(message))
 
 
 def _spare_garbage_collections() -> None:
@@ -196,11 +216,14 @@ async def _serve(output: int) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     pipe = os.fdopen(output, "wb", buffering=0)
     transport, _ = await loop.connect_write_pipe(asyncio.Protocol, pipe)
+    transport.write(wire.to_line(wire.hello()))
     first: dict[str, Any] = json.loads(await reader.readline())
     worker = Worker(first, transport.write, _spare_garbage_collections)
     try:
         while line := await _next_line(reader, first.get("lease_s")):
             worker.request(json.loads(line))
+            if worker.ended:
+                return
     except TimeoutError:
         sys.stderr.write(f"nobody has asked for anything for {first['lease_s']:g} s: the clients leave\n")
         with contextlib.suppress(TimeoutError, AmqpError):

@@ -6,17 +6,19 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+from perftest.engine.workers import wire
 from perftest.engine.workers.worker import Worker
 
 
 class MemoryTransport:
-    """Keeps every line in ``sent``; without a ``worker`` nobody answers."""
+    """Keeps every line in ``sent``; without ``answers`` nobody answers after the hello."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self.place = "worker in memory"
         self.sent: list[bytes] = []
         self.killed = False
         self.lines_back: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.lines_back.put_nowait(wire.to_line(wire.hello()))
         self._answers = answers
         self._worker: Worker | None = None
 

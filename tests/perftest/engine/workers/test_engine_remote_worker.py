@@ -31,7 +31,8 @@ def test_the_first_line_is_the_first_message_and_a_call_gets_its_own_answer() ->
         calls = [asyncio.ensure_future(worker.call(op, deadline_s=5.0)) for op in ("left", "cut")]
         await asyncio.sleep(0)
         first, left, cut = (json.loads(line) for line in transport.sent)
-        assert first == {"first": 1} and (left["op"], cut["op"]) == ("left", "cut")
+        assert first["first"] == 1 and (left["op"], cut["op"]) == ("left", "cut")
+        assert [message["n"] for message in (first, left, cut)] == [1, 2, 3]
         for answer in ({"id": cut["id"], "result": "c"}, {"event": {"kind": "e"}}, {"id": left["id"], "result": "l"}):
             transport.lines_back.put_nowait(json.dumps(answer).encode())
         assert await asyncio.gather(*calls) == ["l", "c"]
@@ -93,6 +94,9 @@ def test_a_worker_whose_lease_is_over_ends() -> None:
         first = {"plan": plan_to_json(plan("amqp://127.0.0.1:1")), "offset_ns": 0, "run": 1, "worker": "0", "index": 0,
                  "workers": 1, "host": "far", "lease_s": 0.2}  # fmt: skip
         transport.send(wire.to_line(first))
+        async for line in transport.lines():
+            assert json.loads(line)["hello"] == wire.HELLO
+            break
         async for _line in transport.lines():
             pass
         return await transport.exit_reason()
