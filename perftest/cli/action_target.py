@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from infra import control, local_cluster
 from infra.cluster import ClusterError
+from perftest.errors import HelpfulError
 
 if TYPE_CHECKING:
     from infra.fuse_drives import FuseDrives
     from infra.local_cluster import Cluster
+
+_ENDS_ASKED: Final = 100
+"""How often a host is asked whether a node has ended. Each answer takes a tenth of a second or more."""
+_T = TypeVar("_T")
 
 
 class ActionTarget(Protocol):
@@ -103,6 +109,56 @@ class LocalTarget:
     async def drive(self, node: str, drive: str, do: str, **details: Any) -> None:
         """By a request to the node, or to the program of the drive."""
         await asyncio.to_thread(control.act_on_drive, self._cluster, node, drive, do, **details)
+
+
+class NodesElsewhere(Protocol):
+    """Nodes that run on other hosts. The methods block, and may raise HelpfulError."""
+
+    def act(self, node: str, action: str) -> dict[str, Any]:
+        """``kill``, ``pause``, ``resume`` or ``status``, which has the ``state`` of the node."""
+
+    def start(self, node: str) -> None:
+        """Start a node that has ended; returns when it is ready."""
+
+
+class HostsTarget(LocalTarget):
+    """A cluster whose nodes run on other hosts. Its control ports are asked as those of a local cluster."""
+
+    def __init__(self, cluster: Cluster, nodes: NodesElsewhere) -> None:
+        super().__init__(cluster)
+        self.place = "the broker hosts"
+        self._nodes = nodes
+
+    async def kill(self, node: str) -> None:
+        """With SIGKILL."""
+        await self._carried_out(lambda: self._nodes.act(node, "kill"))
+
+    async def await_end(self, node: str) -> None:
+        """Until its host says that it is down."""
+        for _ in range(_ENDS_ASKED):
+            if (await self._carried_out(lambda: self._nodes.act(node, "status")))["state"] == "down":
+                return
+        raise ClusterError(f"{node} goes on", self.place, "let the load write to the drive meanwhile")
+
+    async def start(self, node: str) -> None:
+        """With the data that the node has."""
+        await self._carried_out(lambda: self._nodes.start(node))
+
+    async def pause(self, node: str) -> None:
+        """With SIGSTOP."""
+        await self._carried_out(lambda: self._nodes.act(node, "pause"))
+
+    async def resume(self, node: str) -> None:
+        """With SIGCONT."""
+        await self._carried_out(lambda: self._nodes.act(node, "resume"))
+
+    async def _carried_out(self, work: Callable[[], _T]) -> _T:
+        try:
+            return await asyncio.to_thread(work)
+        except ClusterError:
+            raise
+        except HelpfulError as error:
+            raise ClusterError(error.what, error.where, error.fix) from error
 
 
 class NoCluster:

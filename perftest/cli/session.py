@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from perftest.cli.action_target import ActionTarget, DrivesTarget, LocalTarget, NoCluster
+from perftest.cli.action_target import ActionTarget, DrivesTarget, HostsTarget, LocalTarget, NoCluster, NodesElsewhere
 from perftest.cli.cluster_actions import ClusterActions
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
@@ -74,7 +74,7 @@ class Session:
             writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives,
             load_from=options.load_from,
         )  # fmt: skip
-        self._actions = ClusterActions(plan, _target_of(cluster, drives), self.event, options.faults)
+        self._actions = ClusterActions(plan, _target_of(cluster, drives, options.nodes), self.event, options.faults)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
@@ -226,7 +226,9 @@ class Session:
         return any(math.isinf(step.duration_s) for step in self._plan.steps)
 
 
-def _target_of(cluster: Cluster | None, drives: FuseDrives | None) -> ActionTarget:
+def _target_of(cluster: Cluster | None, drives: FuseDrives | None, nodes: NodesElsewhere | None) -> ActionTarget:
+    if cluster is not None and nodes is not None:
+        return HostsTarget(cluster, nodes)
     if cluster is not None:
         return LocalTarget(cluster)
     if drives is not None:

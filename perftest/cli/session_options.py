@@ -12,6 +12,7 @@ from perftest.spec.load_hosts import LoadHost
 from perftest.spec.slo import Objective
 
 if TYPE_CHECKING:
+    from perftest.cli.action_target import NodesElsewhere
     from perftest.cli.link_actions import HostFaults
     from perftest.engine.workers.remote_worker import StartWorker
 
@@ -85,6 +86,8 @@ class Options:
         hosts that generate the load; None: this machine.
     ``faults``
         what a timeline does to hosts and links; None: everything is on this machine.
+    ``nodes``
+        the nodes of ``cluster``, if they run on other hosts.
     ``is_round``
         whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
@@ -114,3 +117,4 @@ class Options:
     assert_findings: bool = False
     load_from: LoadFrom | None = None
     faults: HostFaults | None = None
+    nodes: NodesElsewhere | None = None

@@ -142,6 +142,18 @@ def test_links_are_made_worse_and_mended_and_a_clock_that_is_off_is_no_matter(la
     lab.wait_for_no_process()
 
 
+def test_nodes_on_hosts_are_killed_paused_and_started_again(lab: Runs) -> None:
+    timeline = ("1s kill leader", "2s restart killed", "4s pause host2", "5s resume paused", "6s kill-host host3")
+    code, said = lab.end(lab.begin(*(word for each in timeline for word in ("--at", each)), seconds=8))
+    assert code in (0, 5), said
+    events = lab.events()
+    assert [event["text"] for event in events if event["kind"] == "action_failed"] == []
+    acted = [event["action"] for event in events if event["kind"] == "action"]
+    assert acted == ["kill", "restart", "pause", "resume", "kill-host", "restart"]
+    assert lab.told("manifest")["state"] == "finished" and lab.told("ledger")["lost"] == 0
+    lab.wait_for_no_process()
+
+
 def test_a_host_that_is_killed_costs_its_share_and_not_the_run(lab: Runs) -> None:
     code, said = lab.end(lab.begin("--at", "2s kill-host host5"))
     assert code == 5, said

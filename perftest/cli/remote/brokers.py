@@ -8,12 +8,13 @@ removed without a look at what else lies there.
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from infra import description
 from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, Cluster
@@ -27,16 +28,43 @@ from perftest.spec.hosts import HostSpec
 NODE: Final = "infra.host_node"
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
+_ACT_S: Final = 60.0
 _DIRECTORY_OF: Final = {
     "wal": "wal_dir", "segment": "segment_dir", "classic": "classic_dir", "data": "store_dir", "logs": "logs_dir",
 }  # fmt: skip
 _REMOVE: Final = "import shutil, sys; [shutil.rmtree(each, ignore_errors=True) for each in sys.argv[1:]]"
 
 
+class BrokerNodes:
+    """The nodes of a cluster over hosts (:class:`perftest.cli.action_target.NodesElsewhere`). ``directory`` is the one
+    here that describes the cluster. A node has the name of its host."""
+
+    def __init__(self, directory: Path, members: Mapping[str, Member], identity: str) -> None:
+        self.directory = directory
+        self._members = members
+        self._identity = identity
+
+    def act(self, node: str, action: str) -> dict[str, Any]:
+        """``kill``, ``pause``, ``resume`` or ``status`` of a node (:mod:`infra.host_node`). Raises RemoteError."""
+        return self._ask(node, action, timeout_s=_ACT_S)
+
+    def start(self, node: str) -> None:
+        """Start a node that has ended, with its data, and wait until it is ready. Raises RemoteError."""
+        self._ask(node, "start", "--node", node, "--until-ready", timeout_s=_START_S)
+
+    def _ask(self, node: str, action: str, *more: str, timeout_s: float) -> dict[str, Any]:
+        member = self._members[node]
+        words = [action, "--dir", str(member.installed.directory / self._identity), *more]
+        found = member.connection.run(member.installed.command(NODE, *words), timeout_s=timeout_s, check=False)
+        if found.status:
+            raise _refused(f"{node}: {action}", member, found.stderr.decode(errors="replace"))
+        told: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+        return told
+
+
 @contextlib.contextmanager
-def brokers(crew: Crew, specs: Sequence[HostSpec], out: Path, say: Callable[[str], None]) -> Iterator[Path]:
-    """A cluster with a node on each of these hosts; the directory here that describes it. Raises HostsError,
-    ClusterError."""
+def brokers(crew: Crew, specs: Sequence[HostSpec], out: Path, say: Callable[[str], None]) -> Iterator[BrokerNodes]:
+    """A cluster with a node on each of these hosts. Raises HostsError, ClusterError."""
     began, identity = time.monotonic(), f"perftest-{secrets.token_hex(4)}"
     with _described(identity, specs, out) as cluster:
         members = {spec.name: crew.member(spec.name) for spec in specs}
@@ -44,7 +72,7 @@ def brokers(crew: Crew, specs: Sequence[HostSpec], out: Path, say: Callable[[str
             all_done(on_all(members, lambda member: _start(member, cluster, identity)))
             count = f"{len(specs)} broker node{'s' * (len(specs) > 1)}"
             say(f"{count} ready after {time.monotonic() - began:.1f} s; stopped and removed after the run")
-            yield Path(cluster.directory)
+            yield BrokerNodes(Path(cluster.directory), members, identity)
         finally:
             _done, errors = on_all(members, lambda member: _remove(member, identity))
             for error in errors:
@@ -79,7 +107,7 @@ def _start(member: Member, cluster: Cluster, identity: str) -> None:
     words = ["start", "--dir", str(directory), "--node", member.spec.name, "--until-ready"]
     found = member.connection.run(member.installed.command(NODE, *words), timeout_s=_START_S, check=False)
     if found.status:
-        raise _refused(member, found.stderr.decode(errors="replace"))
+        raise _refused("the node cannot be started", member, found.stderr.decode(errors="replace"))
 
 
 def _remove(member: Member, identity: str) -> None:
@@ -91,7 +119,7 @@ def _remove(member: Member, identity: str) -> None:
     member.connection.run([member.connection.host.python, "-c", _REMOVE, str(directory), *sorted(storage)])
 
 
-def _refused(member: Member, said: str) -> RemoteError:
+def _refused(what_failed: str, member: Member, said: str) -> RemoteError:
     """The three lines of the host's error, as an error of this command."""
     lines = [line.strip() for line in said.strip().splitlines()]
     last = lines[-1] if lines else ""
@@ -99,4 +127,4 @@ def _refused(member: Member, said: str) -> RemoteError:
     place = next((line.removeprefix("at").strip() for line in lines if line.startswith("at ")), "")
     fix = next((line.removeprefix("fix").strip() for line in lines if line.startswith("fix ")), "see its log there")
     where = f"host {member.spec.name}{': ' if place else ''}{place}"
-    return RemoteError(f"the node cannot be started: {what}", where, fix)
+    return RemoteError(f"{what_failed}: {what}", where, fix)

@@ -109,10 +109,10 @@ def run(
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(crew(taking_part, say))
         on_hosts = stack.enter_context(faults(hosts, taking_part, plan)) if plan.timeline else None
-        cluster = stack.enter_context(brokers(hosts, nodes, out, say)) if nodes else None
+        started = stack.enter_context(brokers(hosts, nodes, out, say)) if nodes else None
         options = Options(
-            out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, cluster=cluster, faults=on_hosts,
-            actions=asked["actions"],
+            out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, faults=on_hosts,
+            cluster=started.directory if started is not None else None, nodes=started, actions=asked["actions"],
         )  # fmt: skip
         code = measure(plan, options)
     ctx.exit(code)
