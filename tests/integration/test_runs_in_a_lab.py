@@ -128,6 +128,7 @@ def test_links_are_made_worse_and_mended_and_a_clock_that_is_off_is_no_matter(la
     assert code in (0, 5), said  # a busy machine may make the figures untrustworthy
     assert lab.told("manifest")["state"] == "finished"
     assert lab.told("ledger")["lost"] == 0
+    assert not [event for event in lab.events() if event["kind"] in ("host_lost", "worker_lost")]
     acted = [event["text"] for event in lab.events() if event["kind"] == "action"]
     (leader,) = {event["node"] for event in lab.events() if event.get("action") == "partition"}
     assert acted[0].startswith(f"partition {leader} all") and acted[1:] == [

@@ -48,6 +48,8 @@ ALIKE_NS: Final = 50_000
 """So much more is not worth another exchange, however short the least round trip is."""
 EXCHANGE_S: Final = 5.0
 """An exchange that takes longer says nothing that is worth waiting for."""
+START_S: Final = 60.0
+"""A host that starts a timekeeper starts other processes at the same time."""
 UNANSWERED_MAX: Final = 3
 """A timekeeper that leaves so many questions in a row without an answer is not asked again."""
 SECRET: Final = 32
@@ -175,7 +177,7 @@ class Clocks:
         if host not in self._addresses or self._host is not THIS_HOST:
             return
         secret = secrets.token_bytes(SECRET)
-        port = await self._answering(host).call("timekeeper", deadline_s=EXCHANGE_S, secret=secret.hex())
+        port = await self._answering(host).call("timekeeper", deadline_s=START_S, secret=secret.hex())
         with contextlib.suppress(OSError):  # an address that only the hosts know
             if port:
                 self._questions[host] = TimeQuestions(self._addresses[host], port, secret)

@@ -96,6 +96,7 @@ class Load:
         self._cutting: list[asyncio.Future[Any]] = []
         self._begun = False
         self._lost: dict[int, RunError] = {}
+        self._stopping = False
 
     async def start(self, offset_ns: int) -> None:
         """Start the workers, one for each name."""
@@ -303,7 +304,8 @@ class Load:
             worker.hurry()
 
     async def stop(self) -> None:
-        """End the workers."""
+        """End the workers. From now on none that ends is lost."""
+        self._stopping = True
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     def _living(self) -> list[Worker]:
@@ -341,7 +343,9 @@ class Load:
                 worker.tell({"op": "forwarded", "rows": rows, "bindings": bindings})
 
     def _give_up(self, index: int, failed: asyncio.Future[RunError]) -> None:
-        if self.failed.done() or failed.cancelled() or self._goes_on_without(index, failed.result()):
+        if self._stopping or self.failed.done() or failed.cancelled():
+            return
+        if self._goes_on_without(index, failed.result()):
             return
         self.failed.set_result(failed.result())
 
