@@ -155,6 +155,11 @@ class RemoteProcess:
         """The exit status once the process has ended: -1 if the connection was lost, None if it takes longer."""
         return self._channel.exit_status if self._channel.status_event.wait(timeout_s) else None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, or its connection was lost."""
+        return self._channel.status_event.is_set() or self._channel.closed
+
     def complete(self, stdin: bytes, timeout_s: float) -> Completed | None:
         """Write ``stdin``, read all output, and wait for the end; None if that takes longer."""
         deadline = time.monotonic() + timeout_s

@@ -69,6 +69,7 @@ class VirtualWorker:
     """A worker process of the world (:class:`perftest.engine.workers.transport.Transport`)."""
 
     def __init__(self, command: VirtualLoop, loop: VirtualLoop, number: int) -> None:
+        self.out_of_reach = False
         self.place = f"simulated worker {number}"
         self._command = command
         self._loop = loop
@@ -99,6 +100,9 @@ class VirtualWorker:
     async def exit_reason(self) -> str:
         """The coordinator ends workers, and nobody else."""
         return "the simulated worker has ended"
+
+    def mend(self) -> None:
+        """Nothing breaks."""
 
     def end(self) -> None:
         """Let the reader end."""

@@ -94,7 +94,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def _works(process: psutil.Process) -> bool:
-    return process.cmdline()[-1] == "perftest.engine.workers.worker"
+    return "perftest.engine.workers.worker" in process.cmdline()
 
 
 def manifest(run: Path) -> dict[str, Any]:

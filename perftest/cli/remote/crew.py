@@ -16,7 +16,7 @@ from infra.remote.bundle import Bundles
 from infra.remote.host import RemoteError
 from infra.remote.observer import PING
 from infra.remote.shipping import Installed, ship
-from infra.remote.ssh import Connection, RemoteProcess
+from infra.remote.ssh import Connection, RemoteProcess, connect
 from perftest.cli.remote.inventory import all_done, close_all, connect_all, on_all
 from perftest.cli.remote.pipe import SshPipe
 from perftest.engine.workers.remote_worker import RemoteWorker
@@ -31,13 +31,29 @@ _SAMPLES_KEPT: Final = 10_000
 
 @dataclass
 class Member:
-    """A host of the run. ``facts`` are those of its observer, as the manifest has them."""
+    """A host of the run. ``connection`` is the newest, ``facts`` are those of its observer, as in the manifest."""
 
     spec: HostSpec
     connection: Connection
     installed: Installed
     facts: dict[str, Any] = field(default_factory=dict)
     observer: Observer | None = None
+    _connecting: threading.Lock = field(default_factory=threading.Lock)
+
+    def reconnected(self, lost: Connection) -> Connection:
+        """A connection in place of one that was lost, which all workers of the host share; the host is observed
+        through it, too. Blocks. Raises RemoteError."""
+        with self._connecting:
+            if self.connection is lost:
+                self.connection = connect(lost.host)
+                threading.Thread(target=lost.close, daemon=True).start()  # that may wait for what is stuck
+                if self.observer is not None:
+                    self.observer.go_on(self.connection.start(self.observer_command()))
+            return self.connection
+
+    def observer_command(self) -> list[str]:
+        """What observes the host."""
+        return self.installed.command(OBSERVER, self.spec.name, str(self.installed.directory))
 
 
 class Observer:
@@ -49,7 +65,12 @@ class Observer:
         self._facts: dict[str, Any] = {}
         self._begun = threading.Event()
         self._samples: deque[dict[str, Any]] = deque(maxlen=_SAMPLES_KEPT)
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+
+    def go_on(self, process: RemoteProcess) -> None:
+        """Hear another process from now on: the connection of the first was lost."""
+        self._process = process
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
 
     def facts(self) -> dict[str, Any]:
         """What the host is. Raises RemoteError if it does not say so in time."""
@@ -75,9 +96,9 @@ class Observer:
         """End the observer."""
         self._process.end_input()
 
-    def _listen(self) -> None:
+    def _listen(self, process: RemoteProcess) -> None:
         rest = b""
-        while chunk := self._process.read():
+        while chunk := process.read():
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 with contextlib.suppress(ValueError):  # a login may greet
@@ -147,15 +168,13 @@ class Crew:
     ) -> RemoteWorker:
         """Start a worker on the host that its ``first`` message names."""
         member = self._members[first["host"]]
-        return await RemoteWorker.start(
-            first, on_message, who, lambda: SshPipe.start(member.connection, member.installed)
-        )
+        return await RemoteWorker.start(first, on_message, who, lambda: SshPipe.start(member))
 
 
 @contextlib.contextmanager
 def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew]:
     """Connect to all hosts, put the project there, and observe them. Everything that was started ends at the end, and
-    also if the connection is lost: each process there ends with its stdin. Raises HostsError."""
+    also if the connection is lost: each process there ends with its stdin, or with its lease. Raises HostsError."""
     began = time.monotonic()
     connections = connect_all(specs)
     try:
@@ -174,6 +193,7 @@ def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew
             for member in members:
                 if member.observer is not None:
                     member.observer.end()
+                member.connection.close()  # perhaps not the first one
     finally:
         close_all(connections)
 
@@ -186,8 +206,7 @@ def _ping(members: Sequence[Member], over: threading.Event) -> None:
 
 
 def _observe(member: Member) -> None:
-    words = member.installed.command(OBSERVER, member.spec.name, str(member.installed.directory))
-    member.observer = Observer(member.spec.name, member.connection.start(words))
+    member.observer = Observer(member.spec.name, member.connection.start(member.observer_command()))
     member.facts = member.observer.facts()
 
 

@@ -1,4 +1,12 @@
-"""The way to a worker on another host: a process at the other end of an SSH connection."""
+"""The way to a worker on another host: a process at the other end of an SSH connection, and of those that follow it.
+
+Theory of operation. The worker's stdin and stdout are those of an SSH session, and nothing else runs there while the
+connection stands. When the connection is lost, or the worker says nothing and the connection does not answer either, a
+new connection is made, and a small process there leads to the worker's *door* (:mod:`perftest.engine.workers.door`).
+The worker has gone on meanwhile. Messages have numbers, so nothing is lost and nothing counts twice.
+
+Making a connection may take long and cannot be interrupted, so it happens in threads for which nobody waits.
+"""
 
 from __future__ import annotations
 
@@ -7,113 +15,253 @@ import contextlib
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 
 from infra.remote.host import RemoteError
 from infra.remote.shipping import Installed
 from infra.remote.ssh import Connection, RemoteProcess
 from perftest.engine.api import RunError
-from perftest.engine.workers.remote_worker import WorkerError
+from perftest.engine.workers import wire
+from perftest.engine.workers.door import GONE_STATUS, door_of
+from perftest.engine.workers.remote_worker import LEASE_S, WorkerError
 
 WORKER: Final = "perftest.engine.workers.worker"
+ATTACH: Final = "perftest.engine.workers.attach"
 EXIT_PATIENCE_S: Final = 5.0
-_MESSAGE: Final = b'{"'
-"""Every message begins like this. Other lines are those of a login: banners, greetings, warnings of a shell."""
-_PID: Final = b"perftest worker "
-_WITH_PID: Final = ("sh", "-c", f'echo "{_PID.decode()}$$"; exec "$@"', "sh")
-"""Tells the process id, which stays the same, before it becomes the command that follows."""
+PROBE_S: Final = 5.0
+"""A connection that does not run `true` within this time is taken for lost."""
+AGAIN_S: Final = 1.0
+"""The pause before the next attempt to connect."""
 _TAIL: Final = 2000
+_R = TypeVar("_R")
 
 
-class SshPipe:
-    """A :class:`~perftest.engine.workers.transport.Transport` over SSH.
+class Reach(Protocol):
+    """A host, as it is reached now."""
+
+    installed: Installed
+    connection: Connection
+
+    def reconnected(self, lost: Connection) -> Connection:
+        """A connection in place of one that was lost; several who ask for the same get the same. Blocks. Raises
+        RemoteError."""
+
+
+class Wire:
+    """A process at the other end of one connection; ``on_line`` gets its lines, in the loop, and None at the end.
 
     paramiko waits in threads: one reads stdout, one reads stderr, and one writes, because a write waits while the host
     takes nothing.
     """
 
-    def __init__(self, connection: Connection, process: RemoteProcess) -> None:
-        self.place = f"worker process on {connection.host.name}"
-        self._connection = connection
-        self._pid = b""
-        self._process = process
+    def __init__(
+        self, connection: Connection, process: RemoteProcess, on_line: Callable[[Wire, bytes | None], None]
+    ) -> None:
+        self.connection = connection
+        self.process = process
+        self._on_line = on_line
         self._loop = asyncio.get_running_loop()
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stderr = b""
-        self._banner = b""
         for work in (self._read, self._write, self._read_stderr):
             threading.Thread(target=work, daemon=True).start()
 
-    @classmethod
-    async def start(cls, connection: Connection, installed: Installed) -> SshPipe:
-        """Start a worker on a host. Raises WorkerError."""
-        try:
-            process = await asyncio.to_thread(connection.start, [*_WITH_PID, *installed.command(WORKER)])
-        except RemoteError as error:
-            raise WorkerError(RunError(what=error.what, where=error.where, fix=error.fix)) from error
-        return cls(connection, process)
-
-    def send(self, line: bytes) -> None:
-        """Write the line to the worker's stdin, after those before."""
+    def send(self, line: bytes | None) -> None:
+        """Write a line after those before; None ends the stdin."""
         self._outgoing.put(line)
 
+    def close(self) -> None:
+        """Let go of the process. Closing may wait for a connection that is stuck, so a thread does it."""
+        self._outgoing.put(None)
+        threading.Thread(target=self.process.close, daemon=True).start()
+
+    @property
+    def last_words(self) -> str:
+        """The last line of stderr."""
+        return self._stderr.strip().decode(errors="replace").rpartition("\n")[2]
+
+    def _read(self) -> None:
+        rest = b""
+        while chunk := self.process.read():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._tell(line + b"\n")
+        self._tell(None)  # a part of a line is what a dying worker or a lost connection left
+
+    def _write(self) -> None:
+        while (line := self._outgoing.get()) is not None:
+            self.process.write(line)
+        self.process.end_input()
+
+    def _read_stderr(self) -> None:
+        while chunk := self.process.read_stderr():
+            self._stderr = (self._stderr + chunk)[-_TAIL:]
+
+    def _tell(self, line: bytes | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the worker any more
+            self._loop.call_soon_threadsafe(self._on_line, self, line)
+
+
+class SshPipe:
+    """A :class:`~perftest.engine.workers.transport.Transport` over SSH."""
+
+    def __init__(self, reach: Reach, connection: Connection, process: RemoteProcess) -> None:
+        self.place = f"worker process on {connection.host.name}"
+        self.out_of_reach = False
+        self._reach = reach
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._first = self._wire = Wire(connection, process, self._take)
+        self._hello: wire.Message | None = None
+        self._leaving = False
+        self._mending: asyncio.Task[None] | None = None
+        self._reason = ""
+
+    @classmethod
+    async def start(cls, reach: Reach) -> SshPipe:
+        """Start a worker on a host. Raises WorkerError."""
+        connection = reach.connection
+        words = reach.installed.command(WORKER, str(reach.installed.directory / "doors"))
+        try:
+            process = await _in_thread(lambda: connection.start(words))
+        except RemoteError as error:
+            raise WorkerError(RunError(what=error.what, where=error.where, fix=error.fix)) from error
+        return cls(reach, connection, process)
+
+    def send(self, line: bytes) -> None:
+        """Write the line to the worker, after those before; on a lost connection it is lost, and is sent again."""
+        self._wire.send(line)
+
     async def lines(self) -> AsyncIterator[bytes]:
-        """The messages that the worker sends; other lines are kept for errors."""
+        """The lines of the worker, over all connections, until it has ended or is given up."""
         while (line := await self._lines.get()) is not None:
-            if line.startswith(_MESSAGE):
-                yield line
-            elif line.startswith(_PID) and not self._pid:
-                self._pid = line.removeprefix(_PID).strip()
-            else:
-                self._banner = (self._banner + line)[-_TAIL:]
+            if self._hello is None:
+                message = wire.from_line(line)
+                self._hello = message if message is not None and message.get("hello") == wire.HELLO else None
+            yield line
 
     async def exit_reason(self) -> str:
         """The exit status and the last line of stderr, or that the connection was lost."""
-        status = await asyncio.to_thread(self._process.status, EXIT_PATIENCE_S)
-        if status is None or status == -1:
-            return "the connection to the host was lost"
-        said = (self._stderr.strip() or self._banner.strip()).decode(errors="replace").rpartition("\n")[2]
-        return f"the worker process ended with status {status}" + (f": {said}" if said else "")
+        return self._reason
+
+    def mend(self) -> None:
+        """Ask the host whether the connection stands; make a new one if it does not."""
+        if self._mending is None or self._mending.done():
+            self._mending = asyncio.create_task(self._see_and_mend(self._wire))
 
     def end(self) -> None:
-        """End the worker's stdin, which ends the worker."""
-        self._outgoing.put(None)
+        """End the worker's stdin; a worker that was told to end does not wait for another one."""
+        self._leaving = True
+        self._wire.send(None)
 
     def kill(self) -> None:
         """End the worker at once: one that was stopped would not notice the end of its stdin."""
-        self._outgoing.put(None)
+        self.end()
         threading.Thread(target=self._kill, daemon=True).start()
 
     def forget(self) -> None:
         """Let go of the worker."""
-        self._process.close()
-
-    # Threads
+        self._leaving = True
+        if self._mending is not None:
+            self._mending.cancel()
+        self._wire.close()
 
     def _kill(self) -> None:
+        pid = str((self._hello or {}).get("pid", ""))
         with contextlib.suppress(RemoteError):  # without a connection the lease of the worker ends it
-            if self._pid.isdigit():
-                self._connection.run(["kill", "-KILL", self._pid.decode()], timeout_s=10.0, check=False)
-        self._process.close()
+            if pid.isdigit():
+                self._reach.connection.run(["kill", "-KILL", pid], timeout_s=10.0, check=False)
+        self._wire.process.close()
 
-    def _read(self) -> None:
-        rest = b""
-        while chunk := self._process.read():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._tell(lambda line=line: self._lines.put_nowait(line + b"\n"))  # type: ignore[misc]
-        self._tell(lambda: self._lines.put_nowait(None))  # a part of a line is what a dying worker left
+    # A connection that ends
 
-    def _write(self) -> None:
-        while (line := self._outgoing.get()) is not None:
-            self._process.write(line)
-        self._process.end_input()
+    def _take(self, source: Wire, line: bytes | None) -> None:
+        if line is not None:
+            self._lines.put_nowait(line)
+        elif source is self._wire and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._see_why_it_ended(source))
 
-    def _read_stderr(self) -> None:
-        while chunk := self._process.read_stderr():
-            self._stderr = (self._stderr + chunk)[-_TAIL:]
+    async def _see_why_it_ended(self, ended: Wire) -> None:
+        """A process that has ended has a status; a connection that was lost leaves none."""
+        status = await _in_thread(lambda: ended.process.status(EXIT_PATIENCE_S))
+        if status == GONE_STATUS and ended is not self._first:
+            self._finish("the worker process ended while the connection to its host was lost")
+        elif status is not None and status >= 0:
+            said = ended.last_words
+            self._finish(f"the worker process ended with status {status}" + (f": {said}" if said else ""))
+        elif self._leaving or self._hello is None:
+            self._finish("the connection to the host was lost")
+        else:  # lost, or killed by a signal: the door tells
+            self.out_of_reach = True
+            await self._mend(ended, whole=await _in_thread(lambda: _answers(ended.connection)))
 
-    def _tell(self, call: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the worker any more
-            self._loop.call_soon_threadsafe(call)
+    async def _see_and_mend(self, suspect: Wire) -> None:
+        """A connection that answers is whole: then the worker is silent by itself."""
+        self.out_of_reach = True
+        if not await _in_thread(lambda: _answers(suspect.connection)):
+            await self._mend(suspect, whole=False)
+        self.out_of_reach = False
+        if suspect is self._wire and suspect.process.has_ended:  # its end came while the host was asked
+            await self._see_why_it_ended(suspect)
+
+    async def _mend(self, lost: Wire, *, whole: bool) -> None:
+        """Lead a connection to the worker, as long as the worker waits: at first the same one if it is ``whole``."""
+        loop = asyncio.get_running_loop()
+        until, why = loop.time() + LEASE_S, "the run has ended"
+        while loop.time() < until and not self._leaving:
+            try:
+                self._turn_to(*await _in_thread(lambda whole=whole: self._enter(lost.connection, whole=whole)))  # type: ignore[misc]
+            except RemoteError as error:
+                whole, why = False, error.what
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self.out_of_reach = False
+                lost.close()
+                return
+        self._finish(f"the connection to the host was lost, and could not be had again: {why}")
+
+    def _enter(self, before: Connection, *, whole: bool) -> tuple[Connection, RemoteProcess]:
+        assert self._hello is not None
+        connection = before if whole else self._reach.reconnected(before)
+        installed = self._reach.installed
+        door = door_of(installed.directory / "doors", self._hello["host"], self._hello["pid"])
+        return connection, connection.start(installed.command(ATTACH, door))
+
+    def _turn_to(self, connection: Connection, process: RemoteProcess) -> None:
+        self._wire = Wire(connection, process, self._take)
+
+    def _finish(self, reason: str) -> None:
+        self._reason = reason
+        self._lines.put_nowait(None)
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        return connection.is_open and connection.run(["true"], timeout_s=PROBE_S, check=False).status == 0
+    except RemoteError:
+        return False
+
+
+async def _in_thread(work: Callable[[], _R]) -> _R:
+    """As :func:`asyncio.to_thread`, in a thread that holds up no end of the program."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_R] = loop.create_future()
+
+    def tell(found: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(found)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        found, failed = None, None
+        try:
+            found = work()
+        except Exception as error:  # whoever waits gets it
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, found, failed)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done

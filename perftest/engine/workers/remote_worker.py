@@ -36,6 +36,8 @@ SILENCE_S: Final = 15.0
 """A worker that says nothing for so long, although it was pinged, is given up."""
 START_SILENCE_S: Final = 60.0
 """The same until the worker's first word: many workers start at once on few cores."""
+MEND_S: Final = 4.0
+"""A worker that says nothing for so long may be behind a connection that is lost: the transport looks."""
 HURRY_SILENCE_S: Final = 3.0
 """The same once the user wants an end at once."""
 
@@ -216,7 +218,7 @@ class RemoteWorker:
         """Ping a worker that says nothing; give it up and kill it if it goes on saying nothing."""
         silent_s = 0.0
         for turn in itertools.count(1):
-            if silent_s >= self._silence_s:
+            if silent_s >= self._patience_s():
                 break
             await asyncio.sleep(WATCH_S)
             if turn % _PING_EVERY == 0 and self._greeted:
@@ -228,12 +230,24 @@ class RemoteWorker:
                 silent_s += WATCH_S
                 if silent_s == WATCH_S and self._greeted:
                     self.tell({"id": _PING, "op": "ping"})
+                if silent_s >= MEND_S and self._greeted:
+                    self._transport.mend()
+        if self._transport.out_of_reach:
+            self._lose(
+                what=f"the connection to the host was lost, and could not be had again within {silent_s:g} s",
+                fix="see whether the host is up and what lies between; what it measured since then is missing",
+            )
         self._lose(
             what=f"the worker process said nothing for {silent_s:g} s, and was killed",
             fix="somebody stopped it (SIGSTOP, a debugger), or the machine had no CPU or memory left for it; "
             "run again, with less beside it",
         )
         self._transport.kill()
+
+    def _patience_s(self) -> float:
+        """How long the worker may be silent now: for a lease while the way to it is being mended."""
+        hurried = self._silence_s <= HURRY_SILENCE_S
+        return LEASE_S if self._transport.out_of_reach and not hurried else self._silence_s
 
     def _lose(self, *, what: str, fix: str) -> None:
         """The worker has ended: every call, under way or later, gets the reason."""

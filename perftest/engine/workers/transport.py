@@ -23,9 +23,11 @@ STDERR_PATIENCE_S: Final = 1.0
 
 
 class Transport(Protocol):
-    """A started worker. ``place`` names it in errors."""
+    """A started worker. ``place`` names it in errors. ``out_of_reach`` is true while the way to the worker is cut and
+    the transport tries to mend it; :meth:`lines` goes on with a hello of the worker when that is done."""
 
     place: str
+    out_of_reach: bool
 
     def send(self, line: bytes) -> None:
         """Send a line to the worker; a worker that has ended gets nothing."""
@@ -35,6 +37,9 @@ class Transport(Protocol):
 
     async def exit_reason(self) -> str:
         """Why the worker has ended, once :meth:`lines` is over."""
+
+    def mend(self) -> None:
+        """The worker says nothing: see whether the way to it still stands."""
 
     def end(self) -> None:
         """Ask the worker to end."""
@@ -52,6 +57,8 @@ Start = Callable[[], Awaitable[Transport]]
 
 class LocalProcess:
     """A worker that is a process of this host: requests on its stdin, answers on its stdout."""
+
+    out_of_reach = False
 
     def __init__(self, process: Process) -> None:
         self.place = f"worker process {process.pid}"
@@ -91,6 +98,9 @@ class LocalProcess:
         self.forget()
         tail = self._stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return f"the worker process ended with status {code}" + (f": {tail}" if tail else "")
+
+    def mend(self) -> None:
+        """A pipe does not break while its process lives."""
 
     def end(self) -> None:
         """Close the process's stdin, which ends the worker."""

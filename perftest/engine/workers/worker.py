@@ -1,10 +1,12 @@
-"""The worker process, ``python -m perftest.engine.workers.worker``: it carries out the requests on its stdin.
+"""The worker process, ``python -m perftest.engine.workers.worker [DOORS]``: it carries out the requests on its stdin.
 
 :mod:`perftest.engine.workers.wire` describes the requests and the answers. The worker is a process of its own, so no
 work of the command (drawing, writing files, encoding histograms) can delay a message. The worker ends when its stdin
-ends, so it never outlives the command. On another host the end of a connection may go unnoticed, so there the worker
-has a *lease*, too: it ends when nobody has said anything for so long. It ignores interrupts from the terminal, which
-are for the command.
+ends, so it never outlives the command. It ignores interrupts from the terminal, which are for the command.
+
+On another host the stdin ends with the connection, which may be had again. So there the worker has a *door*
+(:mod:`perftest.engine.workers.door`) and a *lease*: it goes on without its stdin, keeps what it has to say, and ends
+when nobody has said anything for so long.
 
 Garbage collection: all objects that exist once the clients are connected are frozen, and collections become rare. The
 hot paths make no cycles, and a full collection in the middle of a run would be a pause that looks like the broker's.
@@ -16,19 +18,22 @@ import asyncio
 import contextlib
 import gc
 import inspect
-import json
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from perftest.amqp.errors import AmqpError
 from perftest.engine.api import RunError
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
+from perftest.engine.workers.door import opened
 from perftest.engine.workers.failures import explain
+from perftest.engine.workers.links import Links
 from perftest.engine.workers.sequence import Sequence
 from perftest.engine.workers.session import Session
 from perftest.engine.workers.shares import Share
@@ -37,6 +42,8 @@ from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Settings
 
 GC_THRESHOLDS: Final = (100_000, 50, 100)
+UNASKED_S: Final = 60.0
+"""A worker with a door that gets no first message ends after so long."""
 LEAVE_S: Final = 5.0
 """A worker whose lease is over closes its clients in good order for so long at most."""
 
@@ -209,46 +216,77 @@ def _error_to_json(error: RunError) -> dict[str, str]:
     return {"what": error.what, "where": error.where, "fix": error.fix}
 
 
-async def _serve(output: int) -> None:
-    """Read requests until stdin ends."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=LINE_MAX)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    pipe = os.fdopen(output, "wb", buffering=0)
-    transport, _ = await loop.connect_write_pipe(asyncio.Protocol, pipe)
-    transport.write(wire.to_line(wire.hello()))
-    first: dict[str, Any] = json.loads(await reader.readline())
-    worker = Worker(first, transport.write, _spare_garbage_collections)
-    try:
-        while line := await _next_line(reader, first.get("lease_s")):
-            worker.request(json.loads(line))
-            if worker.ended:
+class Server:
+    """Reads requests until the coordinator wants no more, or says nothing for a lease. ``doors`` is the directory of
+    the door for a coordinator that comes back; without it the worker ends with its stdin."""
+
+    def __init__(self, doors: Path | None) -> None:
+        self._doors = doors
+        self._worker: Worker | None = None
+        self._lease_s: float | None = None
+        self._links = Links(self._greeting, has_door=doors is not None)
+
+    async def serve(self, output: int) -> None:
+        """Serve the coordinator at stdin and at ``output``, and whoever comes through the door."""
+        async with contextlib.AsyncExitStack() as stack:
+            if self._doors is not None:
+                listening = stack.enter_context(opened(self._doors, socket.gethostname()))
+                stack.push_async_callback(_close, await asyncio.start_unix_server(
+                    self._links.enter, sock=listening.dup(), limit=LINE_MAX))  # fmt: skip
+            await self._links.use_standard(output)
+            try:
+                await self._take_requests()
+            except TimeoutError:
+                await self._leave()
+
+    def _greeting(self) -> list[bytes]:
+        sequence = self._worker.sequence if self._worker is not None else Sequence()
+        return [wire.to_line(wire.hello(sequence.seen)), *sequence.unseen]
+
+    async def _take_requests(self) -> None:
+        """Raises TimeoutError when the lease is over."""
+        while self._worker is None or not self._worker.ended:
+            async with asyncio.timeout(self._lease_s or (UNASKED_S if self._doors is not None else None)):
+                line = await self._links.lines.get()
+            if line is None:
                 return
-    except TimeoutError:
-        sys.stderr.write(f"nobody has asked for anything for {first['lease_s']:g} s: the clients leave\n")
-        with contextlib.suppress(TimeoutError, AmqpError):
-            async with asyncio.timeout(LEAVE_S):
-                await worker.session.disconnect()
+            message = wire.from_line(line)
+            if message is None:  # the rest of a line that a lost connection cut
+                continue
+            if self._worker is None:
+                self._lease_s = message.get("lease_s")
+                self._worker = Worker(message, self._links.write, _spare_garbage_collections)
+            else:
+                self._worker.request(message)
+
+    async def _leave(self) -> None:
+        """Nobody has asked for anything for a lease: the clients leave."""
+        with contextlib.suppress(OSError):  # whoever read this may be gone, too
+            sys.stderr.write(f"nobody has asked for anything for {self._lease_s or UNASKED_S:g} s: the clients leave\n")
+        if self._worker is not None:
+            with contextlib.suppress(TimeoutError, AmqpError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._worker.session.disconnect()
 
 
-async def _next_line(reader: asyncio.StreamReader, lease_s: float | None) -> bytes:
-    """The next request; empty at the end. Raises TimeoutError when the lease is over."""
-    async with asyncio.timeout(lease_s):
-        return await reader.readline()
+async def _close(server: asyncio.Server) -> None:
+    server.close()
 
 
 def main() -> None:
-    """Run until stdin ends. Whatever is printed goes to stderr: stdout is for messages."""
+    """``worker [DOORS]``: run until the coordinator wants no more. Whatever is printed goes to stderr: stdout is for
+    messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     allow_files()
+    server = Server(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
     output = os.dup(1)
     os.dup2(2, 1)
     try:
         import uvloop
     except ImportError:  # it has no build for Windows
-        asyncio.run(_serve(output))
+        asyncio.run(server.serve(output))
     else:
-        uvloop.run(_serve(output))
+        uvloop.run(server.serve(output))
 
 
 if __name__ == "__main__":

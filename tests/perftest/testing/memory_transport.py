@@ -14,6 +14,7 @@ class MemoryTransport:
     """Keeps every line in ``sent``; without ``answers`` nobody answers after the hello."""
 
     def __init__(self, *, answers: bool = True) -> None:
+        self.out_of_reach = False
         self.place = "worker in memory"
         self.sent: list[bytes] = []
         self.killed = False
@@ -35,6 +36,9 @@ class MemoryTransport:
 
     async def exit_reason(self) -> str:
         return "the worker was killed" if self.killed else "the worker has ended"
+
+    def mend(self) -> None:
+        """Nothing breaks."""
 
     def end(self) -> None:
         self.lines_back.put_nowait(None)

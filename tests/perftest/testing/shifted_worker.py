@@ -53,4 +53,5 @@ def starting(clocks: Mapping[str, tuple[int, int]]) -> StartWorker:
 if __name__ == "__main__":
     host = ShiftedHost(*(int(argument) for argument in sys.argv[1:]))
     worker.Worker = functools.partial(worker.Worker, host=host)  # type: ignore[assignment,misc]
+    del sys.argv[1:]  # a worker takes the directory of its door
     worker.main()
