@@ -84,11 +84,15 @@ BUCKET_LOWEST_NS, BUCKET_HIGHEST_NS = _edges()
 
 @dataclass(frozen=True, slots=True)
 class SparseCounts:
-    """The non-empty buckets of a histogram: what travels between processes, and what an interval carries."""
+    """The non-empty buckets of a histogram: what travels between processes, and what an interval carries.
+
+    ``payload`` is the histogram encoded where it was recorded, on another host; empty: nobody has encoded it yet.
+    """
 
     indexes: npt.NDArray[np.int32]
     counts: Counts
     max_ns: int
+    payload: str = ""
 
 
 class Histogram:
@@ -215,7 +219,9 @@ class Histogram:
 
     def _reach(self, length: int) -> None:
         if length > len(self.counts):
-            self.counts = np.pad(self.counts, (0, length - len(self.counts)))
+            longer = np.zeros(length, np.int64)
+            longer[: len(self.counts)] = self.counts
+            self.counts = longer
 
 
 def rank(percentile: float, total: int) -> int:

@@ -59,8 +59,8 @@ class Interval:
     these, ``below_zero`` came out negative and are recorded as 0, and ``beyond_bound`` so negative that a clock must be
     wrong. ``negative_latencies`` are those of messages that stayed on one host: they are recorded nowhere.
 
-    ``latencies`` holds the bucket counts of each series that saw a value. Nobody encodes them on the way: a histogram
-    is encoded once, for ``latency.hlog``, where it was recorded.
+    ``latencies`` holds the bucket counts of each series that saw a value. A histogram is encoded once, for
+    ``latency.hlog``: on the host that recorded it.
     """
 
     worker: str

@@ -61,8 +61,9 @@ def lines(record: Interval, latencies: Mapping[Series, Histogram], base_ns: int)
     place = {name: getattr(record, name) for name in ("step", "phase", "host", "worker", "group")}
     place |= {"start_ns": record.start_ns, "length_ns": record.length_ns}
     return "".join(
-        format_line(HlogLine(series=series, max_ns=found.max_ns, payload=found.encode(), **place), base_ns)
+        format_line(HlogLine(series=series, max_ns=found.max_ns, payload=payload, **place), base_ns)
         for series, found in latencies.items()
+        if (payload := record.latencies[series].payload or found.encode())
     )
 
 

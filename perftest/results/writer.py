@@ -189,7 +189,7 @@ class RunWriter:
         if schema.CLOCKS not in self._files:
             with writable(self.path):
                 self._files[schema.CLOCKS] = self.path.joinpath(schema.CLOCKS).open("a", encoding="utf-8", newline="")
-        self._append(schema.CLOCKS, _json_line(record))
+        self._append(schema.CLOCKS, json.dumps(record) + "\n")  # many of them, and all of them finite numbers
         self._clocks.add(record)
 
     def ledger(self, record: dict[str, object]) -> None:

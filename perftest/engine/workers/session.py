@@ -217,7 +217,7 @@ class Session:
             "progress": progress,
             **self._health.cut(),
             **self.context.ledger.harm_since_cut(),
-            "counts": wire.counts_to_json(counts),
+            "counts": wire.counts_to_json(counts, encoded=bool(self.context.plan.hosts)),
         }
         self._cut_ns = now_ns
         return record | crossed | self._steal()

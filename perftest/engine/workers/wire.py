@@ -17,7 +17,8 @@ To the worker, the first message is ``{"plan": ..., "offset_ns": ..., "run": ...
 The worker answers ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``. Its other messages are
 ``{"event": ...}``, ``{"failed": {what, where, fix}}`` and ``{"forwarded": {index: rows}, "bindings": ...}``
 (:mod:`perftest.engine.accounting.forwarding`). The coordinator passes forwarded rows on to the other workers before any
-message that comes later. Histograms travel as their non-empty buckets, base64 of little-endian integers.
+message that comes later. Histograms travel as their non-empty buckets, base64 of little-endian integers; those of
+other hosts are encoded there, too, so that the work of the coordinator does not grow with the hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any, Final
 import numpy as np
 
 import perftest
-from perftest.metrics.histogram import SparseCounts
+from perftest.metrics.histogram import Histogram, SparseCounts
 from perftest.metrics.interval import Series
 
 Message = dict[str, Any]
@@ -69,13 +70,14 @@ def from_line(line: bytes) -> Message | None:
     return message if isinstance(message, dict) else None
 
 
-def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:
-    """The bucket counts of an interval, as they travel."""
+def counts_to_json(counts: dict[Series, SparseCounts], *, encoded: bool = False) -> Message:
+    """The bucket counts of an interval, as they travel; ``encoded`` as a payload of a histogram, too."""
     return {
         series.value: {
             "i": base64.b64encode(one.indexes.astype("<i4").tobytes()).decode(),
             "c": base64.b64encode(one.counts.astype("<i8").tobytes()).decode(),
             "max": one.max_ns,
+            **({"payload": Histogram.of(one).encode()} if encoded else {}),
         }
         for series, one in counts.items()
     }
@@ -88,6 +90,7 @@ def counts_from_json(values: Message) -> dict[Series, SparseCounts]:
             np.frombuffer(base64.b64decode(one["i"]), "<i4"),
             np.frombuffer(base64.b64decode(one["c"]), "<i8"),
             one["max"],
+            one.get("payload", ""),
         )
         for name, one in values.items()
     }

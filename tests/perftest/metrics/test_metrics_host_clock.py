@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -244,3 +245,18 @@ def test_a_model_needs_ascending_knots() -> None:
         ClockModel(knots_ns=(2, 2), offsets_ns=(0, 0), bounds_ns=(0, 0), rate=0, rate_bound=0)
     with pytest.raises(ValueError, match="one knot at least"):
         ClockModel(knots_ns=(), offsets_ns=(), bounds_ns=(), rate=0, rate_bound=0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_single_time_is_told_as_many_are(seed: int) -> None:
+    """To a nanosecond: the one is rounded from a double, the other from a part of a line."""
+    chance = random.Random(seed)
+    start = 1_700_000_000 * 10**9
+    knots = sorted(chance.sample(range(start, start + 10**9), chance.randint(1, 5)))
+    model = ClockModel(
+        knots_ns=tuple(knots), offsets_ns=tuple(chance.randint(-(10**10), 10**10) for _ in knots),
+        bounds_ns=tuple(chance.randint(0, 10**6) for _ in knots), rate=chance.uniform(-1e-4, 1e-4), rate_bound=1e-6,
+    )  # fmt: skip
+    times = [chance.randint(start - 10**9, start + 2 * 10**9) for _ in range(200)] + knots
+    many = np.array(times) + model.at(np.array(times))[0]
+    assert all(abs(model.to_reference(each) - int(told)) <= 2 for each, told in zip(times, many, strict=True))
