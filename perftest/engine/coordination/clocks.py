@@ -144,7 +144,7 @@ class Clocks:
         while any(worker.alive for worker in self._workers[host]):
             await asyncio.sleep(PERIOD_S * max(1.0, len(self._workers) / MANY))
             with contextlib.suppress(WorkerError):  # whoever waits for the worker's real work says so
-                for _ in range(TRIES):
+                for _ in range(max(1, round(TRIES * min(1.0, MANY / len(self._workers))))):
                     exchange = await self._exchange(host, "during")
                     if exchange.round_trip_ns <= QUICK * self._clocks[host].round_trip_ns + ALIKE_NS:
                         break
