@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from perftest.engine.coordination.load import Load, Source
+from perftest.engine.coordination.load import Load, Place, Source
 from perftest.engine.workers import wire
 from perftest.metrics.interval import Phase
 from perftest.spec.plan import Group, Settings
@@ -87,13 +87,14 @@ class Background:
         if self._last is not None:
             self._last.cancel()
 
-    def place(self, step: int, phase: Phase) -> tuple[int, Phase]:
+    def place(self, measured: Place) -> Place:
         """The number of the step and the phase that an interval belongs to, given those of the measured load. A group
         with steps of its own goes by these. Its only warm-up is the interval in which its settings change."""
         if not self.group.has_own_steps:
-            return step, phase
+            return measured
         own = Phase.STEADY if self.steady else Phase.WARMUP
-        return self.group.steps[self.step].number, Phase.DRAIN if phase is Phase.DRAIN else own
+        phase = Phase.DRAIN if measured.phase is Phase.DRAIN else own
+        return Place(self.group.steps[self.step].number, phase)
 
     def count(self, worker: Source, record: wire.Message) -> None:
         """Add an interval to the totals."""

@@ -25,7 +25,7 @@ from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
 from perftest.engine.coordination.background import Background
 from perftest.engine.coordination.clocks import Clocks, OnClock, ignore_clocks
-from perftest.engine.coordination.load import Load, Source, drain
+from perftest.engine.coordination.load import Cut, Load, Place, drain
 from perftest.engine.coordination.timeline import (
     Action,
     BeginBackground,
@@ -58,6 +58,8 @@ BEGIN_LEAD_S: Final = 0.02
 LEAD_OF_HOSTS_S: Final = 0.25
 """So long before any common moment workers on other hosts hear of it."""
 
+CUT_PATIENCE_S: Final = 0.5
+"""An interval of another host that takes longer to come, or longer than half an interval, is taken at a later cut."""
 _SHORTEST_REST: Final = 0.25
 """A last interval before an action that were shorter than this share of the usual length is joined with the interval
 before."""
@@ -139,6 +141,7 @@ class _Run:
             self._offset_ns, host, lambda record: self._record(on_clock, record), self._event, addresses
         )
         self._cut_lead_s = LEAD_OF_HOSTS_S if plan.hosts else CUT_LEAD_S
+        self._cut_patience_s = min(CUT_PATIENCE_S, plan.interval_s / 2) if plan.hosts else None
         self._begin_lead_s = LEAD_OF_HOSTS_S if plan.hosts else BEGIN_LEAD_S
         self._seated: dict[str, Plan] = {}
         """The plan of each group, by its name, with the workers that it has on each host."""
@@ -235,14 +238,14 @@ class _Run:
             last = end - self._cut_at < interval_s * (1 + _SHORTEST_REST)
             self._cut_at = end if last else self._cut_at + interval_s
             await self._sleep_until(self._cut_at - self._cut_lead_s)
-            await self._cut(self._phase, 0 if self._over else self._run_clock(self._cut_at))
+            await self._cut(self._phase, 0 if self._over else self._run_clock(self._cut_at), self._cut_patience_s)
             self._step_has_intervals = True
             if self._plan.hosts:
                 self._skip_missed_cuts(end)
 
     def _skip_missed_cuts(self, end: float) -> None:
-        """A cut waits for every worker, also for one that is silent until it is given up. The intervals that passed
-        meanwhile are one long interval, and not many that begin and end in the same moment."""
+        """Other calls wait for every worker, also for one that is silent until it is given up. The intervals that
+        passed meanwhile are one long interval, and not many that begin and end in the same moment."""
         missed = int((min(self._now(), end) - self._cut_at) // self._plan.interval_s)
         if missed > 1:
             self._cut_at += (missed - 1) * self._plan.interval_s
@@ -279,34 +282,30 @@ class _Run:
             for wait in waits:
                 wait.cancel()
 
-    async def _cut(self, phase: Phase, at_ns: int = 0) -> None:
+    async def _cut(self, phase: Phase, at_ns: int = 0, patience_s: float | None = None) -> None:
         """End the interval of every load that runs. The background loads are those that are steady now."""
         beside = [background for background in self._background if background.steady]
-        loads = [*self._measured, *(background.load for background in beside)]
-        await self._guard(_all(load.cut(at_ns) for load in loads))
+        place = Place(self._step_number, phase)
+        cuts = [(load, place) for load in self._measured]
+        cuts += [(background.load, background.place(place)) for background in beside]
+        await self._guard(_all(load.cut(at_ns, place, patience_s) for load, place in cuts))
         steal_ns = self._steal_ns()
-        self._record_intervals(phase, [(load, load.take()) for load in self._measured], steal_ns)
+        self._record_intervals([(load, load.take()) for load in self._measured], steal_ns)
         for background in beside:
-            self._record_background(background, phase, background.load.take(), steal_ns)
+            self._record_background(background, background.load.take(), steal_ns)
 
-    def _record_intervals(
-        self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[Source, wire.Message]]]], steal_ns: int
-    ) -> None:
-        for load, records in cuts:
-            for source, record in records:
-                self._record_interval(load, source, record, self._step_number, phase, steal_ns)
+    def _record_intervals(self, cuts: Iterable[tuple[Load, list[Cut]]], steal_ns: int) -> None:
+        for load, found in cuts:
+            for cut in found:
+                self._record_interval(load, cut, steal_ns)
 
-    def _record_background(
-        self, background: Background, phase: Phase, records: list[tuple[Source, wire.Message]], steal_ns: int = 0
-    ) -> None:
-        step, phase = background.place(self._step_number, phase)
-        for source, record in records:
-            background.count(source, record)
-            self._record_interval(background.load, source, record, step, phase, steal_ns)
+    def _record_background(self, background: Background, found: list[Cut], steal_ns: int = 0) -> None:
+        for cut in found:
+            background.count(cut.source, cut.record)
+            self._record_interval(background.load, cut, steal_ns)
 
-    def _record_interval(
-        self, load: Load, source: Source, record: wire.Message, step: int, phase: Phase, steal_ns: int
-    ) -> None:
+    def _record_interval(self, load: Load, cut: Cut, steal_ns: int) -> None:
+        source, record, (step, phase) = cut.source, cut.record, cut.place or Place(self._step_number, Phase.DRAIN)
         place: dict[str, Any] = {"group": load.group.name, "measured": load.group.measured, **source._asdict()}
         place |= {"step": step, "phase": phase, "steal_ns": steal_ns}  # workers of other hosts tell their own
         latencies = wire.counts_from_json(record.pop("counts"))
@@ -354,9 +353,10 @@ class _Run:
     async def _cut_background(self) -> None:
         """Close the interval in which the measured clients connected: it belongs to no step."""
         beside = [background for background in self._background if background.steady]
-        await self._guard(_all(background.load.cut(self._run_clock(self._cut_at)) for background in beside))
+        at_ns, place = self._run_clock(self._cut_at), Place(self._step_number, Phase.WARMUP)
+        await self._guard(_all(background.load.cut(at_ns, background.place(place)) for background in beside))
         for background in beside:
-            self._record_background(background, Phase.WARMUP, background.load.take())
+            self._record_background(background, background.load.take())
 
     async def _open_clients(self, index: int) -> None:
         first = self._broker == BrokerProperties()
@@ -518,8 +518,8 @@ class _Run:
 
     async def _cut_alone(self, background: Background) -> None:
         """End an interval of a background load that is not steady."""
-        await background.load.cut()
-        self._record_background(background, Phase.WARMUP, background.load.take())
+        await background.load.cut(0, background.place(Place(self._step_number, Phase.WARMUP)))
+        self._record_background(background, background.load.take())
 
     async def _end_background(self, action: EndBackground) -> None:
         for background in list(self._backgrounds_of(action.group)):
@@ -536,8 +536,8 @@ class _Run:
         try:
             await load.quiesce()
             left = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
-            await load.cut()
-            self._record_background(background, Phase.DRAIN, load.take())
+            await load.cut(0, background.place(Place(self._step_number, Phase.DRAIN)))
+            self._record_background(background, load.take())
             await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)
             ledger = await load.ledger(complete=True)
         except WorkerError:
@@ -578,7 +578,7 @@ class _Run:
         if self._step is not None and self._open:
             cuts = await _all(load.salvage_cut() for load in self._measured)
             with contextlib.suppress(_SinkError):  # a sink that broke may still take the ledger, which is more
-                self._record_intervals(Phase.DRAIN, zip(self._measured, cuts, strict=True), self._steal_ns())
+                self._record_intervals(zip(self._measured, cuts, strict=True), self._steal_ns())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await _all(load.salvage_close(delete=self._plan.delete_queues) for load in self._measured)

@@ -27,10 +27,12 @@ from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import LEASE_S, RemoteWorker, StartWorker, Worker, WorkerError
 from perftest.engine.workers.shares import Share
-from perftest.metrics.interval import LOCAL_HOST
+from perftest.metrics.interval import LOCAL_HOST, Phase
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Group, Plan, Settings
 
+LATE_S: Final = 3.0
+"""A worker that is so late with an interval is told of."""
 SALVAGE_TIMEOUT_S: Final = 5.0
 """After a failure each worker may take so long for an answer."""
 
@@ -56,6 +58,31 @@ class Source(NamedTuple):
 
     host: str
     worker: str
+
+
+class Place(NamedTuple):
+    """Where an interval belongs in the run: its step and its phase."""
+
+    step: int
+    phase: Phase
+
+
+class Cut(NamedTuple):
+    """An interval that a worker ended. ``place`` is None for what came after a failure."""
+
+    source: Source
+    record: wire.Message
+    place: Place | None
+
+
+@dataclasses.dataclass
+class Asked:
+    """A worker was asked to end an interval at ``at_ns`` (run clock; 0: at once)."""
+
+    index: int
+    at_ns: int
+    place: Place | None
+    answer: asyncio.Future[Any]
 
 
 class Load:
@@ -93,7 +120,8 @@ class Load:
         self._workers: list[Worker] = []
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
-        self._cutting: list[asyncio.Future[Any]] = []
+        self._cutting: list[Asked] = []
+        self._late: set[int] = set()
         self._begun = False
         self._lost: dict[int, RunError] = {}
         self._stopping = False
@@ -159,18 +187,56 @@ class Load:
         answers = await asyncio.gather(*self._at(at_ns, "apply", settings=dataclasses.asdict(settings)))
         self._waiting = [n or 0 for n in answers]
 
-    async def cut(self, at_ns: int = 0) -> None:
+    async def cut(self, at_ns: int = 0, place: Place | None = None, patience_s: float | None = None) -> None:
         """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
-        are kept until then, so a failure that comes in the same moment as the last interval does not lose them."""
-        calls = self._at(at_ns, "cut", **self._models(at_ns))
-        self._cutting = [asyncio.ensure_future(call) for call in calls]
-        await asyncio.wait(self._cutting)
+        are kept until then, so a failure that comes in the same moment as the last interval does not lose them.
 
-    def take(self) -> list[tuple[Source, wire.Message]]:
-        """The interval of every worker that the last :meth:`cut` ended, with the worker."""
-        intervals = [answer.result() for answer in self._cutting]
-        self._cutting = []
-        return [self._dated(*pair) for pair in zip(self.sources, intervals, strict=True) if pair[1] is not None]
+        Nobody waits for a worker that is silent for ``patience_s`` after ``at_ns`` (None: for as long as it lives): its
+        interval is taken when it comes.
+        """
+        calls = self._at(at_ns, "cut", **self._models(at_ns))
+        asked = [Asked(index, at_ns, place, asyncio.ensure_future(call)) for index, call in enumerate(calls)]
+        for each in asked:  # after a failure nobody may ask for the answer any more
+            each.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        self._cutting += asked
+        ahead_s = max(at_ns - self._clocks.now_ns(), 0) / 1e9
+        timeout_s = None if patience_s is None else ahead_s + patience_s
+        await asyncio.wait([each.answer for each in asked], timeout=timeout_s)
+        self._tell_late()
+
+    def take(self) -> list[Cut]:
+        """The intervals that came since the last call, each worker's in order. An interval that reaches into another
+        step or phase, because its worker heard of the change too late, belongs to none and is taken for warm-up."""
+        for each in self._cutting:
+            if each.answer.done():
+                each.answer.result()  # raises: then all of them are left for salvage_cut
+        asked, self._cutting = self._cutting, []
+        waiting: set[int] = set()
+        found = []
+        for number, each in enumerate(asked):
+            if each.index in waiting or not each.answer.done():
+                waiting.add(each.index)
+                self._cutting.append(each)
+            elif (record := each.answer.result()) is not None:
+                source, record = self._dated(self.sources[each.index], record)
+                end_ns = record["start_ns"] + record["length_ns"]
+                later = (other for other in asked[number + 1 :] if other.index == each.index and other.at_ns)
+                mixed = any(other.at_ns <= end_ns and other.place != each.place for other in later)
+                place = each.place._replace(phase=Phase.WARMUP) if mixed and each.place is not None else each.place
+                found.append(Cut(source, record, place))
+        self._late &= waiting
+        return found
+
+    def _tell_late(self) -> None:
+        """Tell once of each worker that has not ended its interval for a while."""
+        now_ns = self._clocks.now_ns()
+        for each in self._cutting:
+            behind_s = (now_ns - each.at_ns) / 1e9 if each.at_ns and not each.answer.done() else 0.0
+            if behind_s >= LATE_S and each.index not in self._late:
+                self._late.add(each.index)
+                host, worker = self.sources[each.index]
+                text = f"worker {worker} of {host} has told nothing for {behind_s:.0f} s: the others go on"
+                self._on_event({"t_ns": now_ns, "kind": "cut_late", "host": host, "worker": worker, "text": text})
 
     async def quiesce(self, at_ns: int = 0) -> None:
         """Publish nothing new from ``at_ns`` (run clock; 0: now) on."""
@@ -269,16 +335,16 @@ class Load:
 
     # After a failure
 
-    async def salvage_cut(self) -> list[tuple[Source, wire.Message]]:
-        """The last intervals of the workers that are left, which publish no more: first the interval of the cut that
-        the failure interrupted, then the time since."""
+    async def salvage_cut(self) -> list[Cut]:
+        """The last intervals of the workers that are left, which publish no more: first those of cuts that nobody has
+        taken, then the time since."""
         await _those_that_answer(self._at(0, "quiesce"))
-        interrupted = [None] * len(self.names)
-        if self._cutting:
-            interrupted = await _those_that_answer(self._cutting)
+        interrupted, self._cutting = self._cutting, []
+        before = await _those_that_answer(each.answer for each in interrupted)
         last = await _those_that_answer(self._at(0, "cut", **self._models(0)))
-        answers = [*zip(self.sources, interrupted, strict=True), *zip(self.sources, last, strict=True)]
-        return [self._dated(source, answer) for source, answer in answers if answer is not None]
+        sources = [*(self.sources[each.index] for each in interrupted), *self.sources]
+        answers = zip(sources, [*before, *last], strict=True)
+        return [Cut(*self._dated(source, answer), None) for source, answer in answers if answer is not None]
 
     async def salvage_close(self, *, delete: bool) -> None:
         """Leave nothing behind on the broker, as far as the remaining workers still reach it."""

@@ -222,6 +222,11 @@ class Session:
         self._cut_ns = now_ns
         return record | crossed | self._steal()
 
+    @property
+    def cut_ns(self) -> int:
+        """When the last interval ended, on the run clock."""
+        return self._cut_ns
+
     def _crossed(self, clocks: wire.Message) -> dict[str, int]:
         """Record the latencies of messages from other hosts, and tell what their clocks leave open."""
         if self._crossing is None:

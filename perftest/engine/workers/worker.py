@@ -59,6 +59,7 @@ class Worker:
         host: Host = THIS_HOST,
     ) -> None:
         self.ended = False
+        self._may_be_late = "lease_s" in first
         self.sequence = Sequence(first.get("n", 0))
         self._write = write
         self._host = host
@@ -181,8 +182,11 @@ class Worker:
         self.session.quiesce()
         return late_ns
 
-    async def _cut(self, at_ns: int, clocks: wire.Message | None = None) -> dict[str, Any]:
+    async def _cut(self, at_ns: int, clocks: wire.Message | None = None) -> dict[str, Any] | None:
+        """None if the interval before has reached beyond this moment, because the requests came together, late."""
         await self._at(at_ns)
+        if self._may_be_late and 0 < at_ns <= self.session.cut_ns:
+            return None
         return self.session.cut(clocks)
 
     async def _at(self, when_ns: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from types import ModuleType
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from perftest.engine.coordination import load
 from perftest.engine.workers import remote_worker, wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker
 from perftest.spec.load_hosts import LoadHost
@@ -116,3 +120,65 @@ def test_a_silent_host_is_given_up_and_the_intervals_that_passed_are_one(
     (event,) = lost(sink)
     assert "said nothing" in str(event["text"])
     assert sum(interval.published for interval in sink.intervals if interval.host == "right") > 0
+
+
+class LateTransport(MemoryTransport):
+    """A worker whose second interval and everything after it come when the connection is back, all at once."""
+
+    def __init__(self, away_s: float) -> None:
+        super().__init__()
+        self._away_s = away_s
+        self._cuts = 0
+        self._back: asyncio.Event | None = None
+        self._held: list[bytes] = []
+
+    def send(self, line: bytes) -> None:
+        self._cuts += json.loads(line).get("op") == "cut"
+        if self._cuts == 2 and self._back is None:
+            self._back = asyncio.Event()
+            asyncio.get_running_loop().call_later(self._away_s, self._come_back)
+        if self._back is None or self._back.is_set():
+            super().send(line)
+        else:
+            self._held.append(line)
+
+    def _come_back(self) -> None:
+        assert self._back is not None
+        self._back.set()
+        for line in self._held:
+            MemoryTransport.send(self, line)
+
+
+@pytest.mark.parametrize("away_s", [0.3, 0.6])
+def test_intervals_of_a_silent_host_come_later_and_those_of_others_at_once(
+    stub: ModuleType, monkeypatch: pytest.MonkeyPatch, away_s: float
+) -> None:
+    monkeypatch.setattr(load, "LATE_S", 0.1)
+
+    async def start_worker(first: wire.Message, on_message: Callable[[wire.Message], None], who: str) -> RemoteWorker:
+        async def start() -> MemoryTransport:
+            return LateTransport(away_s) if first["host"] == "left" else MemoryTransport()
+
+        return await RemoteWorker.start(first, on_message, who, start)
+
+    def longer(made: Any) -> Any:
+        steps = tuple(dataclasses.replace(step, duration_s=1.2, warmup_s=0.0) for step in made.steps[:1])
+        return spread(made.changed(steps=steps, interval_s=0.1))
+
+    sink = MemorySink()
+    outcome = run(stub, sink, longer, start_worker=start_worker)
+    assert outcome.state == "finished" and not lost(sink), outcome
+    ledger = sink.ledgers[-1]
+    assert ledger["verdict"] == "ok"
+    assert sum(interval.published for interval in sink.intervals) == ledger["published"] > 0
+    left, right = ([each for each in sink.intervals if each.host == host] for host in ("left", "right"))
+    for each, other in itertools.pairwise([one for one in left if one.worker == left[0].worker]):
+        gap_ns = other.start_ns - each.start_ns - each.length_ns
+        assert abs(gap_ns) < 5_000_000, "in order, without a gap but for what is not known of the clocks"
+    longest = max(left, key=lambda interval: interval.length_ns)
+    assert longest.length_ns > away_s * 0.5e9
+    at = sink.intervals.index(longest)
+    before = [each for each in sink.intervals[:at] if each.host == "right" and each.start_ns > longest.start_ns]
+    assert len(before) >= 2, "those of the other host were recorded while this one was silent"
+    assert {event["host"] for event in sink.events if event["kind"] == "cut_late"} >= {"left"}
+    assert len(right) > len(left)
