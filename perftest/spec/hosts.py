@@ -160,6 +160,11 @@ class HostSpec:
         return "broker" in self.roles
 
 
+def json_schema() -> dict[str, object]:
+    """The JSON schema of an inventory, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Inventory.model_json_schema()}
+
+
 def load_hosts(path: Path) -> tuple[HostSpec, ...]:
     """Read an inventory. Paths in it are relative to its directory. Raises SpecError with all problems of the file."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -160,6 +161,67 @@ def test_a_cluster_over_hosts_is_started_for_the_run_and_leaves_nothing(lab: Lab
     lab.wait_for_no_process()
     assert not list((lab.top / "wal").glob("*")), "what the nodes wrote is gone"
     assert not list(lab.top.glob("host-node*/perftest-*")) and not list((lab.top / "runs").glob(".*"))
+
+
+def holders(process: subprocess.Popen[str], secret: str) -> set[str]:
+    """The processes that show a secret in their arguments or environment while a command runs: looked at whenever it
+    says something. What the user typed is the command's own."""
+    found = set()
+    assert process.stdout is not None
+    for _line in process.stdout:
+        for each in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                shown = "\n".join([*each.cmdline(), *each.environ().values()])
+                if secret in shown and each.pid not in (process.pid, os.getpid()):
+                    found.add(each.name())
+    return found
+
+
+def files_with(top: Path, secret: str) -> list[Path]:
+    files = [path for path in top.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def test_no_password_of_a_broker_is_shown_or_left_anywhere(lab: Lab, tmp_path: Path) -> None:
+    password = "Pw-0d15ea5e-not-to-be-found"
+    with local_cluster.temporary(tmp_path, nodes=1) as cluster:
+        (config,) = Path(cluster.directory).rglob("node.json")
+        plain = json.loads(config.read_text())
+        config.write_text(json.dumps(plain | {"users": {"guest": "guest", "bench": password}}))
+        local_cluster.kill(cluster, "node1")
+        cluster = local_cluster.start_node(cluster, "node1", until_ready=True)
+        uri = cluster.uris[0].replace("guest:guest", f"bench:{password}")
+        words = ("--vary", "in_flight=50", "--set", "step.duration=3s", "--set", "step.warmup=0s", "--ui", "line")
+        process = lab.start("run", str(lab.hosts), "-h", uri, "--out", "runs", *words, together=True)
+        with process:
+            shown = holders(process, password)
+        assert process.returncode in (0, 5)
+    assert shown == set()
+    assert len(list(lab.runs()[-1].glob("report.html"))) == 1
+    assert files_with(lab.top, password) == []
+
+
+def test_no_secret_of_a_cluster_is_shown_or_left_anywhere(lab: Lab) -> None:
+    ports = iter(free_ports(9))
+    hosts = lab.top / "secret.yaml"
+    nodes = (
+        CLUSTER.format(n=n, amqp=next(ports), peer=next(ports), control=next(ports), top=lab.top) for n in (1, 2, 3)
+    )
+    hosts.write_text(lab.hosts.read_text() + "".join(nodes))
+    words = ("--vary", "in_flight=50", "--set", "step.duration=3s", "--set", "step.warmup=0s", "--ui", "line")
+    process = lab.start("run", str(hosts), "--out", "runs", "--no-report", *words, together=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "phase=" in line:
+            break
+    kept = [*lab.top.glob("host-node*/perftest-*/secret"), *(lab.top / "runs").glob(".hosts-*/secret")]
+    assert len(kept) == 4 and all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+    (secret,) = {path.read_text().strip() for path in kept}
+    with process:
+        shown = holders(process, secret)
+    assert process.returncode in (0, 5)
+    assert shown == set()
+    assert files_with(lab.top, secret) == []
 
 
 def test_a_second_start_sends_nothing(lab: Lab) -> None:

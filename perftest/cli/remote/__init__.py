@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from perftest.cli.remote import check, execute, run, supply
+from perftest.cli.remote import check, example, execute, run, supply
 from perftest.cli.sections import SummaryGroup
 
 
@@ -13,6 +13,6 @@ def remote() -> None:
     """Run a workload on many hosts over SSH, as one run with one result."""
 
 
-for _module in (check, run, supply, execute):
+for _module in (example, check, run, supply, execute):
     for _command in _module.COMMANDS:
         remote.add_command(_command)

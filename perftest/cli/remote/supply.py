@@ -86,17 +86,27 @@ def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> 
 def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """End every process that was started on the hosts, whoever started it and however that ended.
 
-    Only processes that belong to the directory of the inventory are ended. Files stay.
+    Only processes that belong to the directory of the inventory are ended. Faults of links that are left are undone.
+    Files stay.
     """
+    from infra.links.kernel import REMNANTS
     from infra.remote import processes
     from infra.remote.host import command_line
+    from infra.remote.ssh import Connection
 
     specs = _specs(inventory, only)
     if dry_run:
         words = {spec.name: processes.command(spec.python, "end", spec.directory, "5.0") for spec in specs}
         _show_steps((name, command_line(each)) for name, each in words.items())
+        _show_steps((spec.name, command_line(("sh", "-c", REMNANTS))) for spec in specs)
         return
-    done, errors = _on_reachable(specs, processes.end)
+
+    def end(connection: Connection) -> list[processes.HostProcess]:
+        ended = processes.end(connection)
+        connection.run(["sh", "-c", REMNANTS])
+        return ended
+
+    done, errors = _on_reachable(specs, end)
     rows = {name: {"ended": [_row(each) for each in ended]} for name, ended in done.items()}
     lines = {name: _ended([each.pid for each in ended]) for name, ended in done.items()}
     _tell(rows, lines, as_json)

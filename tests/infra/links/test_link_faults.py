@@ -15,7 +15,7 @@ import pytest
 
 from infra.lab.lab import Lab
 from infra.links.faults import AgentProcesses, HostLinks, SwitchLinks
-from infra.links.kernel import TABLE
+from infra.links.kernel import REMNANTS, TABLE
 from infra.links.settings import LinkError, LinkSettings
 
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
@@ -209,6 +209,19 @@ def test_what_an_agent_did_is_undone_however_it_ends(
         for agent in again.values():
             with agent.process:
                 agent.process.wait(30)
+    assert TABLE not in rules_of(lab, 0) and "htb" not in shaping_of(lab, 1)
+
+
+def test_a_shell_undoes_what_killed_agents_left(hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]]) -> None:
+    lab, links, agents = hosts
+    links.probe(delay=False)
+    links.change([("host2", "host1")], {"cut": True, "mbit": 8.0})
+    for agent in agents.values():
+        agent.process.kill()
+        agent.process.wait(30)
+    for host in lab.hosts[:2]:
+        for _ in range(2):  # the second time there is nothing to undo
+            subprocess.run(["ip", "netns", "exec", host.namespace, "sh", "-c", REMNANTS], check=True)
     assert TABLE not in rules_of(lab, 0) and "htb" not in shaping_of(lab, 1)
 
 

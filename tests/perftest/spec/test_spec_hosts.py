@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from perftest.spec.hosts import HostSpec, Jump, load_hosts, parse_hosts
+from perftest.spec.hosts import HostSpec, Jump, json_schema, load_hosts, parse_hosts
 from perftest.spec.problem import SpecError
 
 
@@ -120,3 +123,16 @@ def test_a_secret_is_never_told_again() -> None:
     with pytest.raises(SpecError) as raised:
         parse_hosts("hosts: {a: {passphrase: s3cr3t}}", "hosts.yaml")
     assert "s3cr3t" not in raised.value.lines()
+
+
+def test_the_example_is_an_inventory_and_the_schema_knows_its_keys() -> None:
+    text = resources.files("perftest.spec").joinpath("hosts.example.yaml").read_text()
+    found = parse_hosts(text, "hosts.example.yaml")
+    assert sum(host.is_broker for host in found) == 3 and sum(host.is_load for host in found) == 20
+    assert found[3].publishes is None and found[-1].publishes == ()
+    schema = json_schema()
+    parts: Any = schema["$defs"]
+    assert parts["HostKeys"]["additionalProperties"] is False
+    for said in yaml.safe_load(text)["hosts"].values():
+        assert set(said) <= set(parts["HostKeys"]["properties"])
+    assert set(yaml.safe_load(text)) <= set(schema["properties"])  # type: ignore[call-overload]
