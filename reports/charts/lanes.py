@@ -17,11 +17,15 @@ NEAR: Final = 6.0
 
 
 def figure(
-    lanes: Mapping[str, pd.DataFrame], *, limits: Mapping[str, float] | None = None, floating: Collection[str] = ()
+    lanes: Mapping[str, pd.DataFrame],
+    *,
+    limits: Mapping[str, float] | None = None,
+    floating: Collection[str] = (),
+    marks: Collection[float] = (),
 ) -> theme.Figure:
     """Lanes by their title with unit. Each frame has the columns ``t_s``, ``name`` and ``value``; names keep their
     colour and dash in all lanes. ``limits`` are drawn as dashed lines, if a value comes anywhere near. Axes begin at
-    zero but those of ``floating``."""
+    zero but those of ``floating``. ``marks`` are moments (s) with a dotted line through all lanes."""
     names = sorted({str(name) for frame in lanes.values() for name in frame["name"]})
     share = 1 / len(lanes)
     near = {title: value for title, value in (limits or {}).items() if value < NEAR * lanes[title]["value"].max()}
@@ -44,12 +48,18 @@ def figure(
     margin = {"l": 72, "r": 24, "t": 36, "b": 52}
     places = {title: f"y{number + 1 if number else ''}" for number, title in enumerate(lanes)}
     shapes = [_limit(value, places[title]) for title, value in near.items()]
+    shapes += [_mark(t_s) for t_s in marks]
     return {"data": traces, "layout": theme.layout(height=height, margin=margin, shapes=shapes, **axes)}
 
 
 def _limit(value: float, axis: str) -> dict[str, Any]:
     line = {"color": "@bad", "width": 1.5, "dash": "dash"}
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": axis, "y0": value, "y1": value, "line": line}
+
+
+def _mark(t_s: float) -> dict[str, Any]:
+    line = {"color": "@bad", "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "x", "x0": t_s, "x1": t_s, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
 def _trace(points: pd.DataFrame, name: str, names: Sequence[str], lane: int) -> dict[str, Any]:

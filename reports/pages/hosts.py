@@ -26,6 +26,8 @@ ALL: Final = "all hosts"
 OUTLIER: Final = 1.5
 """A host is named if its p99 is so many times the median of the hosts, or its share differs by this factor."""
 MISSING_EVENTS: Final = ("host_lost", "worker_late", "worker_lost", "clock_changed")
+ELECTIONS_MAX: Final = 20
+"""So many changes of role are told one by one; the table of nodes counts all."""
 _MICROSECOND: Final = 1_000
 
 
@@ -52,7 +54,10 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
         clock_facts=_clock_facts(tables.hosts),
         saturation=tuple(_saturation(tables, prefix)),
         nodes=_nodes(tables),
+        elections=tuple(_elections(tables)),
+        nodes_time=tuple(_nodes_time(tables, prefix)),
         links=tuple(_links(tables, prefix)),
+        links_missing=_links_missing(tables),
         skew=_skew(tables.hosts),
         skew_text=_skew_text(tables.hosts),
         missing=tuple(_missing(tables)),
@@ -414,6 +419,66 @@ def _nodes(tables: Tables) -> Table | None:
         Column(name="octets", title="WAL", kind=Kind.NUMBER, unit="MB/s"),
     )
     return table_of(pd.DataFrame(rows), columns, caption="The nodes, over the whole run", file="nodes.csv")
+
+
+def _role_changes(tables: Tables) -> pd.DataFrame:
+    """Samples at which a node told another role than before, with the column ``before``, by time."""
+    told = tables.brokers[tables.brokers["role"] != ""].sort_values("t_s", kind="stable")
+    before = told.groupby("node")["role"].shift()
+    return told.assign(before=before)[before.notna() & (before != told["role"])]
+
+
+def _elections(tables: Tables) -> Iterator[Sentence]:
+    changes = _role_changes(tables)
+    for _, change in changes.head(ELECTIONS_MAX).iterrows():
+        text = f"At {change['t_s']:.1f} s {change['node']} was {change['role']} (before: {change['before']})."
+        yield Sentence(text=text)
+    if len(changes) > ELECTIONS_MAX:
+        yield Sentence(text=f"There were {len(changes) - ELECTIONS_MAX} more changes of role after these.")
+
+
+def _nodes_time(tables: Tables, prefix: str) -> Iterator[Chart]:
+    """What each node did over time, with a mark where a node changed its role."""
+    lanes_of = {"CPU (cores)": "cpu_share", "WAL syncs (1/s)": "wal_syncs_per_s", "WAL (B/s)": "wal_bytes_per_s"}
+    frame = tables.brokers.assign(name=tables.brokers["node"]).dropna(subset=["length_s"])
+    drawn = {title: column for title, column in lanes_of.items() if frame[column].notna().any()}
+    if not drawn:
+        return
+    frame = _thinned(frame)
+    changes = _role_changes(tables)
+    columns = (
+        Column(name="t_s", title="time", kind=Kind.NUMBER, unit="s"),
+        Column(name="node", title="node"),
+        Column(name="role", title="role"),
+        Column(name="cpu_share", title="CPU", kind=Kind.NUMBER, unit="cores"),
+        Column(name="wal_syncs_per_s", title="WAL syncs", kind=Kind.RATE, unit="1/s"),
+        Column(name="wal_bytes_per_s", title="WAL", kind=Kind.RATE, unit="B/s"),
+    )
+    yield Chart(
+        anchor=f"{prefix}replication-time",
+        title="What each node did over time",
+        unit="",
+        how_to_read="Each line is a node. A dotted line through all lanes is the first sample after a node changed its "
+        "role, so the change was shortly before.",
+        finding=f"There was {words.plural(len(changes), 'change')} of role."
+        if len(changes) == 1
+        else f"There were {words.plural(len(changes), 'change')} of role.",
+        figure=lanes.figure(
+            {title: frame.assign(value=frame[column]).dropna(subset=["value"]) for title, column in drawn.items()},
+            marks=sorted(set(changes["t_s"].head(ELECTIONS_MAX))),
+        ),
+        table=table_of(frame, columns, caption="Nodes over time", file="node-samples.csv"),
+    )
+
+
+def _links_missing(tables: Tables) -> str:
+    """Why there is no figure of links: what follows from the tables, and no guess beyond."""
+    if tables.links.empty:
+        return (
+            "Octets per link are missing: no sample of a node told what it sent to the others. They are read "
+            "from the control ports of the bundled broker's nodes, and not from metrics over HTTP or other brokers."
+        )
+    return "Octets per link are missing: in the steps shown, no node sent anything to another."
 
 
 def _links(tables: Tables, prefix: str) -> Iterator[Chart]:

@@ -357,9 +357,12 @@ def _clocks(hosts: Hosts) -> Section:
 def _replication(hosts: Hosts) -> Section | None:
     if hosts.nodes is None and not hosts.links:
         return None
-    nodes = () if hosts.nodes is None else (Data(table=hosts.nodes),)
+    nodes: list[Block] = [] if hosts.nodes is None else [Data(table=hosts.nodes)]
+    nodes += [Remark(each, "") for each in hosts.elections]
+    links: list[Block] = list(hosts.links) or [Remark(Sentence(text=hosts.links_missing), "")]
     how = "A node is a leader here if it led a queue. A change of role is an election."
-    return _part(hosts, "replication", "Replication, leaders, and octets per link", *nodes, *hosts.links, how=how)
+    title = "Replication, leaders, and octets per link"
+    return _part(hosts, "replication", title, *nodes, *hosts.nodes_time, *links, how=how)
 
 
 def _skew(hosts: Hosts) -> Section:

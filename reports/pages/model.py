@@ -220,7 +220,7 @@ class DrawnHost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
     """The hosts of one run: all together, each by itself, and what lies between them. ``limits`` says what set the rate
-    of each step; ``missing`` what is not in the figures, and why."""
+    of each step; ``missing`` what is not in the figures, and why; ``links_missing`` why there is no figure of links."""
 
     prefix: str
     title: str
@@ -234,7 +234,10 @@ class Hosts:
     clock_facts: Table
     saturation: tuple[Chart, ...]
     nodes: Table | None
+    elections: tuple[Sentence, ...]
+    nodes_time: tuple[Chart, ...]
     links: tuple[Chart, ...]
+    links_missing: str
     skew: Table | None
     skew_text: str
     missing: tuple[Sentence, ...]

@@ -107,13 +107,17 @@ def _limit(step: pd.Series[Any], rows: pd.DataFrame, tables: Tables) -> tuple[Li
 
 def _full_networks(rows: pd.DataFrame, hosts: pd.DataFrame) -> tuple[Limit, tuple[str, ...], str] | None:
     speeds = hosts.set_index("host")["link_bits_per_s"]
-    traffic = rows.set_index("host")[["rx_bytes_per_s", "tx_bytes_per_s"]].max(axis=1) * 8
+    directions = rows.set_index("host")[["rx_bytes_per_s", "tx_bytes_per_s"]]
+    traffic = directions.max(axis=1) * 8
     parts = (traffic / speeds.reindex(traffic.index)).dropna()
     full = parts[parts >= NETWORK_FULL]
     if full.empty:
         return None
     names = tuple(map(str, full.index))
-    return Limit.NETWORK, names, f"the network of {_and(names)} was at {full.max():.0%} of its speed"
+    worst = str(full.idxmax())
+    verb = "sent" if float(directions["tx_bytes_per_s"][worst]) * 8 == float(traffic[worst]) else "received"
+    told = f"{worst} {verb} {traffic[worst] / 1e6:,.1f} of {speeds[worst] / 1e6:,.1f} Mbit/s"
+    return Limit.NETWORK, names, f"the network of {_and(names)} was at {full.max():.0%} of its speed ({told})"
 
 
 def _broker(step: pd.Series[Any], tables: Tables) -> tuple[Limit, tuple[str, ...], str]:

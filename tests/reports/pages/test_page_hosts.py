@@ -59,9 +59,9 @@ def test_percentiles_of_all_hosts_are_those_of_the_run(hosts: Hosts, whole: Page
 
 
 def test_every_figure_repeats_its_numbers_in_a_table(hosts: Hosts) -> None:
-    charts = (*hosts.each, *hosts.clocks, *hosts.saturation, *hosts.links)
-    assert len(charts) == 6 and all(chart.table.rows and chart.figure["data"] for chart in charts)
-    assert len({chart.anchor for chart in charts}) == 6
+    charts = (*hosts.each, *hosts.clocks, *hosts.saturation, *hosts.nodes_time, *hosts.links)
+    assert len(charts) == 7 and all(chart.table.rows and chart.figure["data"] for chart in charts)
+    assert len({chart.anchor for chart in charts}) == 7
 
 
 def test_nodes_skew_and_what_is_missing_are_told(hosts: Hosts) -> None:
@@ -80,6 +80,31 @@ def test_octets_between_nodes_are_per_message(hosts: Hosts) -> None:
     (chart,) = hosts.links
     assert chart.finding == "All links together carried at most 2.23 KiB per message: 2.23 KiB raft."
     assert {row[1] for row in chart.table.rows} >= {"node1 → node2", "node3 → node1"}
+
+
+def test_changes_of_role_are_told_and_marked(sample_tables: ModuleType, hosts: Hosts) -> None:
+    """The moments are those of the samples that show the new role."""
+    assert hosts.elections == () and hosts.nodes_time[0].figure["layout"]["shapes"] == []
+    tables = sample_tables.tables(sample_tables.SPREAD)
+    times = sorted(tables.brokers["t_s"].unique())
+    late = tables.brokers["t_s"] >= times[3]
+    roles = tables.brokers["role"].mask(late & (tables.brokers["node"] == "node2"), "leader")
+    changed = replace(tables, brokers=tables.brokers.assign(role=roles))
+    (part,) = (model for _, model in page(changed, generated="").parts if isinstance(model, Hosts))
+    assert [said.text for said in part.elections] == [f"At {times[3]:.1f} s node2 was leader (before: follower)."]
+    assert [mark["x0"] for mark in part.nodes_time[0].figure["layout"]["shapes"]] == [times[3]]
+
+
+def test_missing_links_are_explained(sample_tables: ModuleType) -> None:
+    tables = sample_tables.tables(sample_tables.SPREAD)
+    html = render(page(replace(tables, links=tables.links[:0]), generated=""))
+    assert "Octets per link are missing: no sample of a node told" in html
+
+
+def test_a_full_network_is_told_with_direction_and_figures(sample_tables: ModuleType) -> None:
+    sample = replace(sample_tables.SPREAD, with_brokers=False, network_bits_per_s=8_500_000)
+    (part,) = (model for _, model in page(sample_tables.tables(sample), generated="").parts if isinstance(model, Hosts))
+    assert all(" of 8.5 Mbit/s)" in row[3] for row in part.limits.rows)
 
 
 @pytest.mark.parametrize(
