@@ -192,12 +192,12 @@ class SshPipe:
             self._finish("the connection to the host was lost")
         else:  # lost, or killed by a signal: the door tells
             self.out_of_reach = True
-            await self._mend(ended, whole=await _in_thread(lambda: _answers(ended.connection)))
+            await self._mend(ended, whole=await _answers(ended.connection))
 
     async def _see_and_mend(self, suspect: Wire) -> None:
         """A connection that answers is whole: then the worker is silent by itself."""
         self.out_of_reach = True
-        if not await _in_thread(lambda: _answers(suspect.connection)):
+        if not await _answers(suspect.connection):
             await self._mend(suspect, whole=False)
         self.out_of_reach = False
         if suspect is self._wire and suspect.process.has_ended:  # its end came while the host was asked
@@ -234,10 +234,17 @@ class SshPipe:
         self._lines.put_nowait(None)
 
 
-def _answers(connection: Connection) -> bool:
-    try:
+async def _answers(connection: Connection) -> bool:
+    """Whether a command runs there in time. On a connection that is cut without a word not even the beginning of a
+    command does, so the time is taken here."""
+
+    def runs() -> bool:
         return connection.is_open and connection.run(["true"], timeout_s=PROBE_S, check=False).status == 0
-    except RemoteError:
+
+    try:
+        async with asyncio.timeout(PROBE_S):
+            return await _in_thread(runs)
+    except (RemoteError, TimeoutError):
         return False
 
 
