@@ -32,13 +32,11 @@ _PACKETS_HELD: Final = 1_000_000
 _FIRST_CLASS: Final = 2
 _MILLION: Final = 1_000_000
 
-REMNANTS: Final = f"""
-PATH=$PATH:/usr/sbin:/sbin
-[ "$(id -u)" = 0 ] || become="sudo -n"
-for device in /sys/class/net/*; do $become tc qdisc del dev "${{device##*/}}" root handle {HANDLE}; done
-$become nft delete table inet {TABLE}
-true
-"""
+REMNANTS: Final = (
+    'PATH=$PATH:/usr/sbin:/sbin; [ "$(id -u)" = 0 ] || become="sudo -n"; for device in /sys/class/net/*; do '
+    f'$become tc qdisc del dev "${{device##*/}}" root handle {HANDLE}; done; '
+    f"$become nft delete table inet {TABLE}; true"
+)
 """What a shell does to undo everything, whoever did it. There may be nothing to undo, and no `tc` or `nft`."""
 
 Command = list[str]

@@ -52,7 +52,7 @@ def test_up_tells_each_host_and_sends_nothing_twice(hosts: Path, capsys: Capture
 
 def test_dry_runs_connect_to_nobody(hosts: Path, capsys: Captured) -> None:
     """Whoever owns the hosts reads what will be run there."""
-    for command, steps in (("up", 3), ("down", 1)):
+    for command, steps in (("up", 3), ("down", 2)):
         assert call(["remote", command, str(hosts), "--dry-run"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 3 * steps and lines[0].startswith(f"load1  {sys.executable} - ")
