@@ -43,7 +43,7 @@ _COUNTED: Final = {
     "worker_lost": ("worker lost, with its share of the load", "workers lost, with their shares of the load"),
     "clock_changed": ("change of a host's clock", "changes of hosts' clocks"),
     "drain_timeout": ("drain that ran out of time", "drains that ran out of time"),
-    "action": ("action on a node", "actions on nodes"),
+    "action": ("action of the timeline", "actions of the timeline"),
     "action_failed": ("action that failed", "actions that failed"),
     "error": ("error", "errors"),
 }

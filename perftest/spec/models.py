@@ -144,7 +144,7 @@ _add_section(Finding, "Finding", "A trend that the source found, for a verdict o
 _add_section(
     TimedAction,
     "TimedAction",
-    "An action on a node of the local cluster in the middle of the run. Its time counts from the first step.",
+    "An action on a node, a drive, a host or links in the middle of the run. Its time counts from the first step.",
 )
 
 _add_section(ClusterSpec, "Cluster", "The cluster that is started on this machine if no broker is named.")
@@ -256,7 +256,8 @@ class Workload(Model):
     )
     cluster: Annotated[ClusterSpec, _SECTION] = ClusterSpec()
     timeline: Annotated[
-        list[Annotated[TimedAction, _SECTION]], Field(description="actions on the local cluster while the load runs")
+        list[Annotated[TimedAction, _SECTION]],
+        Field(description="actions on nodes, drives, hosts and links while the load runs"),
     ] = Field(default_factory=list)
     sweep: Sweep | None = None
     findings: Annotated[list[Found], Field(description="what the source found, as trends")] = Field(
