@@ -46,10 +46,12 @@ class Sampler:
         metrics: BrokerMetrics | None = None,
         drives: FuseDrives | None = None,
         load_from: LoadFrom | None = None,
+        show_host: Callable[[dict[str, Any]], None] = lambda record: None,
     ) -> None:
         """``drives`` are recorded beside a broker that is no ``cluster``. ``load_from`` are hosts that are recorded in
-        place of this one."""
+        place of this one. ``show_host`` takes the records of hosts, as ``show`` those of nodes."""
         self._load_from = load_from
+        self._show_host = show_host
         self._writer = writer
         self._cluster = cluster
         self._show = show
@@ -76,6 +78,7 @@ class Sampler:
             samples = [host.sample(time.time_ns())] if self._load_from is None else self._load_from.samples()
             for sample in samples:
                 self._writer.host(sample)
+                self._show_host(sample)
             await self.nodes()
             await asyncio.sleep(self._writer.plan.interval_s)
 

@@ -72,7 +72,7 @@ class Session:
             writer.describe_broker(metrics=metrics.shown)
         self._sampler = Sampler(
             writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics, drives=drives,
-            load_from=options.load_from,
+            load_from=options.load_from, show_host=self._board.host_sample,
         )  # fmt: skip
         self._actions = ClusterActions(plan, _target_of(cluster, drives, options.nodes), self.event, options.faults)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None

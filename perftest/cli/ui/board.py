@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perftest.cli.ui.history import History
+from perftest.cli.ui.hosts import HostRow, Hosts
 from perftest.cli.ui.nodes import NodeRow, Nodes
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
@@ -82,6 +83,7 @@ class Board:
         self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self.stopping = False
         self._nodes = Nodes()
+        self._hosts = Hosts([host.name for host in plan.hosts], plan.interval_s)
         self._history = History()
         self._tally = tally
         self._started_ns = started_ns
@@ -94,6 +96,8 @@ class Board:
 
     def interval(self, record: Interval) -> None:
         """Take a record. The tally must have the record already."""
+        if self.plan.hosts:
+            self._hosts.interval(record)
         if self._group is None and record.measured:
             self._group = record.group
         if record.group != self._group:
@@ -112,6 +116,7 @@ class Board:
 
     def event(self, record: Mapping[str, object]) -> None:
         """Take an event. Events that say nothing new are not listed."""
+        self._hosts.event(record)
         kind = str(record.get("kind"))
         step = record.get("step")
         t_ns = record.get("t_ns")
@@ -126,6 +131,10 @@ class Board:
     def sample(self, record: Mapping[str, Any]) -> None:
         """Take a record of a broker node."""
         self._nodes.sample(record)
+
+    def host_sample(self, record: Mapping[str, Any]) -> None:
+        """Take a record of a host."""
+        self._hosts.sample(record)
 
     @property
     def step(self) -> Step:
@@ -215,6 +224,10 @@ class Board:
     def nodes(self) -> list[NodeRow]:
         """The broker's nodes; empty for a broker that does not tell its state."""
         return self._nodes.rows()
+
+    def hosts(self) -> list[HostRow]:
+        """The load hosts, those that need a look first; empty for a run from this machine."""
+        return self._hosts.rows()
 
     def sentence(self, record: Mapping[str, object]) -> str:
         """An event in words, with the time since the start."""

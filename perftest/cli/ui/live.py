@@ -4,7 +4,8 @@ A frame costs about 16 ms of CPU, so it is drawn by the process that only collec
 The alternate screen is used: what stays in the scrollback is the summary.
 
 From 110 columns on, panels are side by side; below, one under the other, without frames, and the broker's columns go
-from the right. Either fits 24 rows; events take what a higher terminal has, a lower one does without the broker.
+from the right. Either fits 24 rows; events take what a higher terminal has, a lower one does without the broker. A run
+over hosts has a row for each of them, those that need a look first, in place of the broker where both have no room.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perftest.cli.ui.board import EVENTS_KEPT, Board, LatencyRow, LoadRow, RateRow, clock, milliseconds
+from perftest.cli.ui.hosts import HostRow, State
 from perftest.cli.ui.nodes import FSYNC_WARN_MS, NodeRow
 from perftest.metrics.interval import Phase
 from perftest.spec.units import format_duration
@@ -42,6 +44,10 @@ _PHASES: Final = {Phase.WARMUP: "warm-up", Phase.STEADY: "steady", Phase.DRAIN: 
 _Section = Callable[..., RenderableType]
 _LOADS_FRAME: Final = {True: 3, False: 2}
 """Rows that the part of the other loads takes besides a line for each, by whether the terminal is wide."""
+_HOSTS_FRAME: Final = _LOADS_FRAME
+_BROKER_ROWS: Final = {True: NODES_SHOWN + 3, False: NODES_SHOWN + 2}
+_HOSTS_LEAST: Final = 3
+"""Rows of hosts that are worth more than the broker's panel."""
 _EVENTS_ROWS: Final = {True: 2, False: 1}
 """At 24 rows, by whether the terminal is wide."""
 
@@ -84,7 +90,16 @@ def screen(board: Board, width: int, height: int, now_ns: int) -> RenderableType
     if beside:
         parts.append(_loads(beside, section))
         events = max(events - len(beside) - _LOADS_FRAME[wide], 1)
-    if height >= ROWS_MIN + (len(beside) + _LOADS_FRAME[wide] if beside else 0):
+    room = height - ROWS_MIN - (len(beside) + _LOADS_FRAME[wide] if beside else 0)
+    hosts = board.hosts()
+    shown = max(min(len(hosts), room - _HOSTS_FRAME[wide]), 0)
+    has_broker = room >= 0 and shown >= min(len(hosts), _HOSTS_LEAST)
+    if not has_broker:
+        shown = min(len(hosts), room + _BROKER_ROWS[wide] - _HOSTS_FRAME[wide])
+    if shown > 0:
+        parts.append(_hosts(hosts, shown, section))
+        events = max(events - shown - _HOSTS_FRAME[wide] + (0 if has_broker else _BROKER_ROWS[wide]), 1)
+    if has_broker:
         parts.append(_broker(board, section, width))
     return Group(*parts, _events(board, section, events), _foot(board))
 
@@ -254,6 +269,18 @@ def _loads(rows: Sequence[LoadRow], section: _Section) -> RenderableType:
         shown = [milliseconds(values[at]) if row.latency.count else "-" for at in (0, 2, 4)]
         table.add_row(f"{row.name} ({row.state or ('measured' if row.measured else 'background')})", *rates, *shown)
     return section("other loads: messages / s, end to end (ms)", table)
+
+
+def _hosts(rows: Sequence[HostRow], shown: int, section: _Section) -> RenderableType:
+    """A line for each load host."""
+    table = _table(("host", "published", "confirmed", "delivered", "p99 ms", "CPU", "Mbit/s", ""), None)
+    for row in rows[:shown]:
+        rates = [f"{value:,.0f}" for value in (row.published, row.confirmed, row.delivered)]
+        p99 = "-" if row.p99_ns is None else milliseconds(row.p99_ns)
+        state = _warned(row.state.word, row.state is not State.RUNNING)
+        table.add_row(row.name[:20], *rates, p99, _known(row.cpu, "{:.0%}"), _known(row.mbit, "{:,.0f}"), state)
+    more = f", {len(rows) - shown} more not shown" if len(rows) > shown else ""
+    return section(f"load hosts: {len(rows)}{more}", table)
 
 
 def _events(board: Board, section: _Section, rows: int) -> RenderableType:

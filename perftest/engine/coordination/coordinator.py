@@ -331,7 +331,7 @@ class _Run:
         settings = dataclasses.asdict(step.settings)
         if self._open:
             self._event("step_started", label=step.label, settings=settings)
-            at_ns = self._run_clock(self._now() + LEAD_OF_HOSTS_S) if self._plan.hosts else 0
+            at_ns = self._common_moment()
             await self._guard(
                 _all(load.apply(load.group.steps[action.index].settings, at_ns) for load in self._measured)
             )
@@ -390,7 +390,7 @@ class _Run:
             return
         drained = False
         if not self._stop.aborting:
-            at_ns = self._run_clock(self._now() + LEAD_OF_HOSTS_S) if self._plan.hosts else 0
+            at_ns = self._common_moment()
             await self._guard(_all(load.quiesce(at_ns) for load in self._measured))
             drained = await self._await_drain()
         abandoned, delete = self._isolated and not drained, self._plan.delete_queues
@@ -494,7 +494,7 @@ class _Run:
         load, group = background.load, background.group
         await load.start(self._offset_ns)
         await load.open(background.settings, fresh=False)
-        await load.begin(0)
+        await load.begin(self._common_moment())
         background.steady = True
         text, workers = f"background load {group.name} runs", len(load.names)
         self._event("background_started", text=text, group=group.name, workers=workers)
@@ -509,7 +509,7 @@ class _Run:
         step = background.group.steps[index]
         if not background.recorded:  # connecting took all the time of its first step
             await self._cut_alone(background)
-        await background.load.apply(step.settings)
+        await background.load.apply(step.settings, self._common_moment())
         background.step = index
         await self._cut_alone(background)
         background.steady = True
@@ -534,7 +534,7 @@ class _Run:
         """Drain for at most ``drain_s``, clean up, and tell what became of the messages, if its workers still can."""
         load, background.steady = background.load, False
         try:
-            await load.quiesce()
+            await load.quiesce(self._common_moment())
             left = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
             await load.cut(0, background.place(Place(self._step_number, Phase.DRAIN)))
             self._record_background(background, load.take())
@@ -601,6 +601,10 @@ class _Run:
         """The CPU time that a hypervisor took since the last call."""
         before_ns, self._stolen_ns = self._stolen_ns, self._host.stolen_ns()
         return max(self._stolen_ns - before_ns, 0)
+
+    def _common_moment(self) -> int:
+        """The moment of an action that all hosts hear of in time, on the run clock; 0, now, on a single host."""
+        return self._run_clock(self._now() + LEAD_OF_HOSTS_S) if self._plan.hosts else 0
 
     def _run_clock(self, at: float) -> int:
         """A moment of the monotonic clock, in seconds, as the workers tell the time."""

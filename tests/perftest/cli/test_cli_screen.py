@@ -19,6 +19,7 @@ from rich.console import Console
 
 from perftest.cli.ui.board import Board, clock, milliseconds
 from perftest.cli.ui.history import HISTORY_S, History
+from perftest.cli.ui.hosts import State
 from perftest.cli.ui.interval_merger import IntervalMerger, merge
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
@@ -36,6 +37,7 @@ from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose, interval_line
 from perftest.metrics.interval import Phase
 from perftest.results.summary import Tally
+from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Group, QueueSpec, Settings
 from tests.perftest.testing.figures import figures
 
@@ -115,6 +117,60 @@ def test_the_screen_shows_the_records(records: ModuleType) -> None:
     assert p99 in text and e2e.count == 3 * 400
     assert f"~{p999}" in text and f"~{p99}" not in text, "1200 samples"
     assert len(e2e.p99_history) == 8
+
+
+def board_over(records: ModuleType, hosts: int) -> Board:
+    """A board of a run from several hosts, which has seen an interval of each in the first two seconds."""
+    plan = replace(records.plan(), hosts=tuple(LoadHost(name=f"load{number}") for number in range(1, hosts + 1)))
+    tally = Tally()
+    board = Board(plan, tally, records.STARTED_NS, "3 nodes", "runs/x")
+    for record in records.intervals(plan)[:2]:
+        for number in range(1, hosts + 1):
+            told = replace(record, host=f"load{number}", worker="0")
+            tally.add(told)
+            board.interval(told)
+    for second in (0, 1):
+        t_ns = records.STARTED_NS + second * records.SECOND
+        for number in range(1, hosts + 1):
+            busy = {"cpu_percent": 40.0 + number, "rx_bytes": second * 500_000, "tx_bytes": second * 500_000}
+            board.host_sample({"t_ns": t_ns, "host": f"load{number}", **busy})
+    return board
+
+
+def test_every_load_host_has_a_row(records: ModuleType) -> None:
+    board = board_over(records, 2)
+    text = "\n".join(drawn(board, 120, records.STARTED_NS + 2 * records.SECOND, 30))
+    assert "load hosts: 2" in text and "broker" in text
+    assert re.search(r"load1 +\d+ +\d+ +\d+ +[\d.]+ +41% +8 +running", text)
+
+
+def test_hosts_that_are_lost_or_late_come_first(records: ModuleType) -> None:
+    board = board_over(records, 20)
+    later = records.intervals(records.plan())[7]
+    for number in (*range(1, 6), *range(7, 21)):
+        board.interval(replace(later, host=f"load{number}", worker="0"))
+    board.event({"t_ns": records.STARTED_NS, "kind": "host_lost", "host": "load20", "worker": "0", "text": "gone"})
+    assert [(row.name, row.state) for row in board.hosts()[:3]] == [
+        ("load20", State.LOST), ("load6", State.LATE), ("load1", State.RUNNING)
+    ]  # fmt: skip
+    text = "\n".join(drawn(board, 80, records.STARTED_NS + 8 * records.SECOND))
+    assert "load hosts: 20, 17 more not shown" in text and "broker" not in text
+    assert text.index("load20") < text.index("load6")
+    assert re.search(r"load20 +0 +0 +0 +- +60% +8 +lost !", text)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 40), (120, 24), (120, 60), (80, 20), (120, 20)])
+@pytest.mark.parametrize("hosts", [2, 20])
+def test_the_screen_of_hosts_fits_and_never_jumps(records: ModuleType, hosts: int, width: int, height: int) -> None:
+    now = records.STARTED_NS + 2 * records.SECOND
+    plan = board_over(records, hosts).plan
+    empty = Board(plan, Tally(), records.STARTED_NS, "3 nodes", "runs/x")
+    full = board_over(records, hosts)
+    for second in (0, 1):
+        full.sample(sample_of("node1", second))
+    rows = {len(drawn(board, width, now, height)) for board in (empty, full)}
+    assert len(rows) == 1 and rows.pop() <= height
+    assert max(len(line) for line in drawn(full, width, now, height)) <= width
 
 
 @pytest.mark.parametrize("width", [80, WIDE])
