@@ -141,7 +141,7 @@ def directories(layout: Layout, cluster: str) -> Directories:
         **{_KEYS[role]: str(Path(path) / cluster / role) for role, path in placed.items()},
         io=layout.io,
         layout=layout.text,
-        drives=[*_modelled(layout)],
+        drives=[*modelled(layout)],
         instance_octets_per_second=layout.octets_per_second,
         fuse=fuse_directories(layout),
     )
@@ -159,7 +159,17 @@ def real_places(layout: Layout) -> dict[str, Path]:
     return {role: paths[name] for role, name in layout.roles.items()}
 
 
-def _modelled(layout: Layout) -> Iterator[dict[str, Any]]:
+def directories_elsewhere(layout: Layout) -> Directories:
+    """What a layout says of nodes on other hosts, but for the places of their files: each host has its own."""
+    return Directories(
+        io=layout.io,
+        layout=layout.text,
+        drives=[*modelled(layout)],
+        instance_octets_per_second=layout.octets_per_second,
+    )
+
+
+def modelled(layout: Layout) -> Iterator[dict[str, Any]]:
     """The modelled drives as in the configuration of a node, which models no drive for its log file."""
     for drive in layout.drives:
         roles = [role for role, name in layout.roles.items() if name == drive.name and role != "logs"]

@@ -29,16 +29,21 @@ def in_folder(plan: Plan, workload: Path) -> Plan:
     return replace(plan, cluster=replace(plan.cluster, layout=str(path)))
 
 
-def layout_for(plan: Plan, typed: Path | None, document: Document | None = None) -> Layout | None:
+def layout_for(
+    plan: Plan, typed: Path | None, document: Document | None = None, *, elsewhere: bool = False
+) -> Layout | None:
     """The layout of the cluster that is started for a plan: ``typed`` with --layout, or that of the workload, whose
-    ``document`` knows the lines. Raises SpecError with all problems of the layout and of the limits."""
+    ``document`` knows the lines. Drives that are ``elsewhere`` are not looked for on this machine. Raises SpecError
+    with all problems of the layout and of the limits."""
     refuse_limits(plan)
     asked = layout_in(plan, document)
     if typed is not None and asked is not None:
         named = f" {asked}" if isinstance(asked, Path) else ""
         click.echo(f"--layout {typed} stands in for the workload's layout{named}", err=True)
     chosen = typed or asked
-    return layout_of(chosen, plan.cluster.nodes, plan.cluster.broker) if chosen is not None else None
+    if chosen is None:
+        return None
+    return layout_of(chosen, plan.cluster.nodes, plan.cluster.broker, elsewhere=elsewhere)
 
 
 def layout_in(plan: Plan, document: Document | None = None) -> Path | Inline | None:

@@ -63,12 +63,18 @@ class Inline:
 
 
 def layout_of(
-    path: Path | Inline, nodes: int | None = None, broker: Product = Product.REFERENCE, *, has_drives: bool = False
+    path: Path | Inline,
+    nodes: int | None = None,
+    broker: Product = Product.REFERENCE,
+    *,
+    has_drives: bool = False,
+    elsewhere: bool = False,
 ) -> Layout:
     """The placement that a layout file, a bundled layout or a workload describes.
 
     ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started.
-    ``has_drives``: its FUSE drives are there already, of a cluster that was started before. Raises
+    ``has_drives``: its FUSE drives are there already, of a cluster that was started before. ``elsewhere``: its drives
+    are those of other hosts, and not looked for here. Raises
     SpecError with all problems of the file and of the drives that it names, before anything is started.
     """
     from infra import layout as drives
@@ -77,10 +83,13 @@ def layout_of(
 
     file, document = _read(path)
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
-    problems = [*_impossible(file, document), *(() if has_drives else _not_here(file, document, len(names)))]
+    problems = [
+        *_impossible(file, document),
+        *(() if has_drives or elsewhere else _not_here(file, document, len(names))),
+    ]
     problems += _not_for_rabbitmq(file, document) if broker is Product.RABBITMQ else []
     placed = _placed(file, path)
-    for drive, value, rule, fix in drives.faults(placed, names):
+    for drive, value, rule, fix in drives.faults(placed, names) if not elsewhere else ():
         kind = "mount" if file.drives[drive].mount is not None else "directory"
         problems.append(document.problem(("drives", drive, kind), rule, fix, value))
     if problems:

@@ -315,6 +315,16 @@ def test_a_command_runs_on_every_host(lab: Lab) -> None:
 def test_what_does_not_fit_is_told_before_any_host_is_asked(lab: Lab) -> None:
     code, _out, err = lab.call("run", str(lab.hosts), "--vary", "in_flight=50")
     assert code == 2 and "no broker is named" in err
+    fuse = lab.top / "fuse.yaml"
+    fuse.write_text(
+        "title: f\ndrives: {d: {fuse: {profile: hdd7200, size: 1GiB}}}\nroles: {data: d, logs: d, segment: d, wal: d}\n"
+    )
+    nodes = lab.top / "nodes.yaml"
+    nodes.write_text(lab.hosts.read_text() + "  node1: {roles: [broker]}\n")
+    code, _out, err = lab.call("run", str(nodes), "--vary", "in_flight=50", "--layout", str(fuse))
+    assert code == 2 and "drive d is a FUSE drive" in err
+    code, _out, err = lab.call("run", str(nodes), "-h", "amqp://x", "--vary", "in_flight=50", "--layout", str(fuse))
+    assert code == 2 and "a layout is for a cluster that this command starts" in err
     other = lab.top / "other.yaml"
     other.write_text(lab.hosts.read_text().replace("publishes: false", "publishes: [lazy]"))
     code, _out, err = lab.call("run", str(other), "-h", "amqp://x", "--vary", "in_flight=50")

@@ -143,6 +143,28 @@ def test_links_are_made_worse_and_mended_and_a_clock_that_is_off_is_no_matter(la
     lab.wait_for_no_process()
 
 
+def test_a_layout_of_modelled_drives_and_directories_lies_on_every_host(lab: Runs) -> None:
+    layout = lab.top / "layout.yaml"
+    layout.write_text(
+        "title: mixed\n"
+        "drives:\n"
+        "  slow: {profile: hdd7200}\n"
+        f'  own: {{directory: "{lab.top}/drive-{{node}}"}}\n'
+        "roles: {data: own, logs: own, segment: own, wal: slow}\n"
+    )
+    actions = ("--at", "2s slow leader slow 4", "--at", "4s slow leader slow 1")
+    code, said = lab.end(lab.begin("--layout", str(layout), *actions))
+    assert code in (0, 5), said
+    assert [event["text"] for event in lab.events() if event["kind"] == "action_failed"] == []
+    manifest = lab.told("manifest")
+    assert "hdd7200" in manifest["broker"]["layout"] and lab.told("ledger")["lost"] == 0
+    assert sorted(path.name for path in lab.top.glob("drive-*")) == ["drive-host1", "drive-host2", "drive-host3"]
+    assert [path for each in lab.top.glob("drive-*") for path in each.iterdir()] == [], "what the nodes wrote is gone"
+    sampled = [json.loads(line) for line in (lab.run / "broker.jsonl").read_text().splitlines()]
+    assert any(each.get("drives") for each in sampled), "the modelled drives tell what they did"
+    lab.wait_for_no_process()
+
+
 def test_nodes_on_hosts_are_killed_paused_and_started_again(lab: Runs) -> None:
     timeline = ("1s kill leader", "2s restart killed", "4s pause host2", "5s resume paused", "6s kill-host host3")
     code, said = lab.end(lab.begin(*(word for each in timeline for word in ("--at", each)), seconds=8))

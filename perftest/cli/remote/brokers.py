@@ -13,12 +13,14 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra import description
 from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, Cluster
 from infra.description import Place
+from infra.layout import Drive, Layout, directories_elsewhere
 from infra.remote import transfer
 from infra.remote.host import RemoteError
 from perftest.cli.remote.crew import Crew, Member
@@ -32,6 +34,7 @@ _ACT_S: Final = 60.0
 _DIRECTORY_OF: Final = {
     "wal": "wal_dir", "segment": "segment_dir", "classic": "classic_dir", "data": "store_dir", "logs": "logs_dir",
 }  # fmt: skip
+_IS_MOUNT: Final = "import os, sys; sys.exit(not os.path.ismount(sys.argv[1]))"
 _REMOVE: Final = "import shutil, sys; [shutil.rmtree(each, ignore_errors=True) for each in sys.argv[1:]]"
 
 
@@ -63,12 +66,26 @@ class BrokerNodes:
 
 
 @contextlib.contextmanager
-def brokers(crew: Crew, specs: Sequence[HostSpec], out: Path, say: Callable[[str], None]) -> Iterator[BrokerNodes]:
-    """A cluster with a node on each of these hosts. Raises HostsError, ClusterError."""
+def brokers(
+    crew: Crew,
+    specs: Sequence[HostSpec],
+    out: Path,
+    say: Callable[[str], None],
+    layout: Layout | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> Iterator[BrokerNodes]:
+    """A cluster with a node on each of these hosts, with the drives of a layout and these limits of the nodes. Raises
+    HostsError, ClusterError."""
+    specs = [_placed(spec, layout) for spec in specs] if layout is not None else specs
+    mounts = {drive.name: drive for drive in layout.with_paths if drive.is_mount} if layout is not None else {}
     began, identity = time.monotonic(), f"perftest-{secrets.token_hex(4)}"
-    with _described(identity, specs, out) as cluster:
-        members = {spec.name: crew.member(spec.name) for spec in specs}
+    places = [_place(spec, identity) for spec in specs]
+    directories = directories_elsewhere(layout) if layout is not None else None
+    described = description.describe(identity, places, directories=directories, limits=limits)
+    with _written(described, out) as cluster:
+        members = {spec.name: replace(crew.member(spec.name), spec=spec) for spec in specs}
         try:
+            all_done(on_all(members, lambda member: _look_at(member, mounts)))
             all_done(on_all(members, lambda member: _start(member, cluster, identity)))
             count = f"{len(specs)} broker node{'s' * (len(specs) > 1)}"
             say(f"{count} ready after {time.monotonic() - began:.1f} s; stopped and removed after the run")
@@ -80,12 +97,28 @@ def brokers(crew: Crew, specs: Sequence[HostSpec], out: Path, say: Callable[[str
 
 
 @contextlib.contextmanager
-def _described(identity: str, specs: Sequence[HostSpec], out: Path) -> Iterator[Cluster]:
+def _written(described: Cluster, out: Path) -> Iterator[Cluster]:
     """The cluster, described in a directory of its own here while the run lasts."""
     out.mkdir(parents=True, exist_ok=True)
-    described = description.describe(identity, [_place(spec, identity) for spec in specs])
     with tempfile.TemporaryDirectory(prefix=".hosts-", dir=out) as directory:
         yield description.write(described, Path(directory))
+
+
+def _placed(spec: HostSpec, layout: Layout) -> HostSpec:
+    """The host with the directories of the layout's drives. What the inventory says of the host counts more."""
+    paths = {drive.name: str(drive.of_node(spec.name)) for drive in layout.with_paths}
+    storage = {role: paths[name] for role, name in layout.roles.items() if name in paths}
+    return replace(spec, storage={**storage, **spec.storage})
+
+
+def _look_at(member: Member, mounts: Mapping[str, Drive]) -> None:
+    """See whether drives that have to be mounted are. Raises RemoteError."""
+    for name, drive in mounts.items():
+        path = str(drive.of_node(member.spec.name))
+        found = member.connection.run([member.connection.host.python, "-c", _IS_MOUNT, path], check=False)
+        if found.status:
+            fix = "mount the drive there, or write directory: in the layout for a plain directory"
+            raise RemoteError(f"drive {name}: {path} is no mount point", f"host {member.spec.name}", fix)
 
 
 def _place(spec: HostSpec, identity: str) -> Place:
@@ -94,7 +127,9 @@ def _place(spec: HostSpec, identity: str) -> Place:
         name=spec.name,
         address=spec.traffic_address,
         ports=(ports["amqp"], ports["peer"], ports["control"], 0),
-        directories={_DIRECTORY_OF[role]: str(PurePosixPath(path) / identity) for role, path in spec.storage.items()},
+        directories={
+            _DIRECTORY_OF[role]: str(PurePosixPath(path) / identity / role) for role, path in spec.storage.items()
+        },
     )
 
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perftest.cli.asked_cluster import layout_for
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.layouts import layout_option, no_layout_beside
 from perftest.cli.remote.inventory import hosts_argument
 from perftest.cli.sections import SectionedCommand, json_option, option, options
 from perftest.cli.target import out_options, split_uris
 
 if TYPE_CHECKING:
+    from infra.layout import Layout
     from perftest.spec.actions import Places
     from perftest.spec.hosts import HostSpec
     from perftest.spec.plan import Plan
@@ -25,6 +28,7 @@ _run_options = options(
            help="AMQP URI of the broker, as the load hosts reach it."),
     option("-H", "--uris", section="Target", default=None, metavar="URIS",
            help="AMQP URIs of several broker nodes, separated by commas."),
+    layout_option,
     option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
            help="Change a key of the workload, such as load.prefetch=100. Repeatable."),
     option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
@@ -68,6 +72,7 @@ def run(
     workload: str | None,
     uri: str | None,
     uris: str | None,
+    layout: Path | None,
     dry_run: bool,
     out: Path,
     ui: str,
@@ -85,14 +90,17 @@ def run(
     from perftest.spec.hosts import load_hosts
 
     specs = load_hosts(inventory)
-    plan, _document = swept_plan(workload, {"repeats": 1, "until": None} | asked)
+    plan, document = swept_plan(workload, {"repeats": 1, "until": None} | asked)
     targets = split_uris(uri, uris)
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
     nodes = [] if targets else [spec for spec in specs if spec.is_broker]
     _check_roles(plan, specs, inventory)
+    no_layout_beside(layout, targets, None)
     _check_brokers(targets, nodes, inventory)
+    placed = layout_for(plan, layout or _layout_of(nodes, inventory), document, elsewhere=True) if nodes else None
+    _refuse_fuse(placed)
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
-    refuse_actions_at(plan, _places(plan, taking_part, nodes), asked["actions"])
+    refuse_actions_at(plan, _places(taking_part, nodes, placed), asked["actions"])
     if dry_run:
         _show(taking_part, nodes, plan)
         return
@@ -109,7 +117,7 @@ def run(
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(crew(taking_part, say))
         on_hosts = stack.enter_context(faults(hosts, taking_part, plan)) if plan.timeline else None
-        started = stack.enter_context(brokers(hosts, nodes, out, say)) if nodes else None
+        started = stack.enter_context(brokers(hosts, nodes, out, say, placed, plan.cluster.settings)) if nodes else None
         options = Options(
             out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, faults=on_hosts,
             cluster=started.directory if started is not None else None, nodes=started, actions=asked["actions"],
@@ -118,12 +126,33 @@ def run(
     ctx.exit(code)
 
 
-def _places(plan: Plan, taking_part: list[HostSpec], nodes: list[HostSpec]) -> Places:
+def _places(taking_part: list[HostSpec], nodes: list[HostSpec], layout: Layout | None) -> Places:
     """What the timeline of the plan may act on."""
     from perftest.spec.actions import Places
+    from reference_broker.storage.drives.profiles import PROFILES
 
-    no_drives = "the nodes of hosts have none" if nodes else "this run measures a broker at a URI"
-    return Places([spec.name for spec in nodes], no_drives=no_drives, hosts=[spec.name for spec in taking_part])
+    no_drives = "these nodes have none" if nodes else "this run measures a broker at a URI"
+    drives = [drive.name for drive in layout.drives if not drive.path] if layout is not None else []
+    hosts = [spec.name for spec in taking_part]
+    return Places([spec.name for spec in nodes], drives, tuple(PROFILES), no_drives, hosts)
+
+
+def _layout_of(nodes: list[HostSpec], inventory: Path) -> Path | None:
+    """The layout that the inventory names for the nodes. Raises CliError if there are several."""
+    named = {spec.layout for spec in nodes}
+    if len(named) > 1:
+        what = "the nodes of a cluster have one layout, and the inventory names several"
+        raise CliError(what, f"{inventory}: layout", "name it once, under defaults, or with --layout", Exit.USAGE)
+    path = named.pop() if named else None
+    return Path(path) if path is not None else None
+
+
+def _refuse_fuse(layout: Layout | None) -> None:
+    """Raises CliError for drives that only the machine of this command can make."""
+    if layout is not None and layout.fuse:
+        what = f"drive {layout.fuse[0].name} is a FUSE drive, which is made on the machine of this command only"
+        fix = "leave out its size (then the node models the drive itself), or name a directory of the hosts"
+        raise CliError(what, f"layout {layout.name}", fix, Exit.USAGE)
 
 
 def _check_roles(plan: Plan, specs: tuple[HostSpec, ...], inventory: Path) -> None:
@@ -139,15 +168,10 @@ def _check_roles(plan: Plan, specs: tuple[HostSpec, ...], inventory: Path) -> No
 
 
 def _check_brokers(targets: tuple[str, ...], nodes: list[HostSpec], inventory: Path) -> None:
-    """Refuse a run without a broker, and nodes that cannot be started as the inventory says. Raises CliError."""
+    """Refuse a run without a broker. Raises CliError."""
     if not targets and not nodes:
         fix = "name it with -h or -H, as the load hosts reach it, or give hosts the role broker"
         raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
-    for spec in nodes:
-        if spec.layout is not None:
-            what = f"{spec.name} has a layout file, and the nodes of hosts take directories only"
-            fix = "name the directories of its drives (storage: {wal: /mnt/nvme/wal, ...})"
-            raise CliError(what, f"{inventory}: hosts.{spec.name}.layout", fix, Exit.USAGE)
 
 
 def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan) -> None:
