@@ -323,6 +323,13 @@ def test_what_does_not_fit_is_told_before_any_host_is_asked(lab: Lab) -> None:
     nodes.write_text(lab.hosts.read_text() + "  node1: {roles: [broker]}\n")
     code, _out, err = lab.call("run", str(nodes), "--vary", "in_flight=50", "--layout", str(fuse))
     assert code == 2 and "drive d is a FUSE drive" in err
+    for changed, said in (
+        ("cluster.broker=rabbitmq", "nodes of the reference broker only"),
+        ("cluster.nodes=5", "asks for 5 nodes, and 1 hosts have the role"),
+        ("cluster.settings={wal_fil: 1}", "wal_fil"),
+    ):
+        code, _out, err = lab.call("run", str(nodes), "--vary", "in_flight=50", "--set", changed, "--dry-run")
+        assert code == 2 and said in err, err
     code, _out, err = lab.call("run", str(nodes), "-h", "amqp://x", "--vary", "in_flight=50", "--layout", str(fuse))
     assert code == 2 and "a layout is for a cluster that this command starts" in err
     other = lab.top / "other.yaml"

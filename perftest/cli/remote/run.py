@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.asked_cluster import layout_for
+from perftest.cli.asked_cluster import layout_for, refuse_limits, tell_of_unused
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.layouts import layout_option, no_layout_beside
 from perftest.cli.remote.inventory import hosts_argument
 from perftest.cli.sections import SectionedCommand, json_option, option, options
 from perftest.cli.target import out_options, split_uris
+from perftest.spec.cluster import ClusterSpec, Product
 
 if TYPE_CHECKING:
     from infra.layout import Layout
@@ -97,6 +98,11 @@ def run(
     _check_roles(plan, specs, inventory)
     no_layout_beside(layout, targets, None)
     _check_brokers(targets, nodes, inventory)
+    refuse_limits(plan)
+    if targets:
+        tell_of_unused(plan)
+    else:
+        _check_cluster(plan, nodes)
     placed = layout_for(plan, layout or _layout_of(nodes, inventory), document, elsewhere=True) if nodes else None
     _refuse_fuse(placed)
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
@@ -124,6 +130,17 @@ def run(
         )  # fmt: skip
         code = measure(plan, options)
     ctx.exit(code)
+
+
+def _check_cluster(plan: Plan, nodes: list[HostSpec]) -> None:
+    """Refuse a cluster that the workload asks for and the hosts cannot be. Raises CliError."""
+    if plan.cluster.broker is not Product.REFERENCE:
+        fix = "start RabbitMQ there, and name it with -H, or leave out cluster.broker"
+        raise CliError("hosts start nodes of the reference broker only", "cluster.broker", fix, Exit.USAGE)
+    wanted = plan.cluster.nodes
+    if wanted not in (ClusterSpec().nodes, len(nodes)):
+        what = f"the workload asks for {wanted} nodes, and {len(nodes)} hosts have the role broker"
+        raise CliError(what, "cluster.nodes", "give as many hosts the role, or leave out cluster.nodes", Exit.USAGE)
 
 
 def _places(taking_part: list[HostSpec], nodes: list[HostSpec], layout: Layout | None) -> Places:
