@@ -16,6 +16,7 @@ import psutil
 import perftest
 from perftest.metrics.interval import LOCAL_HOST
 
+_INTERFACES: Final = Path("/sys/class/net")
 _PASSWORD: Final = re.compile(r"(?P<before>(?:amqp|http)s?://[^:/@\s,]*:)[^\s,]*(?P<after>@)")
 
 
@@ -62,8 +63,13 @@ def host_facts(directory: Path) -> dict[str, Any]:
 
 
 def _network() -> dict[str, int]:
-    """The speed of the fastest network interface but the loopback; nothing where the kernel does not tell."""
-    speeds = [of.speed for name, of in psutil.net_if_stats().items() if name != "lo" and of.isup and of.speed > 0]
+    """The speed of the fastest network interface with a device behind it; nothing where the kernel does not tell. What
+    the kernel says of the speed of a tunnel or of a pair of ends within it is made up."""
+    speeds = [
+        of.speed
+        for name, of in psutil.net_if_stats().items()
+        if of.isup and of.speed > 0 and (_INTERFACES / name / "device").exists()
+    ]
     return {"link_bits_per_s": max(speeds) * 1_000_000} if speeds else {}
 
 

