@@ -89,6 +89,29 @@ class Connection:
             raise self._error(f"`{_shortened(argv)}` ended with status {found.status}{said}", "mend what it says")
         return found
 
+    def stream(self, argv: Sequence[str], tell: Callable[[bytes], None], *, timeout_s: float) -> int:
+        """Run a command without input to its end; ``tell`` gets each line of its output as it comes, without its line
+        feed. Returns its exit status. Raises RemoteError if that takes longer than ``timeout_s``, or if the connection
+        is lost."""
+        process = self.start(argv)
+        try:
+            process.end_input()
+            outputs = (process.read, process.read_stderr)
+            threads = [threading.Thread(target=_tell_lines, args=(read, tell), daemon=True) for read in outputs]
+            for thread in threads:
+                thread.start()
+            status = process.status(timeout_s)
+            if status is None:
+                fix = "see what keeps it busy; the command may go on there"
+                raise self._error(f"`{argv[0]}` did not end within {timeout_s:g} s", fix)
+            if status == -1:
+                raise self._error(f"the connection was lost while `{argv[0]}` ran", "see why, and try again")
+            for thread in threads:
+                thread.join(CONNECT_S)
+            return status
+        finally:
+            process.close()
+
     def start(self, argv: Sequence[str]) -> RemoteProcess:
         """Start a command that is spoken to. Raises RemoteError."""
         with self._explained("the command cannot be started"):
@@ -199,6 +222,16 @@ class RemoteProcess:
 def _drain(read: Callable[[], bytes], into: bytearray) -> None:
     while chunk := read():
         into += chunk
+
+
+def _tell_lines(read: Callable[[], bytes], tell: Callable[[bytes], None]) -> None:
+    rest = b""
+    while chunk := read():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            tell(line)
+    if rest:
+        tell(rest)
 
 
 # Connecting

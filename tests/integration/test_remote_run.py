@@ -303,9 +303,19 @@ def test_all_hosts_that_cannot_be_reached_are_told_together(lab: Lab) -> None:
 
 def test_a_command_runs_on_every_host(lab: Lab) -> None:
     code, out, err = lab.call("exec", str(lab.hosts), "--", "echo", "a b", "$HOME")
-    assert (code, out, err) == (0, "left  a b $HOME\nright  a b $HOME\n", "")
+    assert (code, sorted(out.splitlines()), err) == (0, ["left  a b $HOME", "right  a b $HOME"], "")
     code, out, _err = lab.call("exec", str(lab.hosts), "--host", "right", "--json", "--", "sh", "-c", "exit 3")
-    assert code == 1 and json.loads(out) == [{"host": "right", "status": 3, "stdout": "", "stderr": ""}]
+    assert code == 1 and json.loads(out) == [{"host": "right", "status": 3, "output": []}]
+    hostile = "import sys; print('a\\x1b[31mb'); print('c', file=sys.stderr); sys.exit(2)"
+    code, out, _err = lab.call("exec", str(lab.hosts), "--host", "left", "--", sys.executable, "-c", hostile)
+    assert code == 1 and "left  a\ufffd[31mb\n" in out and "left  c\n" in out
+    assert out.endswith("left  ended with status 2\n")
+    gone = lab.top / "gone.yaml"
+    gone.write_text(lab.hosts.read_text() + "  gone: {port: 1}\n")
+    code, out, err = lab.call("exec", str(gone), "--", "echo", "here")
+    assert code == 1 and sorted(out.splitlines()) == ["left  here", "right  here"] and "host gone" in err
+    code, _out, err = lab.call("exec", str(lab.hosts), "--host", "left", "--timeout", "200ms", "--", "sleep", "60")
+    assert code == 1 and "`sleep` did not end within 0.2 s" in err
     code, out, _err = lab.call("exec", str(lab.hosts), "--dry-run", "--", "rm", "-rf", "/")
     assert (code, out) == (0, "left  rm -rf /\nright  rm -rf /\n")
     code, _out, err = lab.call("exec", str(lab.hosts), "--host", "middle", "--", "true")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from perftest.cli.exits import Exit
-from perftest.cli.remote.inventory import (
-    all_done,
-    chosen,
-    close_all,
-    connect_all,
-    hosts_argument,
-    on_all,
-    only_option,
-)
-from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.remote.inventory import HostsError, chosen, hosts_argument, on_reachable, only_option, printable
+from perftest.cli.sections import DURATION, SectionedCommand, json_option, option
+
+if TYPE_CHECKING:
+    from infra.remote.ssh import Connection
 
 
 @click.command(
@@ -34,15 +29,23 @@ from perftest.cli.sections import SectionedCommand, json_option, option
 @hosts_argument
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True)
 @only_option
+@option("--timeout", section="Timing", type=DURATION, default="10m", help="Give up a command that takes longer.")
 @option("--dry-run", section="Measurement", is_flag=True, help="Show the command line of each host, and run nothing.")
 @json_option
 @click.pass_context
 def exec_(
-    ctx: click.Context, inventory: Path, command: tuple[str, ...], only: tuple[str, ...], dry_run: bool, as_json: bool
+    ctx: click.Context,
+    inventory: Path,
+    command: tuple[str, ...],
+    only: tuple[str, ...],
+    timeout: float,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Run a command on every host, and show what each of them says.
+    """Run a command on every host, and show what each of them says, line by line as it comes.
 
-    Every word reaches the program as it is: no shell reads it. Exit code 1 tells that the command failed somewhere.
+    Every word reaches the program as it is: no shell reads it. A host that cannot be reached is told at the end. Exit
+    code 1 tells that the command failed somewhere, or did not run there.
     """
     from infra.remote.host import command_line
     from perftest.spec.hosts import load_hosts
@@ -52,25 +55,28 @@ def exec_(
         for spec in specs:
             click.echo(f"{spec.name}  {command_line(command)}")
         return
-    connections = connect_all(specs)
-    try:
-        done = all_done(on_all(connections, lambda each: each.run(command, timeout_s=600.0, check=False)))
-    finally:
-        close_all(connections)
+    told: dict[str, list[str]] = {spec.name: [] for spec in specs}
+
+    def run(connection: Connection) -> int:
+        name = connection.host.name
+
+        def tell(line: bytes) -> None:
+            told[name].append(line.decode(errors="replace"))
+            if not as_json:
+                click.echo(f"{name}  {printable(told[name][-1])}")
+
+        return connection.stream(command, tell, timeout_s=timeout)
+
+    done, errors = on_reachable(specs, run)
     if as_json:
-        rows: list[dict[str, Any]] = [
-            {"host": name, "status": found.status, "stdout": found.stdout.decode(errors="replace"),
-             "stderr": found.stderr.decode(errors="replace")}
-            for name, found in done.items()
-        ]  # fmt: skip
+        rows = [{"host": name, "status": status, "output": told[name]} for name, status in done.items()]
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
-    else:
-        for name, found in done.items():
-            for line in (found.stdout + found.stderr).decode(errors="replace").splitlines():
-                click.echo(f"{name}  {line}")
-            if found.status:
-                click.echo(f"{name}  ended with status {found.status}")
-    ctx.exit(Exit.RUN_ERROR if any(found.status for found in done.values()) else Exit.OK)
+    for name, status in done.items() if not as_json else ():
+        if status:
+            click.echo(f"{name}  ended with status {status}")
+    if errors:
+        raise HostsError(errors)
+    ctx.exit(Exit.RUN_ERROR if any(done.values()) else Exit.OK)
 
 
 COMMANDS = (exec_,)

@@ -86,10 +86,28 @@ def connect_all(hosts: Sequence[HostSpec]) -> dict[str, Connection]:
     return done
 
 
+def on_reachable(
+    hosts: Sequence[HostSpec], work: Callable[[Connection], _R]
+) -> tuple[dict[str, _R], list[RemoteError]]:
+    """Do work on every host that can be reached, at the same time: a host that is gone does not stop the others. The
+    results by name, and the errors of the other hosts."""
+
+    def connected(host: HostSpec) -> _R:
+        with connect(reached(host)) as connection:
+            return work(connection)
+
+    return on_all({host.name: host for host in hosts}, connected)
+
+
 def close_all(connections: Mapping[str, Connection]) -> None:
     """Close connections."""
     for connection in connections.values():
         connection.close()
+
+
+def printable(line: str) -> str:
+    """A line of another machine, without what would steer the terminal."""
+    return "".join(each if each.isprintable() or each == "\t" else "\ufffd" for each in line)
 
 
 def on_all(places: Mapping[str, _P], work: Callable[[_P], _R]) -> tuple[dict[str, _R], list[RemoteError]]:

@@ -16,8 +16,9 @@ from perftest.cli.remote.inventory import (
     HostsError,
     chosen,
     hosts_argument,
-    on_all,
+    on_reachable,
     only_option,
+    printable,
 )
 from perftest.cli.sections import SectionedCommand, json_option, option
 from perftest.spec.hosts import HostSpec
@@ -54,7 +55,7 @@ def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> 
         _show_steps((spec.name, step) for spec in specs for step in steps(spec.python, spec.directory))
         return
     bundles, began = Bundles(), time.monotonic()
-    done, errors = _on_reachable(specs, lambda connection: ship(connection, bundles.of))
+    done, errors = on_reachable(specs, lambda connection: ship(connection, bundles.of))
     rows: dict[str, dict[str, Any]] = {}
     for name, each in done.items():
         version = ".".join(map(str, each.facts["python"]))
@@ -106,7 +107,7 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
         connection.run(["sh", "-c", REMNANTS])
         return ended
 
-    done, errors = _on_reachable(specs, end)
+    done, errors = on_reachable(specs, end)
     rows = {name: {"ended": [_row(each) for each in ended]} for name, ended in done.items()}
     lines = {name: _ended([each.pid for each in ended]) for name, ended in done.items()}
     _tell(rows, lines, as_json)
@@ -132,14 +133,14 @@ def logs(inventory: Path, only: tuple[str, ...], lines: int, as_json: bool) -> N
     from infra.remote import processes
 
     specs = _specs(inventory, only)
-    done, errors = _on_reachable(specs, lambda each: processes.logs(each, lines * _LINE_OCTETS))
+    done, errors = on_reachable(specs, lambda each: processes.logs(each, lines * _LINE_OCTETS))
     last = {host: {name: found[-lines:] for name, found in logs.items()} for host, logs in done.items()}
     if as_json:
         click.echo(json.dumps([{"host": host, "logs": found} for host, found in last.items()], ensure_ascii=False))
     for host, found in last.items() if not as_json else ():
         for name, text in found.items():
             for line in text:
-                click.echo(f"{host} {name}  {_printable(line)}")
+                click.echo(f"{host} {name}  {printable(line)}")
     _refuse(errors)
 
 
@@ -168,7 +169,7 @@ def collect(inventory: Path, only: tuple[str, ...], out: Path, as_json: bool) ->
     from infra.remote import collection
 
     specs = _specs(inventory, only)
-    done, errors = _on_reachable(specs, lambda each: collection.collect(each, out / each.host.name))
+    done, errors = on_reachable(specs, lambda each: collection.collect(each, out / each.host.name))
     rows = {name: {"files": each.files, "fetched_octets": each.octets} for name, each in done.items()}
     lines = {
         name: f"{each.files} files, {each.octets / 1e6:,.1f} MB fetched into {out / name}"
@@ -182,18 +183,6 @@ def _specs(inventory: Path, only: Sequence[str]) -> tuple[HostSpec, ...]:
     from perftest.spec.hosts import load_hosts
 
     return chosen(load_hosts(inventory), only)
-
-
-def _on_reachable(specs: Sequence[HostSpec], work: Any) -> tuple[dict[str, Any], list[RemoteError]]:
-    """Do work on every host that can be reached: a host that is gone does not protect the others."""
-    from infra.remote.ssh import connect
-    from perftest.cli.remote.inventory import reached
-
-    def connected(spec: HostSpec) -> Any:
-        with connect(reached(spec)) as connection:
-            return work(connection)
-
-    return on_all({spec.name: spec for spec in specs}, connected)
 
 
 def _tell(rows: Mapping[str, Mapping[str, Any]], lines: Mapping[str, str], as_json: bool) -> None:
@@ -225,11 +214,6 @@ def _ended(pids: Sequence[int]) -> str:
 
 def _row(process: Any) -> dict[str, Any]:
     return {"pid": process.pid, "name": process.name, "command": list(process.command)}
-
-
-def _printable(line: str) -> str:
-    """A line of another machine, without what would steer the terminal."""
-    return "".join(each if each.isprintable() or each == "\t" else "�" for each in line)
 
 
 COMMANDS = (up, down, logs, collect)
