@@ -14,6 +14,7 @@ import errno
 import getpass
 import hashlib
 import logging
+import shlex
 import socket
 import sys
 import threading
@@ -284,12 +285,40 @@ def _login(
         "auth_timeout": CONNECT_S,
         "sock": channel,
     }
+    _refuse_open(host)
     try:
         client.connect(address, **asked)
     except paramiko.PasswordRequiredException:
         if not sys.stdin.isatty():
             raise
-        client.connect(address, **asked, passphrase=getpass.getpass(f"passphrase of the key for {host.name}: "))
+        client.connect(address, **asked, passphrase=_PASSPHRASES.of(tuple(asked["key_filename"] or ())))
+
+
+def _refuse_open(host: RemoteHost) -> None:
+    """Raise RemoteError for a private key that others can read, as ``ssh`` does."""
+    with contextlib.suppress(FileNotFoundError):  # the login says so
+        if host.key is not None and host.key.stat().st_mode & 0o077:
+            what = f"other users of this machine can read the private key {host.key}"
+            raise RemoteError(what, f"host {host.name}", f"chmod 600 {shlex.quote(str(host.key))}")
+
+
+class _Passphrases:
+    """Passphrases of keys, in the memory of this process. Many hosts are connected to at the same time, and have one
+    key: the user is asked for it once, one question at a time."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._told: dict[tuple[str, ...], str] = {}
+
+    def of(self, keys: tuple[str, ...]) -> str:
+        """The passphrase of one of these keys."""
+        with self._turn:
+            if keys not in self._told:
+                self._told[keys] = getpass.getpass(f"passphrase of {' or '.join(keys) or 'the private key'}: ")
+            return self._told[keys]
+
+
+_PASSPHRASES: Final = _Passphrases()
 
 
 def _configured(address: str) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 
 from infra.ports import free_ports
-from infra.remote import transfer
+from infra.remote import ssh, transfer
 from infra.remote.host import RemoteError, RemoteHost, command_line
 from infra.remote.ssh import Connection, connect
 from tests.infra.remote.conftest import Sshd
@@ -227,3 +228,46 @@ def test_jumps_that_go_round_in_a_circle_are_told(sshd: Sshd, tmp_path: Path, mo
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(RemoteError, match="round in a circle"):
         connect(replace(sshd.host, port=None))
+
+
+def test_a_passphrase_is_asked_for_once_for_many_hosts(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    assert sshd.host.key is not None
+    locked.write_bytes(sshd.host.key.read_bytes())
+    locked.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "open sesame", "-f", str(locked)], check=True)
+    asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return "open sesame"
+
+    monkeypatch.setattr("getpass.getpass", answer)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(ssh, "_PASSPHRASES", ssh._Passphrases())
+    hosts = [replace(sshd.host, name=f"host{number}", key=locked) for number in range(5)]
+    said: list[bytes] = []
+
+    def work(host: RemoteHost) -> None:
+        with connect(host) as made:
+            said.append(made.run(["echo", host.name]).stdout)
+
+    threads = [threading.Thread(target=work, args=(host,)) for host in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(said) == [f"host{number}\n".encode() for number in range(5)]
+    assert asked == [f"passphrase of {locked}: "]
+
+
+def test_a_private_key_that_others_can_read_is_refused(sshd: Sshd, tmp_path: Path) -> None:
+    assert sshd.host.key is not None
+    lax = tmp_path / "lax"
+    lax.write_bytes(sshd.host.key.read_bytes())
+    lax.chmod(0o640)
+    with pytest.raises(RemoteError, match="other users of this machine can read the private key") as refused:
+        connect(replace(sshd.host, key=lax))
+    assert refused.value.fix == f"chmod 600 {lax}"
