@@ -32,7 +32,7 @@ def test_a_link_that_is_cut_for_some_seconds_costs_nothing(lab: Runs) -> None:
     kinds = [event["kind"] for event in lab.events()]
     assert "host_lost" not in kinds and "worker_lost" not in kinds, said
     late = [event for event in lab.events() if event["kind"] == "cut_late"]
-    assert {event.get("host") for event in late} == {"host4"}, late
+    assert "host4" in {event.get("host") for event in late}, late
     ledger = lab.told("ledger")
     assert ledger["lost"] == 0 and ledger["published"] == ledger["delivered"] > 0
     with (lab.run / "intervals.csv").open() as file:
