@@ -23,7 +23,7 @@ from perftest.cli.measured_broker import target_name
 from perftest.cli.samplers import Sampler, StageSampler
 from perftest.cli.session_options import Options
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.interval_merger import IntervalMerger
+from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
@@ -63,7 +63,7 @@ class Session:
         self._cluster = cluster
         self._failure: RunNotWritableError | None = None
         self._stop = StopRequest()
-        self._merger = IntervalMerger(lambda merged: exports.merged(merged, writer.started_ns))
+        self._merger = IntervalMerger(self._merged)
         self._exports = exports
         self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
@@ -80,10 +80,15 @@ class Session:
     def interval(self, record: Interval) -> None:
         """Record an interval of a worker, then show it."""
         self._recorded(lambda: self._writer.interval(record))
-        self._recorded(lambda: self._merger.add(record))
         self._exports.interval(record)
         self._board.interval(record)
         self._view.interval(record)
+        self._merger.add(record)
+
+    def _merged(self, merged: MergedInterval) -> None:
+        self._recorded(lambda: self._exports.merged(merged, self._writer.started_ns))
+        self._board.merged(merged)
+        self._view.merged(merged)
 
     def event(self, record: dict[str, object]) -> None:
         """Record an event, then show it."""
@@ -121,6 +126,8 @@ class Session:
                 for task in helpers:
                     task.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
+                with contextlib.suppress(OSError, RunNotWritableError):  # the end says what could not be written
+                    self._merger.flush()
                 self._exports.close()
                 with contextlib.suppress(OSError):  # the terminal may be gone; the results are not
                     self._view.close()
@@ -148,7 +155,6 @@ class Session:
         facts = {name: value for name, value in asdict(outcome.broker).items() if value}
         failure = self._failure
         parts: tuple[Callable[[], None], ...] = (
-            self._merger.flush,
             lambda: self._writer.describe_broker(**facts),
             lambda: self._writer.finish(state, redact(reason)),
         )
@@ -219,7 +225,7 @@ class Session:
     async def _draw(self) -> None:
         while True:
             self._view.frame()
-            self._recorded(self._merger.tick)
+            self._merger.tick()
             await asyncio.sleep(_FRAME_S)
 
     def _endless(self) -> bool:

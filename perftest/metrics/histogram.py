@@ -94,6 +94,24 @@ class SparseCounts:
     max_ns: int
     payload: str = ""
 
+    @property
+    def total(self) -> int:
+        """How many values were recorded."""
+        return int(self.counts.sum())
+
+    @property
+    def min_ns(self) -> int:
+        """The least value of the lowest bucket in use; 0 when nothing was recorded."""
+        return int(BUCKET_LOWEST_NS[self.indexes[0]]) if len(self.indexes) else 0
+
+    def percentiles_ns(self, wanted: Sequence[float]) -> list[int]:
+        """As :meth:`Histogram.percentiles_ns`, without a look at the empty buckets."""
+        if not len(self.indexes):
+            return [0] * len(wanted)
+        below = np.cumsum(self.counts)
+        ranks = [rank(percentile, int(below[-1])) for percentile in wanted]
+        return BUCKET_HIGHEST_NS[self.indexes[np.searchsorted(below, ranks)]].tolist()  # type: ignore[no-any-return]
+
 
 class Histogram:
     """Counts of nanosecond values: ``counts`` of each bucket, their ``total``, and the greatest value ``max_ns``.

@@ -7,14 +7,13 @@ maximum has six decimals, which keeps the nanosecond. The run's reader and the r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
 from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Interval, Phase, Series
+from perftest.metrics.interval import Interval, Phase
 from perftest.results.errors import LineError
 from perftest.results.schema import HLOG_GROUP, HLOG_TAG, STAGE_PREFIX
 
@@ -56,14 +55,14 @@ def header(base_ns: int) -> str:
     )
 
 
-def lines(record: Interval, latencies: Mapping[Series, Histogram], base_ns: int) -> str:
+def lines(record: Interval, base_ns: int) -> str:
     """A line for each series that has values, each with its line feed."""
     place = {name: getattr(record, name) for name in ("step", "phase", "host", "worker", "group")}
     place |= {"start_ns": record.start_ns, "length_ns": record.length_ns}
     return "".join(
-        format_line(HlogLine(series=series, max_ns=found.max_ns, payload=payload, **place), base_ns)
-        for series, found in latencies.items()
-        if (payload := record.latencies[series].payload or found.encode())
+        format_line(HlogLine(series=series, max_ns=counts.max_ns, payload=payload, **place), base_ns)
+        for series, counts in record.latencies.items()
+        if (payload := counts.payload or Histogram.of(counts).encode())
     )
 
 

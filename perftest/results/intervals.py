@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from perftest.metrics.histogram import Histogram
+from perftest.metrics.histogram import Histogram, SparseCounts
 from perftest.metrics.interval import Interval, Series
 from perftest.results import schema
 from perftest.results.errors import LineError
@@ -22,9 +22,10 @@ HEADER: Final = ",".join(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS) + "\n"
 COUNT_COLUMNS: Final = tuple(name for name in schema.OWN_COLUMNS if name not in schema.TEXT_COLUMNS)
 
 
-def csv_line(
-    record: Interval, latencies: Mapping[Series, Histogram], run: str, started_ns: int, unit_ns: int = 1000
-) -> str:
+Latencies = Mapping[Series, Histogram] | Mapping[Series, SparseCounts]
+
+
+def csv_line(record: Interval, latencies: Latencies, run: str, started_ns: int, unit_ns: int = 1000) -> str:
     """A line of ``intervals.csv``: PerfTest's columns, with the latencies in units of ``unit_ns``, then ours."""
     end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
     rates = (record.published, record.returned, record.confirmed, record.nacked, record.delivered)
@@ -98,7 +99,7 @@ def write_parquet(path: Path) -> None:
     beside.replace(path / schema.INTERVALS_PARQUET)
 
 
-def _latency(histogram: Histogram | None, unit_ns: int) -> list[str]:
+def _latency(histogram: Histogram | SparseCounts | None, unit_ns: int) -> list[str]:
     """min, median, 75th, 95th and 99th percentile in whole units; empty when nothing was measured."""
     if histogram is None or not histogram.total:
         return [""] * 5

@@ -24,7 +24,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.clock_records import ClockRecords, with_clocks
@@ -140,9 +139,8 @@ class RunWriter:
 
     def interval(self, record: Interval) -> None:
         """Write a line of ``intervals.csv`` and the lines of ``latency.hlog``."""
-        latencies = {series: Histogram.of(counts) for series, counts in record.latencies.items()}
-        self._append(schema.LATENCY_HLOG, hlog.lines(record, latencies, self._base_ns))
-        self._append(schema.INTERVALS_CSV, intervals.csv_line(record, latencies, self.id, self.started_ns))
+        self._append(schema.LATENCY_HLOG, hlog.lines(record, self._base_ns))
+        self._append(schema.INTERVALS_CSV, intervals.csv_line(record, record.latencies, self.id, self.started_ns))
         self.tally.add(record)
         if self.legacy is not None and record.measured:
             self.legacy.interval(record)
@@ -177,6 +175,9 @@ class RunWriter:
     def host(self, record: dict[str, Any]) -> None:
         """Write a line of ``host.jsonl``."""
         self._append(schema.HOST, _json_line(record))
+        if clocks := self._files.get(schema.CLOCKS):  # its lines are many and short: they are passed on once a second
+            with writable(self.path / schema.CLOCKS):
+                clocks.flush()
 
     def broker(self, record: dict[str, Any]) -> None:
         """Write a line of ``broker.jsonl``."""
@@ -189,7 +190,8 @@ class RunWriter:
         if schema.CLOCKS not in self._files:
             with writable(self.path):
                 self._files[schema.CLOCKS] = self.path.joinpath(schema.CLOCKS).open("a", encoding="utf-8", newline="")
-        self._append(schema.CLOCKS, json.dumps(record) + "\n")  # many of them, and all of them finite numbers
+        with writable(self.path / schema.CLOCKS):
+            self._files[schema.CLOCKS].write(json.dumps(record) + "\n")  # all of them finite numbers
         self._clocks.add(record)
 
     def ledger(self, record: dict[str, object]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from perftest.cli.ui.history import History
 from perftest.cli.ui.hosts import HostRow, Hosts
+from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.cli.ui.nodes import NodeRow, Nodes
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
@@ -108,11 +109,11 @@ class Board:
         self._last = {name: last for name, last in self._last.items() if last.step == record.step}
         self._last[record.source] = record
         self._enter(record.step, record.start_ns)
-        self._history.add(record)
 
-    def tick(self) -> None:
-        """A frame is about to be drawn. The board does not wait longer for workers that have ended."""
-        self._history.tick()
+    def merged(self, merged: MergedInterval) -> None:
+        """Take an interval of all workers of a group."""
+        if merged.record.group == self._group:
+            self._history.add(merged)
 
     def event(self, record: Mapping[str, object]) -> None:
         """Take an event. Events that say nothing new are not listed."""

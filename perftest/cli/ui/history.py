@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
+from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.metrics.interval import Series
 from perftest.results.summary import RATES
 
@@ -28,14 +28,19 @@ class Slot:
 
 
 class History:
-    """Takes the intervals of the workers, and keeps the last 60 s of all workers together."""
+    """Takes the intervals of all workers together, and keeps the last 60 s."""
 
     def __init__(self) -> None:
         self._slots: deque[Slot] = deque(maxlen=_SLOTS_MAX)
-        self._merger = IntervalMerger(self._keep)
-        self.add = self._merger.add
-        self.event = self._merger.event
-        self.tick = self._merger.tick
+
+    def add(self, merged: MergedInterval) -> None:
+        """Keep an interval; those that ended a minute before it are let go."""
+        record = merged.record
+        counts = tuple(int(getattr(record, name)) for name in RATES)
+        p99_ns = {series: histogram.capped_percentiles_ns((99.0,))[0] for series, histogram in merged.latencies.items()}
+        self._slots.append(Slot(record.start_ns + record.length_ns, record.length_ns, counts, p99_ns))
+        while self._slots[0].end_ns <= self._slots[-1].end_ns - HISTORY_S * BAR_NS and len(self._slots) > 1:
+            self._slots.popleft()
 
     def rate(self, counter: str, over_s: float) -> float:
         """Messages per second over the last ``over_s`` seconds, or over the shorter time that is known."""
@@ -52,14 +57,6 @@ class History:
     def p99_ns(self, series: Series) -> list[float]:
         """The highest p99 of an interval for each bar, the newest last; 0 where nothing was measured."""
         return [max(slot.p99_ns.get(series, 0) for slot in slots) for slots in self._bars()]
-
-    def _keep(self, merged: MergedInterval) -> None:
-        record = merged.record
-        counts = tuple(int(getattr(record, name)) for name in RATES)
-        p99_ns = {series: histogram.capped_percentiles_ns((99.0,))[0] for series, histogram in merged.latencies.items()}
-        self._slots.append(Slot(record.start_ns + record.length_ns, record.length_ns, counts, p99_ns))
-        while self._slots[0].end_ns <= self._slots[-1].end_ns - HISTORY_S * BAR_NS and len(self._slots) > 1:
-            self._slots.popleft()
 
     def _bars(self) -> list[list[Slot]]:
         """The slots by the second they ended in, counted back from the last one's end."""

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, TextIO
 
 from perftest.cli.ui.board import Board, clock, milliseconds
-from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
+from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.cli.ui.perftest_lines import Lines, Style, stop_line
 from perftest.metrics.histogram import Histogram, SparseCounts
 from perftest.metrics.interval import Interval, Series
@@ -22,7 +22,10 @@ class View:
     """Shows a board, which has every record before the view is told of it. This view shows nothing."""
 
     def interval(self, record: Interval) -> None:
-        """An interval was recorded."""
+        """An interval of a worker was recorded."""
+
+    def merged(self, merged: MergedInterval) -> None:
+        """All workers of a group have told their part of an interval, or are not waited for any longer."""
 
     def event(self, record: Mapping[str, object]) -> None:
         """Something happened."""
@@ -35,28 +38,15 @@ class View:
 
 
 class WholeView(View):
-    """Shows the intervals of the whole run as lines, each interval once every worker has told its part."""
+    """Shows the intervals of the whole run as lines."""
 
     def __init__(self, board: Board, out: TextIO) -> None:
         self._board = board
         self._out = out
-        self._merger = IntervalMerger(lambda merged: self._print(self._line(merged)))
 
-    def interval(self, record: Interval) -> None:
-        """Print the line of an interval once every worker has told its part."""
-        self._merger.add(record)
-
-    def event(self, record: Mapping[str, object]) -> None:
-        """Take an event, which may say how many workers there are."""
-        self._merger.event(record)
-
-    def frame(self) -> None:
-        """Do not wait longer for workers that have ended."""
-        self._merger.tick()
-
-    def close(self) -> None:
-        """Print the lines that are not printed yet."""
-        self._merger.flush()
+    def merged(self, merged: MergedInterval) -> None:
+        """Print the line of an interval."""
+        self._print(self._line(merged))
 
     def _line(self, merged: MergedInterval) -> str:
         raise NotImplementedError
@@ -71,7 +61,6 @@ class LineView(WholeView):
 
     def event(self, record: Mapping[str, object]) -> None:
         """Print ``01:42 event …`` for an event that a reader would miss otherwise."""
-        super().event(record)
         if record.get("kind") not in ("setting_changed", "steady", "run_started", "step_ended"):
             moment, _, words = self._board.sentence(record).partition(" ")
             self._print(f"{moment} event {words}")
@@ -132,7 +121,6 @@ class PlainView(WholeView):
 
     def event(self, record: Mapping[str, object]) -> None:
         """Keep why the run ends. PerfTest prints no other event."""
-        super().event(record)
         kind = record.get("kind")
         if kind == "limit_reached" and record.get("group") in (
             None,
@@ -150,7 +138,6 @@ class PlainView(WholeView):
 
     def close(self) -> None:
         """Print the stop line and the summary."""
-        super().close()
         measured = [group.name for group in self._board.plan.measured[1:]]
         others = [line for name in measured for line in self._of_groups[name].summary()]
         for line in (stop_line(self._reasons), *self._lines.summary(), *others):
@@ -185,10 +172,9 @@ class JsonView(View):
 
 
 def _figures(counts: SparseCounts) -> dict[str, int]:
-    histogram = Histogram.of(counts)
-    p50, p95, p99, p999 = histogram.percentiles_ns((50.0, 95.0, 99.0, 99.9))
+    p50, p95, p99, p999 = counts.percentiles_ns((50.0, 95.0, 99.0, 99.9))
     percentiles = {"p50_ns": p50, "p95_ns": p95, "p99_ns": p99, "p999_ns": p999}
-    return {"count": histogram.total, **percentiles, "max_ns": histogram.max_ns}
+    return {"count": counts.total, **percentiles, "max_ns": counts.max_ns}
 
 
 class LiveView(View):
@@ -205,7 +191,6 @@ class LiveView(View):
 
     def frame(self) -> None:
         """Draw the board."""
-        self._board.tick()
         self._screen.frame()
 
     def close(self) -> None:

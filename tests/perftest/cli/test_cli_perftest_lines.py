@@ -157,7 +157,7 @@ def test_the_view_tells_why_the_run_stopped(events: list[tuple[str, str]], expec
     """From the events of the engine, in PerfTest's words."""
     out = io.StringIO()
     view = PlainView(Board(plan(records), Tally(), records.STARTED_NS, "t", "r"), Style(label="t"), out)
-    view.interval(interval(records))
+    view.merged(merge([interval(records)]))
     for kind, text in events:
         view.event({"kind": kind, "text": text})
     view.close()
@@ -338,8 +338,8 @@ def test_a_named_group_has_lines_of_its_own_and_background_no_average(records: M
         out = io.StringIO()
         board = Board(plan, Tally(), records.STARTED_NS, "", "")
         view = PlainView(board, Style(label="mine", compact=compact), out)
-        view.interval(interval(records))
-        view.interval(interval(records, group="noise", measured=False, published=900))
+        view.merged(merge([interval(records)]))
+        view.merged(merge([interval(records, group="noise", measured=False, published=900)]))
         view.close()
         lines = out.getvalue()
         assert ("id: mine noise, " in lines) is not compact

@@ -52,6 +52,7 @@ def board_of(records: ModuleType, count: int, **changes: Any) -> Board:
     for record in records.intervals(plan)[:count]:
         tally.add(record)
         board.interval(record)
+        board.merged(merge([record]))
     return board
 
 
@@ -244,13 +245,11 @@ def test_nodes_are_not_asked_at_one_instant() -> None:
 def test_a_minute_is_kept_in_seconds(records: ModuleType) -> None:
     """However short intervals are, and whatever the workers: their parts are one interval."""
     history = History()
-    history.event({"kind": "workers", "workers": 2})
     blank = records.intervals(records.plan())[1]
     assert history.rate("published", 5.0) == 0.0 and history.rates("published") == []
     for half in range(2 * 2 * HISTORY_S):
-        for worker in "01":
-            place = {"worker": worker, "start_ns": half * 10**9 // 2, "length_ns": 10**9 // 2}
-            history.add(replace(blank, **place, published=half // 2))
+        place = {"start_ns": half * 10**9 // 2, "length_ns": 10**9 // 2}
+        history.add(merge([replace(blank, worker=worker, published=half // 2, **place) for worker in "01"]))
     bars = history.rates("published")
     assert bars == [4.0 * second for second in range(HISTORY_S, 2 * HISTORY_S)]
     assert history.rate("published", 5.0) == sum(bars[-5:]) / 5
@@ -303,6 +302,7 @@ SCRIPT = """
     sys.path.insert(0, {here!r})
     import records
     from perftest.cli.ui.board import Board
+    from perftest.cli.ui.interval_merger import merge
     from perftest.cli.ui.views import choose, make_view
     from perftest.results.summary import Tally
     import os, shutil
@@ -314,7 +314,8 @@ SCRIPT = """
     for record in records.intervals(plan):
         tally.add(record)
         board.interval(record)
-        view.interval(record)
+        board.merged(merge([record]))
+        view.merged(merge([record]))
         view.frame()
     view.close()
     print("SUMMARY")
@@ -596,6 +597,7 @@ def test_every_other_load_has_a_line(records: ModuleType) -> None:
         for each in (replace(record, group="noise", measured=False, published=7), record):
             tally.add(each)
             board.interval(each)
+            board.merged(merge([each]))
     alone = board_of(records, 3)
     assert board.rates() == alone.rates() and board.latencies() == alone.latencies()
     first, second = board.loads_beside()

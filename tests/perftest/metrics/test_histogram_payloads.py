@@ -71,6 +71,9 @@ def test_figures_are_those_of_hdrhistogram(values: list[int], percentiles: list[
     histogram = histogram_of(payload_of(values), expected.get_max_value())
     assert histogram.percentiles_ns(percentiles) == [expected.get_value_at_percentile(p) for p in percentiles]
     assert histogram.total == expected.get_total_count()
+    counts = histogram.sparse()
+    assert counts.percentiles_ns(percentiles) == histogram.percentiles_ns(percentiles)
+    assert (counts.total, counts.min_ns) == (histogram.total, histogram.min_ns)
     histogram.check_maximum()
     assert histogram.mean_ns == pytest.approx(expected.get_mean_value(), rel=1e-12)
 
