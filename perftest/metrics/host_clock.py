@@ -23,12 +23,13 @@ sides are known: the bound there holds both.
 A change of rate is seen only when exchanges contradict the line. Until then the estimate may be off by up to the round
 trip of the best exchange nearby, and its allowance: that holds without any assumption, and is about twice the bound.
 
-A model of 240 exchanges takes 0.34 ms on a 2-core machine (``python -m tests.bench.host_clock``).
+A model of 240 exchanges takes 0.23 ms on a 2-core machine (``python -m tests.bench.host_clock``).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -119,6 +120,7 @@ class HostClock:
         self._rows = np.empty((2 * EXCHANGES_MAX, len(Exchange._fields)), np.int64)
         self._first = self._end = 0
         self._steady_since_ns = 0
+        self._decisive = _Decisive()
 
     def __len__(self) -> int:
         return self._end - self._first
@@ -160,7 +162,7 @@ class HostClock:
             raise ValueError("nothing is known of a clock without an exchange")
         rows = self._rows[self._first : self._end]
         steady = self._steady(rows)
-        line = _line(rows[steady:], first_ns, last_ns)
+        line = _line(rows[steady:], first_ns, last_ns, decisive=self._decisive)
         if line is None:
             self._note_break(rows[steady:], first_ns, last_ns)
             steady = self._steady(rows)
@@ -198,7 +200,31 @@ class HostClock:
         self._steady_since_ns = exchange.host_received_ns
 
 
-def _line(rows: Times, first_ns: int, last_ns: int, *, roomy: bool = False) -> ClockModel | None:
+class _Decisive:
+    """The exchanges that the lines of the last model touched, by host time: those of the next model are mostly the
+    same. Beginning with them halves the time for a model, and changes nothing else."""
+
+    def __init__(self) -> None:
+        self._low_ns: Times = np.empty(0, np.int64)
+        self._high_ns: Times = np.empty(0, np.int64)
+
+    def conditions(self, rows: Times) -> list[int]:
+        """Their conditions, as :func:`_allowed` counts them. An exchange that is not there any more stands for the one
+        after it, which does no harm."""
+        last = len(rows) - 1
+        low = np.minimum(np.searchsorted(rows[:, _HOST_RECEIVED], self._low_ns), last)
+        high = np.minimum(np.searchsorted(rows[:, _HOST_SENT], self._high_ns), last)
+        return [*low.tolist(), *(high + len(rows)).tolist()]
+
+    def note(self, rows: Times, conditions: npt.NDArray[np.intp]) -> None:
+        """Remember these for the next time."""
+        self._low_ns = rows[conditions[conditions < len(rows)], _HOST_RECEIVED]
+        self._high_ns = rows[conditions[conditions >= len(rows)] - len(rows), _HOST_SENT]
+
+
+def _line(
+    rows: Times, first_ns: int, last_ns: int, *, roomy: bool = False, decisive: _Decisive | None = None
+) -> ClockModel | None:
     """The model of the lines that all exchanges allow, for a time of the host's clock.
 
     None if there is no line; with ``roomy`` also if the lines lie closer together than :data:`ROOM` of what the best
@@ -210,14 +236,18 @@ def _line(rows: Times, first_ns: int, last_ns: int, *, roomy: bool = False) -> C
     begin, end = first_ns - origin, last_ns - origin
     least = rows[:, _SENT] - rows[:, _HOST_RECEIVED] - base - RESOLUTION_NS
     greatest = rows[:, _RECEIVED] - rows[:, _HOST_SENT] - base + RESOLUTION_NS
-    lines = _allowed(
+    found = _allowed(
         at_received / 1e9,
         least - WANDER * _farthest(at_received, begin, end),
         at_sent / 1e9,
         greatest + WANDER * _farthest(at_sent, begin, end),
+        decisive.conditions(rows) if decisive is not None else [],
     )
-    if lines is None:
+    if found is None:
         return None
+    lines, touched = found
+    if decisive is not None:
+        decisive.note(rows, touched)
     knots = sorted({min(int(at_received[0]), begin), begin, end})
     values = lines[:, :1] + lines[:, 1:] * (np.array(knots) / 1e9)
     low, high = values.min(axis=0), values.max(axis=0)
@@ -239,12 +269,15 @@ def _farthest(times: npt.NDArray[np.int64], begin: int, end: int) -> npt.NDArray
     return np.maximum(np.abs(times - begin), np.abs(times - end))
 
 
-def _allowed(at_low: Floats, lowest: Floats, at_high: Floats, highest: Floats) -> Floats | None:
+def _allowed(
+    at_low: Floats, lowest: Floats, at_high: Floats, highest: Floats, first: Sequence[int]
+) -> tuple[Floats, npt.NDArray[np.intp]] | None:
     """The corners of the polygon of all lines ``a + b * t`` that are nowhere below ``lowest`` or above ``highest``:
-    rows of a (ns) and b (ns per second), with times in seconds. None if there is no such line.
+    rows of a (ns) and b (ns per second), with times in seconds; and the conditions that touch the polygon, those of
+    ``lowest`` counted before those of ``highest``. None if there is no such line.
 
-    Only a few conditions touch the polygon. So the polygon begins as a rectangle, and the condition that a corner
-    violates most cuts it, until no condition is violated.
+    Only a few conditions touch the polygon. So the polygon begins as a rectangle, which the conditions ``first`` cut.
+    Then the condition that a corner violates most cuts it, until no condition is violated.
     """
     rate = RATE_MAX * 1e9
     reach = float(max(np.abs(at_low).max(), np.abs(at_high).max())) * rate
@@ -254,12 +287,14 @@ def _allowed(at_low: Floats, lowest: Floats, at_high: Floats, highest: Floats) -
     above = np.stack([np.ones(len(at_low)), at_low], axis=1)
     below = np.stack([np.ones(len(at_high)), at_high], axis=1)
     conditions, least = np.concatenate([above, -below]), np.concatenate([lowest, -highest])
+    for one, at, so_much in zip(*conditions[first].T.tolist(), least[first].tolist(), strict=True):
+        corners = _cut(corners, [so_much - one * a - at * b for a, b in corners])
     while corners:
         polygon = np.array(corners)
         missing = least[:, None] - conditions @ polygon.T
         worst, corner = divmod(int(missing.argmax()), len(corners))
         if missing[worst, corner] <= _ENOUGH_NS:
-            return polygon
+            return polygon, np.flatnonzero(missing.max(axis=1) >= -_ENOUGH_NS)
         corners = _cut(corners, missing[worst].tolist())
     return None
 
