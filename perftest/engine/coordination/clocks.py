@@ -116,6 +116,8 @@ class Clocks:
         if not fresh:
             return
         self._clocks |= {host: HostClock() for host in fresh}
+        # A worker may take long to start; its own silence ends this wait.
+        await asyncio.gather(*(self._answering(host).call("ping", deadline_s=None) for host in fresh))
         await asyncio.gather(*(self._find_timekeeper(host) for host in fresh))
         await asyncio.gather(*(self._burst(host, "before") for host in fresh))
         self._tasks += [asyncio.create_task(self._keep_up(host)) for host in fresh]
