@@ -31,6 +31,8 @@ CONNECT_S: Final = 15.0
 """A host that does not answer within this time is not there."""
 KEEPALIVE_S: Final = 5
 """A connection on which nothing passes is asked so often whether it still stands."""
+DEAD_S: Final = 30.0
+"""A connection is lost when the host acknowledges nothing for so long. Without this the kernel waits for 15 minutes."""
 _LOOK_S: Final = 2.0
 """So often the thread of a connection looks whether a keepalive is due. With paramiko's 0.1 s the threads of twenty
 connections on which nothing passes take 5 % of a core."""
@@ -113,6 +115,23 @@ class Connection:
         finally:
             process.close()
 
+    def octets(self, argv: Sequence[str]) -> Iterator[bytes]:
+        """The stdout of a command without input, as it comes. Raises RemoteError if the connection is lost, or if the
+        command fails."""
+        process = self.start(argv)
+        try:
+            process.end_input()
+            while chunk := process.read():
+                yield chunk
+            status = process.status(CONNECT_S)
+            if status in (-1, None):
+                raise self._lost()
+            if status != 0:
+                said = process.read_stderr().decode(errors="replace").strip()
+                raise self._error(f"`{_shortened(argv)}` ended with status {status}: {said}", "mend what it says")
+        finally:
+            process.close()
+
     def start(self, argv: Sequence[str]) -> RemoteProcess:
         """Start a command that is spoken to. Raises RemoteError."""
         with self._explained("the command cannot be started"):
@@ -138,8 +157,16 @@ class Connection:
             sftp = self._client.open_sftp()
             try:
                 yield sftp
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                if self.is_open:
+                    raise
+                raise self._lost() from error
             finally:
                 sftp.close()
+
+    def _lost(self) -> RemoteError:
+        fix = "do the same again: what has arrived is not sent again"
+        return self._error("the connection was lost while a file was transferred", fix)
 
     def _explained(self, what: str) -> contextlib.AbstractContextManager[None]:
         return _explained(self.host, what)
@@ -264,6 +291,8 @@ def connect(host: RemoteHost) -> Connection:
     assert transport is not None
     transport.set_keepalive(KEEPALIVE_S)
     transport.sock.settimeout(_LOOK_S)
+    if isinstance(transport.sock, socket.socket) and hasattr(socket, "TCP_USER_TIMEOUT"):
+        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(DEAD_S * 1000))
     return Connection(host, client, way)
 
 

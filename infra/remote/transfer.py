@@ -12,7 +12,7 @@ import hashlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import Final
 
 import paramiko
 
@@ -73,7 +73,7 @@ def get(connection: Connection, source: PurePosixPath, target: Path) -> int:
         for attempt in range(2):
             if attempt:
                 part.unlink()
-            fetched += _fetch(sftp, source, part)
+            fetched += _fetch(connection, source, part)
             if file_digest(part) == wanted:
                 part.replace(target)
                 return fetched
@@ -109,25 +109,21 @@ def _send(sftp: paramiko.SFTPClient, source: Path, part: PurePosixPath, begin: i
         sftp.chmod(str(part), mode)
         theirs.set_pipelined(True)
         theirs.truncate(begin)
-        return _copy(ours, theirs, begin)  # type: ignore[arg-type]
+        theirs.seek(begin)
+        ours.seek(begin)
+        while chunk := ours.read(_CHUNK):
+            theirs.write(chunk)
+        return ours.tell() - begin
 
 
-def _fetch(sftp: paramiko.SFTPClient, source: PurePosixPath, part: Path) -> int:
-    with part.open("ab") as ours, sftp.open(str(source), "rb") as theirs:
+def _fetch(connection: Connection, source: PurePosixPath, part: Path) -> int:
+    """Append what lies behind the part. Reading ahead over SFTP needs a thread of paramiko, whose failure nobody could
+    catch; ``tail`` needs none."""
+    with part.open("ab") as ours:
         begin = ours.tell()
-        theirs.prefetch()
-        return _copy(theirs, ours, begin)  # type: ignore[arg-type]
-
-
-def _copy(source: IO[bytes], target: IO[bytes], begin: int) -> int:
-    """Copy what lies behind ``begin``; returns its octets."""
-    source.seek(begin)
-    target.seek(begin)
-    copied = 0
-    while chunk := source.read(_CHUNK):
-        target.write(chunk)
-        copied += len(chunk)
-    return copied
+        for chunk in connection.octets(["tail", "-c", f"+{begin + 1}", str(source)]):
+            ours.write(chunk)
+        return ours.tell() - begin
 
 
 def _remote_digest(connection: Connection, path: PurePosixPath) -> str:
