@@ -207,20 +207,28 @@ def _normal(name: str) -> str:
 # Packing
 
 
-def _pack_project(place: Path) -> Wheel:
-    """The project's own code. Its name has a digest of the content: two commits may have one version."""
+def project_version() -> str:
+    """The version of the project here, with a digest of its content: two commits may have one version."""
+    content = hashlib.sha256()
+    for name, path in _project_files().items():
+        content.update(f"{name}\0{file_digest(path)}\n".encode())
+    return f"{importlib.metadata.version(PROJECT)}+{content.hexdigest()[:12]}"
+
+
+def _project_files() -> dict[str, Path]:
     root = Path(infra.__file__).parent.parent
-    files = {
+    return {
         path.relative_to(root).as_posix(): path
         for package in PACKAGES
         for path in sorted((root / package).rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
-    content = hashlib.sha256()
-    for name, path in files.items():
-        content.update(f"{name}\0{file_digest(path)}\n".encode())
-    version, stem = importlib.metadata.version(PROJECT), PROJECT.replace("-", "_")
-    target = place / f"{stem}-{version}+{content.hexdigest()[:12]}-py3-none-any.whl"
+
+
+def _pack_project(place: Path) -> Wheel:
+    """The project's own code."""
+    files, version, stem = _project_files(), importlib.metadata.version(PROJECT), PROJECT.replace("-", "_")
+    target = place / f"{stem}-{project_version()}-py3-none-any.whl"
     if not target.exists():
         info = f"{stem}-{version}.dist-info"
         metadata = importlib.metadata.distribution(PROJECT).read_text("METADATA") or ""

@@ -40,13 +40,14 @@ class Finding:
     fix: str
 
 
-def findings(facts: Mapping[str, Facts]) -> list[Finding]:
-    """What speaks against hosts, by name in their order, and then against all of them together."""
-    found = [each for host, of in facts.items() for each in _of_host(host, of)]
+def findings(facts: Mapping[str, Facts], version: str) -> list[Finding]:
+    """What speaks against hosts, by name in their order, and then against all of them together. ``version`` is that of
+    the project here."""
+    found = [each for host, of in facts.items() for each in _of_host(host, of, version)]
     return [*found, *_reach(facts), *_alike(facts)]
 
 
-def _of_host(host: str, facts: Facts) -> Iterator[Finding]:
+def _of_host(host: str, facts: Facts, version: str) -> Iterator[Finding]:
     def finding(check: str, severity: Severity, what: str, fix: str) -> Finding:
         return Finding(host=host, check=check, severity=severity, what=what, fix=fix)
 
@@ -55,10 +56,23 @@ def _of_host(host: str, facts: Facts) -> Iterator[Finding]:
         what = f"its Python is {version}, and {oldest} or newer is needed"
         yield finding("python", Severity.ERROR, what, "install a newer one, and name it (python: /usr/bin/python3.12)")
     yield from _places(facts, finding)
-    for port, why in facts["taken"].items():
+    if not facts["has_address"]:
+        fix = f"name one of its own (traffic_address: …): {', '.join(facts['addresses']) or 'see `ip address`'}"
+        what = f"its node cannot listen at {facts['address']}, which is no address of this host"
+        yield finding("address", Severity.ERROR, what, fix)
+    for port, why in facts["taken"].items() if facts["has_address"] else ():
         if why:
             fix = "end what listens there, or give the node another port (ports: …)"
             yield finding("ports", Severity.ERROR, f"its {port} port cannot be used: {why}", fix)
+    for place, why in facts["cut_off"].items():
+        if why:
+            fix = "check addresses, the network and firewalls between them: load and nodes talk there"
+            yield finding("links", Severity.ERROR, f"it does not reach {place}: {why}", fix)
+    if facts["cut_off_here"]:
+        what = f"this machine does not reach its control port: {facts['cut_off_here']}"
+        fix = "let this machine through: the figures of nodes come from there"
+        yield finding("links", Severity.ERROR, what, fix)
+    yield from _ours(facts, version, finding)
     if 0 <= facts["files"] < FILES:
         what = f"a process may have {facts['files']} open files"
         yield finding("files", Severity.WARNING, what, "raise the hard limit (limits.conf, LimitNOFILE of sshd)")
@@ -71,6 +85,18 @@ def _of_host(host: str, facts: Facts) -> Iterator[Finding]:
     if abs(facts["clock_off_s"]) - facts["clock_bound_s"] > CLOCK_S:
         what = f"its clock is {facts['clock_off_s']:+,.0f} s off: latencies are corrected, its logs are not"
         yield finding("clock", Severity.WARNING, what, "start a time service (chrony, systemd-timesyncd)")
+
+
+def _ours(facts: Facts, version: str, finding: Any) -> Iterator[Finding]:
+    """What is there of the project."""
+    if facts["projects"] and version not in facts["projects"]:
+        what = f"it has version {', '.join(facts['projects'])} of the project, and this machine has {version}"
+        fix = "`perftest remote run` and `up` send this one"
+        yield finding("project", Severity.NOTE, what, fix)
+    if facts["running"]:
+        what = f"{len(facts['running'])} processes of ours run there: {_some(facts['running'])}"
+        fix = "wait for the end of that run, or end what was left: perftest remote down"
+        yield finding("running", Severity.WARNING, what, fix)
 
 
 def _places(facts: Facts, finding: Any) -> Iterator[Finding]:

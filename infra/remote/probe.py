@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.remote.bundle import PROJECT
 from infra.remote.host import RemoteError
 from infra.remote.shipping import OLDEST_PYTHON
 from infra.remote.ssh import Connection
@@ -62,9 +63,31 @@ def taken(address, port):
         return error.strerror or str(error)
     return ""
 
-def refused(address, port):
+def has(address):
+    # Port 0 is any free port, so only the address can be wrong.
+    try:
+        family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+def addresses():
+    found, last = [], ""
+    for line in read("/proc/net/fib_trie").splitlines():
+        if "|-- " in line:
+            last = line.rpartition(" ")[2]
+        elif "host LOCAL" in line and last not in found and not last.startswith("127."):
+            found.append(last)
+    return found
+
+def refused(address, port, listens=True):
+    # A host without a listener that says so is reached.
     try:
         socket.create_connection((address, port), timeout=3).close()
+    except ConnectionRefusedError as error:
+        return error.strerror if listens else ""
     except OSError as error:
         return getattr(error, "strerror", None) or str(error) or "no answer"
     return ""
@@ -73,11 +96,21 @@ def stolen():
     numbers = [int(word) for word in read("/proc/stat").split("\\n")[0].split()[1:9]]
     return numbers[7] / sum(numbers) if len(numbers) > 7 and sum(numbers) else 0.0
 
-def sites():
-    try:
-        return sorted(os.listdir(os.path.join(directory, "sites")))
-    except OSError:
-        return []
+def projects():
+    # Each site names its wheels: DIGEST-NAME-VERSION-py3-none-any.whl.
+    top, found = os.path.join(directory, "sites"), set()
+    for site in os.listdir(top) if os.access(top, os.R_OK) else ():
+        try:
+            wheels = json.loads(read(os.path.join(top, site, ".complete")))["wheels"]
+        except (ValueError, KeyError):
+            continue
+        found.update(name.split("-")[2] for name in wheels if name.split("-")[1] == asked["project"])
+    return sorted(found)
+
+def time_service():
+    known = ("chronyd", "ntpd", "systemd-timesyn", "openntpd", "ptp4l")
+    running = {read("/proc/%s/comm" % pid) for pid in os.listdir("/proc") if pid.isdigit()}
+    return next((name for name in known if name in running), "")
 
 cpu = [line.partition(":")[2].strip() for line in read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
 memory = [int(line.split()[1]) * 1024 for line in read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
@@ -94,10 +127,12 @@ print(json.dumps({
     "load1": os.getloadavg()[0], "stolen": stolen(), "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     "clocksource": read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     "place": place(directory), "storage": {role: place(path) for role, path in asked["storage"].items()},
+    "has_address": not asked["ports"] or has(asked["address"]), "addresses": addresses(),
     "taken": {port: taken(asked["address"], number) for port, number in asked["ports"].items()},
     "refused": {":".join(map(str, each)): refused(*each) for each in asked["reach"]},
+    "cut_off": {":".join(map(str, each)): refused(*each, listens=False) for each in asked["others"]},
     "tc": bool(shutil.which("tc", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")), "netem": has_netem,
-    "sites": sites(), "time": time.time(),
+    "projects": projects(), "time_service": time_service(), "time": time.time(),
 }))
 """
 
@@ -105,13 +140,15 @@ print(json.dumps({
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What the probe of a host has to look at: its directory, the directories of a broker node by role, the ports that
-    the node needs at ``address``, and the brokers that the host must reach."""
+    the node needs at ``address``, and the brokers that the host must reach. ``others`` are ports of other hosts where
+    nothing listens yet."""
 
     directory: str
     storage: Mapping[str, str]
     address: str
     ports: Mapping[str, int]
     reach: Sequence[tuple[str, int]]
+    others: Sequence[tuple[str, int]] = ()
 
 
 def probe(connection: Connection, asked: Asked) -> dict[str, Any]:
@@ -121,6 +158,7 @@ def probe(connection: Connection, asked: Asked) -> dict[str, Any]:
     question = {
         "directory": asked.directory, "storage": dict(asked.storage), "address": asked.address,
         "ports": dict(asked.ports), "reach": [list(each) for each in asked.reach],
+        "others": [list(each) for each in asked.others], "project": PROJECT.replace("-", "_"),
     }  # fmt: skip
     before = time.time()
     found = connection.run([host.python, "-c", _SCRIPT], stdin=json.dumps(question).encode() + b"\n", timeout_s=PROBE_S)

@@ -402,7 +402,8 @@ class _Unknown(paramiko.MissingHostKeyPolicy):
 
     def __init__(self, host: RemoteHost, address: str, port: int) -> None:
         self._host = host
-        self._scan = f"ssh-keyscan -p {port} {address}"
+        through = f"ssh {host.jump.address} " if host.jump is not None else ""
+        self._scan = f"{through}ssh-keyscan -p {port} {address}"
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         """Raise RemoteError with the fingerprint."""

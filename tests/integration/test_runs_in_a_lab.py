@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,6 +175,28 @@ def test_nodes_on_hosts_are_killed_paused_and_started_again(lab: Runs) -> None:
     acted = [event["action"] for event in events if event["kind"] == "action"]
     assert acted == ["kill", "restart", "pause", "resume", "kill-host", "restart"]
     assert lab.told("manifest")["state"] == "finished" and lab.told("ledger")["lost"] == 0
+    lab.wait_for_no_process()
+
+
+def test_check_tells_which_hosts_do_not_reach_each_other_and_what_runs_there(lab: Runs) -> None:
+    process = lab.begin(seconds=30)
+    code, said = lab.call("lab", "link", "host1", "host2", "--cut")
+    assert code == 0, said
+    try:
+        code, said = lab.call("remote", "check", str(lab.hosts), "--json")
+        told = json.loads(said)
+    finally:
+        lab.call("lab", "heal")
+        process.send_signal(signal.SIGINT)
+        lab.end(process)
+    found = {(each["host"], each["check"]): each["what"] for each in told["findings"]}
+    assert code == 1
+    for host, other in (("host1", "host2"), ("host2", "host1")):
+        assert f"it does not reach {told['hosts'][other]['address']}:5772" in found[host, "links"]
+    assert ("host3", "links") not in found and ("host4", "links") not in found
+    assert "of ours run there: infra.remote.observer" in found["host4", "running"]
+    assert "port cannot be used: Address already in use" in found["host3", "ports"]
+    assert not [check for _, check in found if check == "project"], "the run has sent this very version"
     lab.wait_for_no_process()
 
 

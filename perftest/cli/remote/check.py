@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 5
 """So many hosts stand side by side; more make further tables."""
-_AMQP, _AMQPS = 5672, 5671
+REACH_S: Final = 3.0
 
 
 @click.command(
@@ -48,16 +49,18 @@ def check(
 
     Exit code 1 tells that a host cannot take part.
     """
+    from infra.remote.bundle import project_version
     from infra.remote.findings import Severity, findings
     from perftest.spec.hosts import load_hosts
 
     specs = chosen(load_hosts(inventory), only)
+    version = project_version()
     facts, errors = _facts(specs, _brokers(split_uris(uri, uris)))
-    found = findings(facts) if facts else []
+    found = findings(facts, version) if facts else []
     if as_json:
         click.echo(_as_json(facts, found, errors))
     else:
-        _show(specs, facts, found, errors)
+        _show(specs, facts, found, errors, version)
     bad = errors or any(each.severity is Severity.ERROR for each in found)
     ctx.exit(Exit.RUN_ERROR if bad else Exit.OK)
 
@@ -72,27 +75,58 @@ def _facts(
     specs: Sequence[HostSpec], brokers: list[tuple[str, int]]
 ) -> tuple[dict[str, dict[str, Any]], list[RemoteError]]:
     """What the probes of the hosts that can be reached found, and the errors of the others."""
+    from infra.remote import processes
     from infra.remote.probe import probe
-    from infra.remote.ssh import connect
+    from infra.remote.ssh import Connection, connect
 
     connections, unreachable = on_all({spec.name: spec for spec in specs}, lambda spec: connect(reached(spec)))
-    asked = {spec.name: _asked(spec, brokers) for spec in specs}
+    asked = {spec.name: _asked(spec, specs, brokers) for spec in specs}
+
+    def look(connection: Connection) -> dict[str, Any]:
+        told = asked[connection.host.name]
+        found = probe(connection, told)
+        running = [each.name or _module(each.command) for each in processes.running(connection)]
+        here = _cut_off(told.address, told.ports["control"]) if told.ports and not brokers else ""
+        return found | {"address": told.address, "running": running, "cut_off_here": here}
+
     try:
-        facts, failed = on_all(connections, lambda each: probe(each, asked[each.host.name]))
+        facts, failed = on_all(connections, look)
     finally:
         close_all(connections)
     return facts, [*unreachable, *failed]
 
 
-def _asked(spec: HostSpec, brokers: list[tuple[str, int]]) -> Asked:
+def _cut_off(address: str, port: int) -> str:
+    """Why this machine does not reach a port; empty if it does, or if nothing listens there yet."""
+    try:
+        socket.create_connection((address, port), timeout=REACH_S).close()
+    except ConnectionRefusedError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _module(command: Sequence[str]) -> str:
+    """What a process runs, for people."""
+    return command[command.index("-m") + 1] if "-m" in command[:-1] else " ".join(command)[:60]
+
+
+def _asked(spec: HostSpec, specs: Sequence[HostSpec], brokers: list[tuple[str, int]]) -> Asked:
+    """Without the URI of a broker, the hosts with the role broker are a cluster: load hosts need the AMQP port of each
+    of them, and they need each other's."""
     from infra.remote.probe import Asked
 
+    nodes = [each for each in specs if each.is_broker and each.name != spec.name and not brokers]
+    others = [(each.traffic_address, each.ports["amqp"]) for each in nodes if spec.is_load]
+    others += [(each.traffic_address, each.ports["peer"]) for each in nodes if spec.is_broker]
     return Asked(
         directory=spec.directory,
         storage=spec.storage if spec.is_broker else {},
         address=spec.traffic_address,
         ports=spec.ports if spec.is_broker else {},
         reach=brokers if spec.is_load else [],
+        others=others,
     )
 
 
@@ -100,7 +134,11 @@ def _asked(spec: HostSpec, brokers: list[tuple[str, int]]) -> Asked:
 
 
 def _show(
-    specs: Sequence[HostSpec], facts: Mapping[str, Mapping[str, Any]], found: Sequence[Finding], errors: Sequence[Any]
+    specs: Sequence[HostSpec],
+    facts: Mapping[str, Mapping[str, Any]],
+    found: Sequence[Finding],
+    errors: Sequence[Any],
+    version: str,
 ) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -114,7 +152,7 @@ def _show(
         table.add_column("")
         for name in some:
             table.add_column(name, overflow="fold")
-        for label, row in _rows(roles, facts):
+        for label, row in _rows(roles, facts, version):
             table.add_row(label, *(row(name) for name in some))
         console.print(table)
         console.print()
@@ -126,7 +164,7 @@ def _show(
     click.echo(f"{good} of {len(specs)} hosts can take part")
 
 
-def _rows(roles: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Any]]:
+def _rows(roles: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]], version: str) -> list[tuple[str, Any]]:
     """The rows of the table: a label, and what stands there for a host."""
     return [
         ("roles", lambda name: roles[name]),
@@ -144,12 +182,19 @@ def _rows(roles: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]) -> l
         ("clock", lambda name: f"{facts[name]['clock_off_s']:+.3f} ± {facts[name]['clock_bound_s']:.3f} s"),
         ("clock source", lambda name: facts[name]["clocksource"] or "unknown"),
         ("network faults", lambda name: _netem(facts[name])),
-        ("project", lambda name: f"{len(facts[name]['sites'])} there" if facts[name]["sites"] else "not there"),
+        ("time service", lambda name: facts[name]["time_service"] or "none seen"),
+        ("project", lambda name: _project(facts[name]["projects"], version)),
     ]
 
 
 def _place(place: Mapping[str, Any]) -> str:
     return f"{place['path']}: {place['free'] / 1e9:,.1f} GB free, {place['filesystem']} on {place['mount']}"
+
+
+def _project(there: Sequence[str], version: str) -> str:
+    if version in there:
+        return "this version"
+    return f"another version: {', '.join(there)}" if there else "not there"
 
 
 def _netem(facts: Mapping[str, Any]) -> str:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.remote.findings import Finding, Severity, findings
+from infra.remote.findings import Finding, Severity
+from infra.remote.findings import findings as of_version
 
 GB = 10**9
+HERE = "0.1.0+0123"
 
 
 def place(path: str = "/home/bench/.perftest", **more: Any) -> dict[str, Any]:
@@ -21,10 +23,16 @@ def host(**more: Any) -> dict[str, Any]:
     good = {
         "python": [3, 12, 1], "machine": "x86_64", "kernel": "6.1", "libc": "glibc", "hostname": "a", "cores": 8,
         "cpu": "EPYC", "memory": 32 * GB, "load1": 0.1, "stolen": 0.0, "files": 1_048_576, "clocksource": "tsc",
-        "place": place(), "storage": {}, "taken": {}, "refused": {}, "tc": True, "netem": True, "sites": [],
+        "place": place(), "storage": {}, "taken": {}, "refused": {}, "cut_off": {}, "cut_off_here": "",
+        "tc": True, "netem": True,
+        "address": "10.1.1.1", "has_address": True, "addresses": ["10.1.1.1"], "projects": [], "running": [],
         "clock_off_s": 0.001, "clock_bound_s": 0.01,
     }  # fmt: skip
     return good | more
+
+
+def findings(facts: dict[str, dict[str, Any]]) -> list[Finding]:
+    return of_version(facts, HERE)
 
 
 def told(found: list[Finding]) -> list[tuple[str, str, str]]:
@@ -32,7 +40,7 @@ def told(found: list[Finding]) -> list[tuple[str, str, str]]:
 
 
 def test_nothing_speaks_against_a_good_host() -> None:
-    assert findings({"a": host(), "b": host()}) == []
+    assert findings({"a": host(), "b": host(projects=[HERE, "0.1.0+beef"])}) == []
 
 
 @pytest.mark.parametrize(
@@ -44,6 +52,16 @@ def test_nothing_speaks_against_a_good_host() -> None:
         ({"taken": {"amqp": "Address already in use", "peer": ""}}, "ports", "error", "its amqp port cannot be used"),
         ({"storage": {"wal": place("/w", writable=False)}}, "drives", "error", "/w (wal) cannot be written"),
         ({"storage": {"wal": place("/w", free=GB)}}, "drives", "warning", "1,000 MB are free for wal in /w"),
+        (
+            {"has_address": False, "taken": {"amqp": "Cannot assign requested address"}},
+            "address",
+            "error",
+            "cannot listen at 10.1.1.1",
+        ),
+        ({"cut_off": {"b:5772": "no route", "c:5772": ""}}, "links", "error", "does not reach b:5772: no route"),
+        ({"cut_off_here": "timed out"}, "links", "error", "this machine does not reach its control port: timed out"),
+        ({"projects": ["0.1.0+beef"]}, "project", "note", f"0.1.0+beef of the project, and this machine has {HERE}"),
+        ({"running": ["node-a", "worker"]}, "running", "warning", "2 processes of ours run there: node-a, worker"),
         ({"files": 1024}, "files", "warning", "may have 1024 open files"),
         ({"stolen": 0.031}, "steal", "warning", "has taken 3.1% of its CPU time"),
         ({"load1": 9.0}, "load", "warning", "its load average is 9.0 on 8 cores"),
