@@ -151,6 +151,11 @@ class Asked:
     others: Sequence[tuple[str, int]] = ()
 
 
+def command(python: str) -> list[str]:
+    """What runs on the host; the questions come over stdin."""
+    return [python, "-c", _SCRIPT]
+
+
 def probe(connection: Connection, asked: Asked) -> dict[str, Any]:
     """The facts of a host; ``clock_off_s`` is how far its clock is ahead, known to ``clock_bound_s``. Raises
     RemoteError."""
@@ -161,7 +166,7 @@ def probe(connection: Connection, asked: Asked) -> dict[str, Any]:
         "others": [list(each) for each in asked.others], "project": PROJECT.replace("-", "_"),
     }  # fmt: skip
     before = time.time()
-    found = connection.run([host.python, "-c", _SCRIPT], stdin=json.dumps(question).encode() + b"\n", timeout_s=PROBE_S)
+    found = connection.run(command(host.python), stdin=json.dumps(question).encode() + b"\n", timeout_s=PROBE_S)
     after = time.time()
     try:
         facts: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])

@@ -207,10 +207,11 @@ class Shipped:
 
 def steps(python: str, directory: str) -> list[str]:
     """What :func:`ship` does on a host, for people; nothing is run."""
-    shown = command_line([python, "-", directory])
+    shown, arrived = command_line([python, "-", directory]), f"{directory}/incoming/DIGEST.tar.part"
     return [
         f"{shown}   with a script on stdin: makes the directory, tells Python, processor, room, and what is there",
         f"put {directory}/incoming/DIGEST.tar   the wheels that are not there",
+        f"{command_line([python, '-c', '…', arrived])}   tells what has arrived",
         f"{shown} DIGEST DIGEST.tar WHEEL...   with a script on stdin: unpacks them",
     ]
 

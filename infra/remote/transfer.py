@@ -121,13 +121,23 @@ def _fetch(connection: Connection, source: PurePosixPath, part: Path) -> int:
     catch; ``tail`` needs none."""
     with part.open("ab") as ours:
         begin = ours.tell()
-        for chunk in connection.octets(["tail", "-c", f"+{begin + 1}", str(source)]):
+        for chunk in connection.octets(tail_command(source, begin)):
             ours.write(chunk)
         return ours.tell() - begin
 
 
+def digest_command(python: str, path: PurePosixPath) -> list[str]:
+    """What tells the SHA-256 of a file on the host."""
+    return [python, "-c", _DIGEST, str(path)]
+
+
+def tail_command(path: PurePosixPath, begin: int) -> list[str]:
+    """What sends a file from the octet ``begin`` on."""
+    return ["tail", "-c", f"+{begin + 1}", str(path)]
+
+
 def _remote_digest(connection: Connection, path: PurePosixPath) -> str:
-    words = [connection.host.python, "-c", _DIGEST, str(path)]
+    words = digest_command(connection.host.python, path)
     return connection.run(words, timeout_s=600.0).stdout.decode().strip()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import pytest
 
 from infra import local_cluster
 from infra.ports import free_ports
+from perftest.cli.main import call
 from tests.infra.remote.conftest import SSHD, Sshd
+from tests.infra.remote.test_supply_commands import Recorder, is_shown
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
 
@@ -161,6 +164,28 @@ def test_a_cluster_over_hosts_is_started_for_the_run_and_leaves_nothing(lab: Lab
     lab.wait_for_no_process()
     assert not list((lab.top / "wal").glob("*")), "what the nodes wrote is gone"
     assert not list(lab.top.glob("host-node*/perftest-*")) and not list((lab.top / "runs").glob(".*"))
+
+
+def test_a_dry_run_shows_every_command_that_a_run_would_run(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ports = iter(free_ports(3))
+    hosts = lab.top / "one_node.yaml"
+    node = CLUSTER.format(n=1, amqp=next(ports), peer=next(ports), control=next(ports), top=lab.top)
+    hosts.write_text(lab.hosts.read_text() + node)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(lab.top / "cache"))
+    recorder = Recorder(monkeypatch)
+    words = ["remote", "run", str(hosts), "--vary", "in_flight=50", "--set", "step.duration=2s",
+             "--set", "step.warmup=0s", "--at", "1s pause-host left", "--at", "1.3s resume-host left",
+             "--out", str(lab.top / "runs"), "--no-report", "--ui", "none"]  # fmt: skip
+    assert call([*words, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert not recorder.commands and "left  publishes, at 127.0.0.1" in shown
+    assert call(words) in (0, 5), capsys.readouterr().err
+    assert len(recorder.commands) > 3 * 4
+    named = [re.sub(r" signal (\S+) SIG\w+", r" signal \1 SIGNAL", line) for line in recorder.commands]
+    assert [line for line in named if not is_shown(line, shown)] == []
+    lab.wait_for_no_process()
 
 
 def holders(process: subprocess.Popen[str], secret: str) -> set[str]:

@@ -23,11 +23,14 @@ from infra.description import Place
 from infra.layout import Drive, Layout, directories_elsewhere
 from infra.remote import transfer
 from infra.remote.host import RemoteError
+from infra.remote.shipping import Installed
 from perftest.cli.remote.crew import Crew, Member
 from perftest.cli.remote.inventory import all_done, on_all
 from perftest.spec.hosts import HostSpec
 
 NODE: Final = "infra.host_node"
+FILES: Final = (DESCRIPTION_FILE, SECRET_FILE)
+"""What a host gets to know of the cluster."""
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
 _ACT_S: Final = 60.0
@@ -76,8 +79,8 @@ def brokers(
 ) -> Iterator[BrokerNodes]:
     """A cluster with a node on each of these hosts, with the drives of a layout and these limits of the nodes. Raises
     HostsError, ClusterError."""
-    specs = [_placed(spec, layout) for spec in specs] if layout is not None else specs
-    mounts = {drive.name: drive for drive in layout.with_paths if drive.is_mount} if layout is not None else {}
+    specs = [placed(spec, layout) for spec in specs] if layout is not None else specs
+    mounts = mounts_of(layout) if layout is not None else {}
     began, identity = time.monotonic(), f"perftest-{secrets.token_hex(4)}"
     places = [_place(spec, identity) for spec in specs]
     directories = directories_elsewhere(layout) if layout is not None else None
@@ -104,18 +107,28 @@ def _written(described: Cluster, out: Path) -> Iterator[Cluster]:
         yield description.write(described, Path(directory))
 
 
-def _placed(spec: HostSpec, layout: Layout) -> HostSpec:
+def placed(spec: HostSpec, layout: Layout) -> HostSpec:
     """The host with the directories of the layout's drives. What the inventory says of the host counts more."""
     paths = {drive.name: str(drive.of_node(spec.name)) for drive in layout.with_paths}
     storage = {role: paths[name] for role, name in layout.roles.items() if name in paths}
     return replace(spec, storage={**storage, **spec.storage})
 
 
+def mounts_of(layout: Layout) -> dict[str, Drive]:
+    """The drives of a layout, by name, that have to be mounted on each host."""
+    return {drive.name: drive for drive in layout.with_paths if drive.is_mount}
+
+
+def mount_command(python: str, path: Path) -> list[str]:
+    """What fails where no drive is mounted."""
+    return [python, "-c", _IS_MOUNT, str(path)]
+
+
 def _look_at(member: Member, mounts: Mapping[str, Drive]) -> None:
     """See whether drives that have to be mounted are. Raises RemoteError."""
     for name, drive in mounts.items():
-        path = str(drive.of_node(member.spec.name))
-        found = member.connection.run([member.connection.host.python, "-c", _IS_MOUNT, path], check=False)
+        path = drive.of_node(member.spec.name)
+        found = member.connection.run(mount_command(member.connection.host.python, path), check=False)
         if found.status:
             fix = "mount the drive there, or write directory: in the layout for a plain directory"
             raise RemoteError(f"drive {name}: {path} is no mount point", f"host {member.spec.name}", fix)
@@ -133,25 +146,40 @@ def _place(spec: HostSpec, identity: str) -> Place:
     )
 
 
+def start_command(installed: Installed, identity: str, node: str) -> list[str]:
+    """What starts a node on its host, and waits until the cluster is ready."""
+    words = ["start", "--dir", str(installed.directory / identity), "--node", node, "--until-ready"]
+    return installed.command(NODE, *words)
+
+
+def stop_command(installed: Installed, identity: str) -> list[str]:
+    """What stops the node of a host."""
+    return installed.command(NODE, "stop", "--dir", str(installed.directory / identity))
+
+
+def remove_command(installed: Installed, identity: str, spec: HostSpec) -> list[str]:
+    """What removes all that the node wrote."""
+    storage = {str(PurePosixPath(path) / identity) for path in spec.storage.values()}
+    return [installed.python, "-c", _REMOVE, str(installed.directory / identity), *sorted(storage)]
+
+
 def _start(member: Member, cluster: Cluster, identity: str) -> None:
     """Start the node of a host, and wait until the cluster is ready. Raises RemoteError."""
     directory = member.installed.directory / identity
     transfer.make_directory(member.connection, directory)
-    for name in (DESCRIPTION_FILE, SECRET_FILE):
+    for name in FILES:
         transfer.put_octets(member.connection, (Path(cluster.directory) / name).read_bytes(), directory / name)
-    words = ["start", "--dir", str(directory), "--node", member.spec.name, "--until-ready"]
-    found = member.connection.run(member.installed.command(NODE, *words), timeout_s=_START_S, check=False)
+    words = start_command(member.installed, identity, member.spec.name)
+    found = member.connection.run(words, timeout_s=_START_S, check=False)
     if found.status:
         raise _refused("the node cannot be started", member, found.stderr.decode(errors="replace"))
 
 
 def _remove(member: Member, identity: str) -> None:
     """Stop the node of a host, and remove what it wrote. Raises RemoteError."""
-    directory = member.installed.directory / identity
-    words = member.installed.command(NODE, "stop", "--dir", str(directory))
+    words = stop_command(member.installed, identity)
     member.connection.run(words, timeout_s=_STOP_S, check=False)  # it may not have been started
-    storage = {str(PurePosixPath(path) / identity) for path in member.spec.storage.values()}
-    member.connection.run([member.connection.host.python, "-c", _REMOVE, str(directory), *sorted(storage)])
+    member.connection.run(remove_command(member.installed, identity, member.spec))
 
 
 def _refused(what_failed: str, member: Member, said: str) -> RemoteError:

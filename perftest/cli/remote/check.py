@@ -12,7 +12,15 @@ import click
 
 from infra.remote.host import RemoteError
 from perftest.cli.exits import Exit
-from perftest.cli.remote.inventory import chosen, close_all, hosts_argument, on_all, only_option, reached
+from perftest.cli.remote.inventory import (
+    chosen,
+    close_all,
+    dry_run_option,
+    hosts_argument,
+    on_all,
+    only_option,
+    reached,
+)
 from perftest.cli.sections import SectionedCommand, json_option, option
 from perftest.cli.target import split_uris
 
@@ -40,10 +48,17 @@ REACH_S: Final = 3.0
 @only_option
 @option("-h", "--uri", section="Target", default=None, metavar="URI", help="Broker that the load hosts must reach.")
 @option("-H", "--uris", section="Target", default=None, metavar="URIS", help="Several of them, separated by commas.")
+@dry_run_option
 @json_option
 @click.pass_context
 def check(
-    ctx: click.Context, inventory: Path, only: tuple[str, ...], uri: str | None, uris: str | None, as_json: bool
+    ctx: click.Context,
+    inventory: Path,
+    only: tuple[str, ...],
+    uri: str | None,
+    uris: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Tell what every host is, and what is missing there, without changing anything.
 
@@ -54,6 +69,11 @@ def check(
     from perftest.spec.hosts import load_hosts
 
     specs = chosen(load_hosts(inventory), only)
+    if dry_run:
+        from perftest.cli.remote import steps
+
+        steps.show((spec, step) for spec in specs for step in steps.of_check(spec))
+        return
     version = project_version()
     facts, errors = _facts(specs, _brokers(split_uris(uri, uris)))
     found = findings(facts, version) if facts else []

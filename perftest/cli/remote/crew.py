@@ -48,12 +48,13 @@ class Member:
                 self.connection = connect(lost.host)
                 threading.Thread(target=lost.close, daemon=True).start()  # that may wait for what is stuck
                 if self.observer is not None:
-                    self.observer.go_on(self.connection.start(self.observer_command()))
+                    self.observer.go_on(self.connection.start(observer_command(self.installed, self.spec.name)))
             return self.connection
 
-    def observer_command(self) -> list[str]:
-        """What observes the host."""
-        return self.installed.command(OBSERVER, self.spec.name, str(self.installed.directory))
+
+def observer_command(installed: Installed, host: str) -> list[str]:
+    """What observes a host."""
+    return installed.command(OBSERVER, host, str(installed.directory))
 
 
 class Observer:
@@ -206,7 +207,9 @@ def _ping(members: Sequence[Member], over: threading.Event) -> None:
 
 
 def _observe(member: Member) -> None:
-    member.observer = Observer(member.spec.name, member.connection.start(member.observer_command()))
+    member.observer = Observer(
+        member.spec.name, member.connection.start(observer_command(member.installed, member.spec.name))
+    )
     member.facts = member.observer.facts()
 
 

@@ -13,6 +13,7 @@ from infra.lab.switch import Links
 from infra.links.faults import AgentProcesses, HostLinks, LinkFaults, SwitchLinks
 from infra.links.settings import Pair
 from infra.remote import processes
+from infra.remote.shipping import Installed
 from infra.remote.ssh import Connection
 from perftest.cli.remote.crew import Crew
 from perftest.cli.remote.inventory import all_done, on_all
@@ -75,6 +76,11 @@ async def _carried_out(work: Callable[[], object]) -> None:
         raise ClusterError(error.what, error.where, error.fix) from error
 
 
+def agent_command(installed: Installed) -> list[str]:
+    """What changes the links of a host."""
+    return installed.command(AGENT, name=processes.APART)
+
+
 @contextlib.contextmanager
 def faults(crew: Crew, specs: Sequence[HostSpec], plan: Plan) -> Iterator[RunFaults]:
     """The faults of a run while it lasts. What has to be on the hosts for the plan's timeline is started and tried
@@ -95,9 +101,7 @@ def faults(crew: Crew, specs: Sequence[HostSpec], plan: Plan) -> Iterator[RunFau
 @contextlib.contextmanager
 def _agents(crew: Crew, names: Sequence[str]) -> Iterator[AgentProcesses]:
     members = {name: crew.member(name) for name in names}
-    started = all_done(
-        on_all(members, lambda member: member.connection.start(member.installed.command(AGENT, name=processes.APART)))
-    )
+    started = all_done(on_all(members, lambda member: member.connection.start(agent_command(member.installed))))
     agents = AgentProcesses(started)
     try:
         yield agents

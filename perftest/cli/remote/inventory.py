@@ -27,6 +27,10 @@ only_option = option(
     "--host", "only", section="Target", metavar="NAME", multiple=True, help="Only this host. Repeatable."
 )
 
+dry_run_option = option(
+    "--dry-run", section="Measurement", is_flag=True, help="Show what is run on each host; run nothing."
+)
+
 
 class HostsError(HelpfulError):
     """Some hosts could not do what was asked for. The error tells all of them."""

@@ -47,6 +47,11 @@ class Reach(Protocol):
         RemoteError."""
 
 
+def worker_command(installed: Installed) -> list[str]:
+    """What a worker on a host is."""
+    return installed.command(WORKER, str(installed.directory / "doors"))
+
+
 class Wire:
     """A process at the other end of one connection; ``on_line`` gets its lines, in the loop, and None at the end.
 
@@ -120,9 +125,8 @@ class SshPipe:
     async def start(cls, reach: Reach) -> SshPipe:
         """Start a worker on a host. Raises WorkerError."""
         connection = reach.connection
-        words = reach.installed.command(WORKER, str(reach.installed.directory / "doors"))
         try:
-            process = await _in_thread(lambda: connection.start(words))
+            process = await _in_thread(lambda: connection.start(worker_command(reach.installed)))
         except RemoteError as error:
             raise WorkerError(RunError(what=error.what, where=error.where, fix=error.fix)) from error
         return cls(reach, connection, process)

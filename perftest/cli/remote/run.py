@@ -44,7 +44,7 @@ _run_options = options(
            help="Act on a node, a host or links while the load runs, such as '30s partition leader', "
                 "'30s latency rabbit1 rabbit2 5ms', '40s reconnect', '50s kill-host load1'. Repeatable."),
     option("--dry-run", section="Measurement", is_flag=True,
-           help="Show which host does what, and exit without connecting."),
+           help="Show what each host does and is asked to run, and exit without connecting."),
 )
 # fmt: on
 
@@ -108,7 +108,7 @@ def run(
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
     refuse_actions_at(plan, _places(taking_part, nodes, placed), asked["actions"])
     if dry_run:
-        _show(taking_part, nodes, plan)
+        _show(taking_part, nodes, plan, placed)
         return
 
     from perftest.cli.measure import measure
@@ -191,8 +191,10 @@ def _check_brokers(targets: tuple[str, ...], nodes: list[HostSpec], inventory: P
         raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
 
 
-def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan) -> None:
-    """What each host would do."""
+def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan, layout: Layout | None) -> None:
+    """What each host would do, and every command that would run there."""
+    from perftest.cli.remote import steps
+
     for spec in taking_part:
         does = ["is a broker node"] if spec in nodes else []
         if spec.is_load:
@@ -200,6 +202,7 @@ def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan) -> Non
             does += [verb for verb, groups in roles if groups != ()]
         click.echo(f"{spec.name}  {' and '.join(does)}, at {spec.address}, in {spec.directory}")
     click.echo(f"{len(plan.steps)} steps, {sum(step.duration_s for step in plan.steps):g} s in all")
+    steps.show((spec, step) for spec in taking_part for step in steps.of_run(spec, plan, layout, is_node=spec in nodes))
 
 
 COMMANDS = (run,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from perftest.cli.exits import Exit
 from perftest.cli.remote.inventory import (
     HostsError,
     chosen,
+    dry_run_option,
     hosts_argument,
     on_reachable,
     only_option,
@@ -25,7 +26,6 @@ from perftest.spec.hosts import HostSpec
 
 _LINE_OCTETS = 400
 """So many octets of a log are asked for a line."""
-_dry_run = option("--dry-run", section="Measurement", is_flag=True, help="Show what is run on each host; run nothing.")
 
 
 @click.command(
@@ -40,7 +40,7 @@ _dry_run = option("--dry-run", section="Measurement", is_flag=True, help="Show w
 )
 @hosts_argument
 @only_option
-@_dry_run
+@dry_run_option
 @json_option
 def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Put the project on every host, as far as it is not there.
@@ -48,11 +48,12 @@ def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> 
     A run does the same first. What a host has already is not sent again.
     """
     from infra.remote.bundle import Bundles
-    from infra.remote.shipping import ship, steps
+    from infra.remote.shipping import ship
+    from perftest.cli.remote import steps
 
     specs = _specs(inventory, only)
     if dry_run:
-        _show_steps((spec.name, step) for spec in specs for step in steps(spec.python, spec.directory))
+        steps.show((spec, step) for spec in specs for step in steps.of_up(spec))
         return
     bundles, began = Bundles(), time.monotonic()
     done, errors = on_reachable(specs, lambda connection: ship(connection, bundles.of))
@@ -82,7 +83,7 @@ def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> 
 )
 @hosts_argument
 @only_option
-@_dry_run
+@dry_run_option
 @json_option
 def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """End every process that was started on the hosts, whoever started it and however that ended.
@@ -92,14 +93,12 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
     """
     from infra.links.kernel import REMNANTS
     from infra.remote import processes
-    from infra.remote.host import command_line
     from infra.remote.ssh import Connection
+    from perftest.cli.remote import steps
 
     specs = _specs(inventory, only)
     if dry_run:
-        words = {spec.name: processes.command(spec.python, "end", spec.directory, "5.0") for spec in specs}
-        _show_steps((name, command_line(each)) for name, each in words.items())
-        _show_steps((spec.name, command_line(("sh", "-c", REMNANTS))) for spec in specs)
+        steps.show((spec, step) for spec in specs for step in steps.of_down(spec))
         return
 
     def end(connection: Connection) -> list[processes.HostProcess]:
@@ -127,12 +126,17 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
 @hosts_argument
 @only_option
 @option("--lines", section="Output", type=click.IntRange(1, 100_000), default=20, help="Lines of each log.")
+@dry_run_option
 @json_option
-def logs(inventory: Path, only: tuple[str, ...], lines: int, as_json: bool) -> None:
+def logs(inventory: Path, only: tuple[str, ...], lines: int, dry_run: bool, as_json: bool) -> None:
     """Show the last lines of every log on the hosts."""
     from infra.remote import processes
+    from perftest.cli.remote import steps
 
     specs = _specs(inventory, only)
+    if dry_run:
+        steps.show((spec, step) for spec in specs for step in steps.of_logs(spec, lines * _LINE_OCTETS))
+        return
     done, errors = on_reachable(specs, lambda each: processes.logs(each, lines * _LINE_OCTETS))
     last = {host: {name: found[-lines:] for name, found in logs.items()} for host, logs in done.items()}
     if as_json:
@@ -160,15 +164,20 @@ def logs(inventory: Path, only: tuple[str, ...], lines: int, as_json: bool) -> N
     "--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("collected"),
     help="Directory that gets a directory for each host.",
 )  # fmt: skip
+@dry_run_option
 @json_option
-def collect(inventory: Path, only: tuple[str, ...], out: Path, as_json: bool) -> None:
+def collect(inventory: Path, only: tuple[str, ...], out: Path, dry_run: bool, as_json: bool) -> None:
     """Fetch logs and the directories of runs from the hosts.
 
     Every file is checked by its SHA-256. If a transfer is cut, the next call goes on where it ended.
     """
     from infra.remote import collection
+    from perftest.cli.remote import steps
 
     specs = _specs(inventory, only)
+    if dry_run:
+        steps.show((spec, step) for spec in specs for step in steps.of_collect(spec))
+        return
     done, errors = on_reachable(specs, lambda each: collection.collect(each, out / each.host.name))
     rows = {name: {"files": each.files, "fetched_octets": each.octets} for name, each in done.items()}
     lines = {
@@ -197,11 +206,6 @@ def _tell(rows: Mapping[str, Mapping[str, Any]], lines: Mapping[str, str], as_js
 def _refuse(errors: Sequence[RemoteError]) -> None:
     if errors:
         raise HostsError(errors)
-
-
-def _show_steps(steps: Iterable[tuple[str, str]]) -> None:
-    for name, step in steps:
-        click.echo(f"{name}  {step}")
 
 
 def _sent(octets: int) -> str:

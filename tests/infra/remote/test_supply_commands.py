@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -13,12 +15,40 @@ from infra.node_process import wait
 from infra.remote import bundle as bundles
 from infra.remote import processes
 from infra.remote.bundle import Bundle, Kind, Wheel
+from infra.remote.host import command_line
 from infra.remote.shipping import Installed
-from infra.remote.ssh import connect
+from infra.remote.ssh import Connection, RemoteProcess, connect
 from perftest.cli.main import call
 from tests.infra.remote.conftest import Sshd
 
 Captured = pytest.CaptureFixture[str]
+
+
+class Recorder:
+    """Keeps every command that a connection starts: the host, and the line of its shell."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[str] = []
+        original = Connection.start
+
+        def start(connection: Connection, argv: Sequence[str]) -> RemoteProcess:
+            words = ["…" if "\n" in word else word for word in argv]
+            self.commands.append(f"{connection.host.name}  {command_line(words)}")
+            return original(connection, argv)
+
+        monkeypatch.setattr(Connection, "start", start)
+
+
+def is_shown(command: str, shown: str) -> bool:
+    """Whether a dry run has shown a command, up to what it could not know."""
+
+    def plain(text: str) -> str:
+        text = re.sub(r"[0-9a-f]{24,64}(\.tar)?", lambda found: "DIGEST" + (found[1] or ""), text)
+        text = re.sub(r"perftest-[0-9a-f]{8}\b", "CLUSTER", text).replace("sites/DIGEST", "sites/SITE")
+        text = re.sub(r" DIGEST DIGEST\.tar DIGEST-.*", " DIGEST DIGEST.tar WHEEL...", text)
+        return re.sub(r"\S*/FILE", "FILE", text)
+
+    return any(line == plain(command) or line.startswith(plain(command) + "   ") for line in plain(shown).splitlines())
 
 
 @pytest.fixture
@@ -50,12 +80,22 @@ def test_up_tells_each_host_and_sends_nothing_twice(hosts: Path, capsys: Capture
     assert (row["host"], row["sent_octets"]) == ("load1", 0) and row["directory"].endswith("at-load1")
 
 
-def test_dry_runs_connect_to_nobody(hosts: Path, capsys: Captured) -> None:
-    """Whoever owns the hosts reads what will be run there."""
-    for command, steps in (("up", 3), ("down", 2)):
-        assert call(["remote", command, str(hosts), "--dry-run"]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 3 * steps and lines[0].startswith(f"load1  {sys.executable} - ")
+@pytest.mark.parametrize("words", [("up",), ("check",), ("logs",), ("collect",), ("down",)])
+def test_a_dry_run_shows_every_command_and_connects_to_nobody(
+    hosts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, words: tuple[str, ...]
+) -> None:
+    """Whoever owns the hosts reads what will be run there: whatever runs then was shown."""
+    run = tmp_path / "at-load1" / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "FILE").write_text("figures")
+    recorder = Recorder(monkeypatch)
+    out = ("--out", str(tmp_path / "evidence")) if words == ("collect",) else ()
+    assert call(["remote", *words, str(hosts), *out, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert not recorder.commands and shown.startswith("load1  ")
+    assert call(["remote", *words, str(hosts), *out]) == 1, "the third host is gone"
+    assert len(recorder.commands) >= 2
+    assert [line for line in recorder.commands if not is_shown(line, shown)] == []
 
 
 def test_down_and_logs_reach_what_was_left(hosts: Path, sshd: Sshd, tmp_path: Path, capsys: Captured) -> None:
