@@ -12,6 +12,8 @@ from reports.charts.bars import LOOKS
 
 LANE_PX: Final = 170
 POINTS_MAX: Final = 600
+_THOUSAND: Final = 1_000
+"""From here on axes are marked with prefixes (1k); below, 0.2 cores are not 200m."""
 NEAR: Final = 6.0
 """A limit is drawn if it is less than so many times the highest value: a lane up to a far limit would be empty."""
 
@@ -36,7 +38,7 @@ def figure(
             title,
             domain=[max(top - share * 0.86, 0.0), top],
             rangemode="normal" if title in floating else "tozero",
-            tickformat="~s",
+            tickformat="~s" if lanes[title]["value"].max() >= _THOUSAND else "",
             **({"range": [0, 1.05 * max(near[title], lanes[title]["value"].max())]} if title in near else {}),
         )
     traces = [
@@ -50,6 +52,13 @@ def figure(
     shapes = [_limit(value, places[title]) for title, value in near.items()]
     shapes += [_mark(t_s) for t_s in marks]
     return {"data": traces, "layout": theme.layout(height=height, margin=margin, shapes=shapes, **axes)}
+
+
+def thinned(frame: pd.DataFrame) -> pd.DataFrame:
+    """At most so many points of each ``name`` as a chart takes."""
+    size = -(-len(frame) // (POINTS_MAX * max(frame["name"].nunique(), 1)))
+    place = frame.groupby("name").cumcount()
+    return frame[place % size == 0].reset_index(drop=True) if size > 1 else frame.reset_index(drop=True)
 
 
 def _limit(value: float, axis: str) -> dict[str, Any]:

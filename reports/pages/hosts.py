@@ -14,7 +14,7 @@ import pandas as pd
 
 from perftest.results.hosts import BROKER, LOAD, START_SKEW_MAX_NS
 from reports.charts import bars, dots, lanes
-from reports.pages import words
+from reports.pages import replication, words
 from reports.pages.model import Chart, Column, DrawnHost, Hosts, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
 from reports.pipeline.tables import Tables
@@ -40,6 +40,8 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
     limits = bottlenecks(tables)
     loads = sum(LOAD in _roles(host) for _, host in tables.hosts.iterrows())
     brokers = sum(BROKER in _roles(host) for _, host in tables.hosts.iterrows())
+    members = replication.members(tables.brokers)
+    elected_s = sorted(set(_role_changes(tables)["t_s"].head(ELECTIONS_MAX)))
     counted = [words.plural(loads, "load host")] + ([words.plural(brokers, "broker host")] if brokers else [])
     return Hosts(
         prefix=prefix,
@@ -55,7 +57,11 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
         saturation=tuple(_saturation(tables, prefix)),
         nodes=_nodes(tables),
         elections=tuple(_elections(tables)),
-        nodes_time=tuple(_nodes_time(tables, prefix)),
+        leaders=replication.leaders(members),
+        nodes_time=(
+            *replication.over_time(members, tables, elected_s, prefix),
+            *_nodes_time(tables, elected_s, prefix),
+        ),
         links=tuple(_links(tables, prefix)),
         links_missing=_links_missing(tables),
         skew=_skew(tables.hosts),
@@ -294,7 +300,7 @@ def _clock_charts(tables: Tables, prefix: str) -> Iterator[Chart]:
     if models.empty:
         return
     least = models.groupby("host")["offset_ns"].transform("median")
-    frame = _thinned(models.assign(name=models["host"], moved=(models["offset_ns"] - least) / _MICROSECOND))
+    frame = lanes.thinned(models.assign(name=models["host"], moved=(models["offset_ns"] - least) / _MICROSECOND))
     drawn = {
         "offset, less its median (µs)": frame.assign(value=frame["moved"]),
         "bound (± µs)": frame.assign(value=frame["bound_ns"] / _MICROSECOND),
@@ -330,13 +336,6 @@ def _clock_facts(hosts: pd.DataFrame) -> Table:
     return table_of(hosts, columns, caption="Clocks of the hosts", file="host-clocks.csv")
 
 
-def _thinned(frame: pd.DataFrame) -> pd.DataFrame:
-    """At most so many points of each name as a chart takes."""
-    size = -(-len(frame) // (lanes.POINTS_MAX * max(frame["name"].nunique(), 1)))
-    place = frame.groupby("name").cumcount()
-    return frame[place % size == 0].reset_index(drop=True) if size > 1 else frame.reset_index(drop=True)
-
-
 # Saturation
 
 
@@ -344,7 +343,7 @@ def _saturation(tables: Tables, prefix: str) -> Iterator[Chart]:
     samples = tables.host_samples.assign(name=tables.host_samples["host"])
     if samples.empty:
         return
-    frame = _thinned(
+    frame = lanes.thinned(
         samples.assign(
             network=samples[["rx_bytes_per_s", "tx_bytes_per_s"]].max(axis=1) * 8,
             drives=samples["disk_read_bytes_per_s"] + samples["disk_write_bytes_per_s"],
@@ -437,14 +436,14 @@ def _elections(tables: Tables) -> Iterator[Sentence]:
         yield Sentence(text=f"There were {len(changes) - ELECTIONS_MAX} more changes of role after these.")
 
 
-def _nodes_time(tables: Tables, prefix: str) -> Iterator[Chart]:
+def _nodes_time(tables: Tables, elected_s: Sequence[float], prefix: str) -> Iterator[Chart]:
     """What each node did over time, with a mark where a node changed its role."""
     lanes_of = {"CPU (cores)": "cpu_share", "WAL syncs (1/s)": "wal_syncs_per_s", "WAL (B/s)": "wal_bytes_per_s"}
     frame = tables.brokers.assign(name=tables.brokers["node"]).dropna(subset=["length_s"])
     drawn = {title: column for title, column in lanes_of.items() if frame[column].notna().any()}
     if not drawn:
         return
-    frame = _thinned(frame)
+    frame = lanes.thinned(frame)
     changes = _role_changes(tables)
     columns = (
         Column(name="t_s", title="time", kind=Kind.NUMBER, unit="s"),
@@ -465,7 +464,7 @@ def _nodes_time(tables: Tables, prefix: str) -> Iterator[Chart]:
         else f"There were {words.plural(len(changes), 'change')} of role.",
         figure=lanes.figure(
             {title: frame.assign(value=frame[column]).dropna(subset=["value"]) for title, column in drawn.items()},
-            marks=sorted(set(changes["t_s"].head(ELECTIONS_MAX))),
+            marks=elected_s,
         ),
         table=table_of(frame, columns, caption="Nodes over time", file="node-samples.csv"),
     )

@@ -357,7 +357,7 @@ def _clocks(hosts: Hosts) -> Section:
 def _replication(hosts: Hosts) -> Section | None:
     if hosts.nodes is None and not hosts.links:
         return None
-    nodes: list[Block] = [] if hosts.nodes is None else [Data(table=hosts.nodes)]
+    nodes: list[Block] = [Data(table=table) for table in (hosts.nodes, hosts.leaders) if table is not None]
     nodes += [Remark(each, "") for each in hosts.elections]
     links: list[Block] = list(hosts.links) or [Remark(Sentence(text=hosts.links_missing), "")]
     how = "A node is a leader here if it led a queue. A change of role is an election."

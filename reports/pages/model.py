@@ -234,6 +234,7 @@ class Hosts:
     clock_facts: Table
     saturation: tuple[Chart, ...]
     nodes: Table | None
+    leaders: Table | None
     elections: tuple[Sentence, ...]
     nodes_time: tuple[Chart, ...]
     links: tuple[Chart, ...]

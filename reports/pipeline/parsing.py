@@ -245,6 +245,9 @@ def _broker_sample(text: str) -> Row:
     links = record.get("links")
     if not isinstance(links, dict | None):
         raise LineError("links is not an object")
+    queues = record.get("queues")
+    if not isinstance(queues, list | None) or not all(isinstance(each, dict) for each in queues or ()):
+        raise LineError("queues is not a list of objects")
     return {
         "t_ns": _whole(record, "t_ns"),
         "node": _word(record, "node"),
@@ -257,6 +260,7 @@ def _broker_sample(text: str) -> Row:
         "wal_syncs": _number(metrics, "wal_syncs"),
         "wal_bytes": _number(metrics, "wal_bytes"),
         "metrics": json.dumps(metrics, sort_keys=True),
+        "queues": json.dumps(queues) if queues else None,
     }
 
 

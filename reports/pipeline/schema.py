@@ -441,6 +441,7 @@ BROKERS: Final = Table(
         real("wal_syncs_per_s", "WAL syncs", True),
         real("wal_bytes_per_s", "octets written to the WAL", True),
         text("metrics", "all cumulative metrics as JSON"),
+        text("queues", "where the node stands with each queue, as JSON: role, term, and indexes of its log", True),
     ),
 )
 

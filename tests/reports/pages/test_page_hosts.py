@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import ModuleType
 
@@ -9,6 +10,7 @@ import pytest
 
 from perftest.results.trust import Status
 from reports.html.render import render
+from reports.pages import replication
 from reports.pages.model import DrawnHost, Hosts, Page
 from reports.pages.page import page
 from reports.stats.validity import checks
@@ -60,8 +62,8 @@ def test_percentiles_of_all_hosts_are_those_of_the_run(hosts: Hosts, whole: Page
 
 def test_every_figure_repeats_its_numbers_in_a_table(hosts: Hosts) -> None:
     charts = (*hosts.each, *hosts.clocks, *hosts.saturation, *hosts.nodes_time, *hosts.links)
-    assert len(charts) == 7 and all(chart.table.rows and chart.figure["data"] for chart in charts)
-    assert len({chart.anchor for chart in charts}) == 7
+    assert len(charts) == 9 and all(chart.table.rows and chart.figure["data"] for chart in charts)
+    assert len({chart.anchor for chart in charts}) == 9
 
 
 def test_nodes_skew_and_what_is_missing_are_told(hosts: Hosts) -> None:
@@ -76,6 +78,26 @@ def test_nodes_skew_and_what_is_missing_are_told(hosts: Hosts) -> None:
     assert [sentence.text for sentence in hosts.missing] == ["load4 was lost after 20 s: the connection was lost."]
 
 
+def test_leaders_followers_and_commits_are_told(hosts: Hosts) -> None:
+    assert hosts.leaders is not None
+    ((queue, first, last, changes, term, _entries, behind, node),) = hosts.leaders.rows
+    assert (queue, first, last, changes, term, behind, node) == ("q", "node1", "node1", 0, 3, 400, "node3")
+    followers, commits = hosts.nodes_time[:2]
+    assert followers.finding == "node3 was 400 entries behind at 5 s."
+    assert "highest p99" in commits.finding and commits.figure["data"][0]["type"] == "heatmap"
+    assert len(commits.figure["data"][0]["y"]) == 4
+
+
+def test_a_leader_that_changed_is_told_by_the_later_term(sample_tables: ModuleType) -> None:
+    """The old leader says so until it hears of the election."""
+    both = [{"name": "q", "role": "leader", "term": term, "commit_index": 10, "synced_index": 10} for term in (1, 2)]
+    brokers = sample_tables.tables(sample_tables.SPREAD).brokers.head(4)
+    told = [json.dumps([both[0]]), None, json.dumps([both[0]]), json.dumps([both[1]])]
+    found = replication.members(brokers.assign(t_s=[0.0, 0.0, 1.0, 1.0], node=["a", "b", "a", "b"], queues=told))
+    table = replication.leaders(found)
+    assert table is not None and table.rows[0][1:5] == ("a", "b", 1, 2)
+
+
 def test_octets_between_nodes_are_per_message(hosts: Hosts) -> None:
     (chart,) = hosts.links
     assert chart.finding == "All links together carried at most 2.23 KiB per message: 2.23 KiB raft."
@@ -84,7 +106,7 @@ def test_octets_between_nodes_are_per_message(hosts: Hosts) -> None:
 
 def test_changes_of_role_are_told_and_marked(sample_tables: ModuleType, hosts: Hosts) -> None:
     """The moments are those of the samples that show the new role."""
-    assert hosts.elections == () and hosts.nodes_time[0].figure["layout"]["shapes"] == []
+    assert hosts.elections == () and all(not chart.figure["layout"]["shapes"] for chart in hosts.nodes_time)
     tables = sample_tables.tables(sample_tables.SPREAD)
     times = sorted(tables.brokers["t_s"].unique())
     late = tables.brokers["t_s"] >= times[3]
@@ -92,7 +114,7 @@ def test_changes_of_role_are_told_and_marked(sample_tables: ModuleType, hosts: H
     changed = replace(tables, brokers=tables.brokers.assign(role=roles))
     (part,) = (model for _, model in page(changed, generated="").parts if isinstance(model, Hosts))
     assert [said.text for said in part.elections] == [f"At {times[3]:.1f} s node2 was leader (before: follower)."]
-    assert [mark["x0"] for mark in part.nodes_time[0].figure["layout"]["shapes"]] == [times[3]]
+    assert all([mark["x0"] for mark in chart.figure["layout"]["shapes"]] == [times[3]] for chart in part.nodes_time)
 
 
 def test_missing_links_are_explained(sample_tables: ModuleType) -> None:

@@ -527,7 +527,16 @@ def _brokers(sample: Sample) -> Iterable[dict[str, Any]]:
                 "wal_syncs_per_s": None if first else 700 + 40 * (second % 4) + 20 * number,
                 "wal_bytes_per_s": None if first else 2e7,
                 "metrics": "{}",
+                "queues": json.dumps([_of_queue(second, number)]) if sample.load_hosts else None,
             }
+
+
+def _of_queue(second: int, number: int) -> dict[str, Any]:
+    """The third node falls behind in the fifth second."""
+    commit = 1000 * second
+    late = 400 if (second, number) == (5, 2) else 0
+    role = "leader" if number == 0 else "follower"
+    return {"name": "q", "role": role, "term": 3, "commit_index": commit, "synced_index": commit - late}
 
 
 def _ledger(sample: Sample) -> Iterable[dict[str, Any]]:
