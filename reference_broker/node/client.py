@@ -27,6 +27,8 @@ from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
 
+TICK_S: Final = 0.5
+"""The time between two ticks of a connection."""
 _HELD_OCTETS_MAX: Final = 1 << 20
 """The most octets that wait behind the busy channels of a connection while it is read."""
 
@@ -101,7 +103,19 @@ class ClientConnection(asyncio.Protocol):
         if not self._reading:
             self.core.not_reading(self._loop.time())
         self.handle(self.core.tick(self._loop.time()))
+        self._give_up_waiting()
         self.flush()
+
+    def _give_up_waiting(self) -> None:
+        """Close the connection if a channel has waited for too long, for nodes that are out of reach."""
+        timeout_ms = self._node.limits.answer_timeout_ms
+        late = [number for number, channel in self.channels.items() if channel.tick() * TICK_S * 1000 >= timeout_ms]
+        if late:
+            text = (
+                f"the nodes that it takes did not answer the request on channel {late[0]} within {timeout_ms} ms; what "
+                f"was asked for may still be done"
+            )
+            self.handle(self.core.connection_error(ReplyCode.INTERNAL_ERROR, text))
 
     def close(self, text: str) -> None:
         """Tell the client that the node stops."""

@@ -148,6 +148,8 @@ class ClientChannel:
         "_queues_known",
         "_repeated",
         "_sessions",
+        "_ticks_waited",
+        "_waits_for",
         "awaited",
         "connection",
         "consumers",
@@ -166,6 +168,8 @@ class ClientChannel:
         self.consumers: dict[str, ConsumeSession] = {}
         self.awaited: Awaited | None = None
         """Not None while the channel is busy."""
+        self._waits_for: Awaited | None = None
+        self._ticks_waited = 0
         self.waiting: deque[Event] = deque()
         """Publishes and settles that wait behind a publish to an unknown queue."""
         self.is_gone = False
@@ -342,6 +346,15 @@ class ClientChannel:
         self._queues[consumer.group].settle(consumer, outcome, ranges, read_ns)
         if consumer.is_cancelled:
             self._forget_if_done(consumer)
+
+    def tick(self) -> int:
+        """How many ticks the channel has waited for the same answer. While the process is suspended nothing ticks, so
+        a node that was stopped for a while does not find all its clients late."""
+        if self.awaited is not self._waits_for:
+            self._waits_for, self._ticks_waited = self.awaited, 0
+        elif self.awaited is not None:
+            self._ticks_waited += 1
+        return self._ticks_waited
 
     def pay_credit(self) -> None:
         """The client reads again: give consumers without acknowledgement their credit back."""

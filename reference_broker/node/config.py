@@ -124,6 +124,9 @@ class Limits:
     read_timeout_ms: int = 5000
     """How long a client that declares a queue, or deletes it on a condition, waits until the queue's leader has
     counted. Several elections fit in."""
+    answer_timeout_ms: int = 30_000
+    """How long a client waits for an answer that needs other nodes. Then its connection closes with 541, as with
+    RabbitMQ: what it asked for may still be done later."""
 
     # Links between nodes
 

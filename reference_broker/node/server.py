@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.node import control
-from reference_broker.node.client import ClientConnection
+from reference_broker.node.client import TICK_S, ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.5
 _START_S: Final = 60.0
 """A start that takes longer than this waits for other nodes."""
 _SWITCH_INTERVAL_S: Final = 0.0005
@@ -132,7 +131,7 @@ class Node:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(TICK_S)
             for connection in list(self.shard.clients.connections):
                 connection.tick()
 

@@ -14,7 +14,7 @@ from pamqp import base, commands
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.node.alarms import Room
-from reference_broker.node.client import ClientConnection
+from reference_broker.node.client import TICK_S, ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.storage.memory_files import MemoryFiles
@@ -120,6 +120,47 @@ class Client:
                 return sent
             self.raw(publish(1, "q", BODY))
         return most
+
+
+def test_a_request_that_nobody_can_carry_out_ends_the_connection() -> None:
+    """The declare is in the log, and no majority has it: the client is told, may ask again, and finds the queue."""
+
+    async def scenario(world: World) -> None:
+        declare = commands.Queue.Declare(0, "late", durable=True, arguments={"x-queue-type": "quorum"})
+        waiting, idle = Client(world), Client(world)
+        waiting.send(1, declare)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)  # the disk does nothing meanwhile
+        for _ in range(int(30 / TICK_S) - 1):
+            waiting.server.tick()
+            idle.server.tick()
+        assert (waiting.heard(), waiting.socket.closed) == ([], False)
+        for _ in range(2):
+            waiting.server.tick()
+            idle.server.tick()
+        (told,) = waiting.heard()
+        assert isinstance(told, Connection.Close) and told.reply_code == 541, told
+        assert "channel 1 within 30000 ms" in told.reply_text and not idle.heard()
+        waiting.send(0, Connection.CloseOk())
+        assert waiting.socket.closed and not idle.socket.closed
+        await world.settle()
+        idle.send(1, declare, Basic.Get(0, "late", True))
+        await world.settle()
+        assert [type(each) for each in idle.heard()] == [commands.Queue.DeclareOk, Basic.GetEmpty]
+
+    run(scenario)
+
+
+def test_many_short_waits_are_no_long_wait() -> None:
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        for _ in range(int(40 / TICK_S)):
+            client.send(1, Basic.Get(0, "q", True))
+            client.server.tick()
+            await world.settle()
+            assert [type(each) for each in client.heard()] == [Basic.GetEmpty]
+
+    run(scenario)
 
 
 def delivery_tags(client: Client) -> list[int]:
