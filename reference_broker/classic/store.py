@@ -25,6 +25,7 @@ most of it CRC and copy.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from time import monotonic_ns
@@ -46,6 +47,8 @@ from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import Executor, IoPolicy
 from reference_broker.storage.files import Files
 from reference_broker.types import GroupId
+
+log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 256 << 20
 _KINDS: Final = ("durable", "transient")
@@ -178,7 +181,14 @@ class ClassicStore:
         if not self._health.has_failed:
             delivered = {group: queue.delivered_end for group, queue in self._queues.items() if queue.name.is_durable}
             delivered |= {group: found.delivered_end for group, found in self._found.items()}
-            write_clean(self._files, self.config.directory, delivered)
+            try:
+                write_clean(self._files, self.config.directory, delivered)
+            except OSError as error:  # a full drive, say: everything else of the store is on it
+                log.warning(
+                    "the classic store stops without its file of a clean stop (%s): after the start all its messages "
+                    "come as redelivered",
+                    error,
+                )
         self._shared.close()
 
 

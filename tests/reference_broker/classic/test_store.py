@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 
 import numpy as np
@@ -246,6 +247,22 @@ def test_what_was_delivered_is_known_after_a_clean_stop(clean: bool) -> None:
     world.files.crash()
     world.restart(lost_power=True)
     assert world.queues[1].delivered_end == world.queues[1].next_seq, "a clean stop counts once"
+
+
+@pytest.mark.parametrize("call", range(1, 5))
+def test_a_store_that_cannot_write_how_it_stopped_stops_all_the_same(call: int) -> None:
+    """A drive that is full when the node is told to stop costs the marks of what was delivered, and no message."""
+    world = StoreWorld()
+    world.declare(1)
+    world.publish(1, [20] * 6)
+    world.step()
+    world.queues[1].delivered(world.models[1].ready[4])
+    world.files.fail_at(call, errno.ENOSPC)
+    world.store.close()
+    world.files.heal()
+    world.restart(lost_power=False)
+    assert world.queues[1].delivered_end in (world.models[1].ready[4], world.queues[1].next_seq)
+    world.check_reads()
 
 
 @pytest.mark.parametrize("seed", range(30))
