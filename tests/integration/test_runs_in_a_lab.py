@@ -166,6 +166,34 @@ def test_a_layout_of_modelled_drives_and_directories_lies_on_every_host(lab: Run
     lab.wait_for_no_process()
 
 
+def node_pids(lab: Runs) -> set[int]:
+    return {process.pid for process in lab.processes() if "reference_broker.node" in " ".join(process.cmdline())}
+
+
+def test_nodes_that_stay_are_measured_by_every_run_until_down(lab: Runs) -> None:
+    try:
+        code, said = lab.call("remote", "up", str(lab.hosts), "--brokers")
+        assert code == 0 and "3 broker nodes ready" in said and "stay until" in said, said
+        nodes = node_pids(lab)
+        assert len(nodes) == 3
+        for _ in range(2):
+            code, said = lab.end(lab.begin(seconds=3))
+            assert code in (0, 5) and "broker nodes ready" not in said, said
+            assert lab.told("ledger")["verdict"] == "ok"
+            told = {node["name"]: node["host"] for node in lab.told("manifest")["broker"]["nodes"]}
+            assert told == {name: name for name in ("host1", "host2", "host3")}
+        assert node_pids(lab) == nodes, "the same processes"
+        os.kill(min(nodes), signal.SIGKILL)
+        code, said = lab.call("remote", "up", str(lab.hosts), "--brokers")
+        assert code == 0 and "3 broker nodes ready" in said and len(node_pids(lab)) == 3, said
+    finally:
+        code, said = lab.call("remote", "down", str(lab.hosts))
+    assert code == 0, said
+    assert not lab.hosts.with_suffix(".cluster").exists()
+    assert not list(lab.top.glob("lab/lab-*/host*/home/perftest-*")), "what the nodes wrote is gone"
+    lab.wait_for_no_process()
+
+
 def test_nodes_on_hosts_are_killed_paused_and_started_again(lab: Runs) -> None:
     timeline = ("1s kill leader", "2s restart killed", "4s pause host2", "5s resume paused", "6s kill-host host3")
     code, said = lab.end(lab.begin(*(word for each in timeline for word in ("--at", each)), seconds=8))

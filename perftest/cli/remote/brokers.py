@@ -1,4 +1,5 @@
-"""The broker nodes of a run on the hosts with the role ``broker``: started for the run, stopped and removed after it.
+"""The broker nodes on the hosts with the role ``broker``: started for a run, and stopped and removed after it; or
+started by ``perftest remote up``, and there for all runs until ``down``.
 
 The cluster is described here (:mod:`infra.description`). Each host gets the description and the secret, and starts its
 own node. Everything that the nodes write lies in directories that bear the name of this cluster alone, so they can be
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +20,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra import description
-from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, Cluster
+from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, Cluster, ClusterError, load
 from infra.description import Place
 from infra.layout import Drive, Layout, directories_elsewhere
 from infra.remote import transfer
 from infra.remote.host import RemoteError
 from infra.remote.shipping import Installed
+from infra.remote.ssh import Connection
 from perftest.cli.remote.crew import Crew, Member
 from perftest.cli.remote.inventory import all_done, on_all
 from perftest.spec.hosts import HostSpec
@@ -79,32 +82,116 @@ def brokers(
 ) -> Iterator[BrokerNodes]:
     """A cluster with a node on each of these hosts, with the drives of a layout and these limits of the nodes. Raises
     HostsError, ClusterError."""
-    specs = [placed(spec, layout) for spec in specs] if layout is not None else specs
-    mounts = mounts_of(layout) if layout is not None else {}
-    began, identity = time.monotonic(), f"perftest-{secrets.token_hex(4)}"
-    places = [_place(spec, identity) for spec in specs]
-    directories = directories_elsewhere(layout) if layout is not None else None
-    described = description.describe(identity, places, directories=directories, limits=limits)
-    with _written(described, out) as cluster:
-        members = {spec.name: replace(crew.member(spec.name), spec=spec) for spec in specs}
+    began = time.monotonic()
+    members = {spec.name: replace(crew.member(spec.name), spec=_with(layout, spec)) for spec in specs}
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".hosts-", dir=out) as directory:
+        cluster = described(members, Path(directory), layout, limits)
         try:
-            all_done(on_all(members, lambda member: _look_at(member, mounts)))
-            all_done(on_all(members, lambda member: _start(member, cluster, identity)))
-            count = f"{len(specs)} broker node{'s' * (len(specs) > 1)}"
-            say(f"{count} ready after {time.monotonic() - began:.1f} s; stopped and removed after the run")
-            yield BrokerNodes(Path(cluster.directory), members, identity)
+            start_all(members, cluster, layout)
+            say(f"{_counted(members)} ready after {time.monotonic() - began:.1f} s; stopped and removed after the run")
+            yield BrokerNodes(Path(cluster.directory), members, cluster.cluster)
         finally:
-            _done, errors = on_all(members, lambda member: _remove(member, identity))
+            _done, errors = on_all(members, lambda member: _remove(member, cluster.cluster))
             for error in errors:
                 say(f"{error.where}: a node may be left: {error.what}; `perftest remote down` ends it")
 
 
-@contextlib.contextmanager
-def _written(described: Cluster, out: Path) -> Iterator[Cluster]:
-    """The cluster, described in a directory of its own here while the run lasts."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".hosts-", dir=out) as directory:
-        yield description.write(described, Path(directory))
+def described(
+    members: Mapping[str, Member], directory: Path, layout: Layout | None, limits: Mapping[str, int] | None = None
+) -> Cluster:
+    """A new cluster with a node on each of these hosts, described in a directory here. Raises ClusterError."""
+    identity = f"perftest-{secrets.token_hex(4)}"
+    places = [_place(member.spec, identity) for member in members.values()]
+    directories = directories_elsewhere(layout) if layout is not None else None
+    return description.write(description.describe(identity, places, directories=directories, limits=limits), directory)
+
+
+def start_all(members: Mapping[str, Member], cluster: Cluster, layout: Layout | None) -> None:
+    """Start the node of each host, and wait until all are ready. Raises HostsError."""
+    mounts = mounts_of(layout) if layout is not None else {}
+    all_done(on_all(members, lambda member: _look_at(member, mounts)))
+    all_done(on_all(members, lambda member: _start(member, cluster, cluster.cluster)))
+
+
+def _with(layout: Layout | None, spec: HostSpec) -> HostSpec:
+    return placed(spec, layout) if layout is not None else spec
+
+
+def _counted(members: Mapping[str, Member]) -> str:
+    return f"{len(members)} broker node{'s' * (len(members) > 1)}"
+
+
+# Nodes that stay
+
+
+def place_of(inventory: Path) -> Path:
+    """Where the nodes that ``perftest remote up`` started are described: beside the inventory."""
+    return inventory.with_suffix(".cluster")
+
+
+def standing(inventory: Path) -> Cluster | None:
+    """The cluster that ``perftest remote up`` started for an inventory. Raises ClusterError."""
+    place = place_of(inventory)
+    return load(place) if (place / DESCRIPTION_FILE).exists() else None
+
+
+def stay(inventory: Path, members: Mapping[str, Member], layout: Layout | None) -> str:
+    """Start nodes that stay until ``perftest remote down``; what was done, in words. A cluster that is there is started
+    where its nodes have ended. Raises HostsError, ClusterError."""
+    began, there = time.monotonic(), standing(inventory)
+    if there is not None:
+        if layout is not None:
+            what = "these nodes have their layout already"
+            fix = "end them first (perftest remote down), or leave out --layout"
+            raise ClusterError(what, str(place_of(inventory)), fix)
+        _check_same(there, list(members), inventory)
+        start_all(members, there, None)
+        return f"{_counted(members)} ready after {time.monotonic() - began:.1f} s"
+    members = {name: replace(member, spec=_with(layout, member.spec)) for name, member in members.items()}
+    directory = place_of(inventory)
+    directory.mkdir(mode=transfer.PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    cluster = described(members, directory, layout)
+    try:
+        start_all(members, cluster, layout)
+    except BaseException:
+        on_all(members, lambda member: _remove(member, cluster.cluster))
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return f"{_counted(members)} ready after {time.monotonic() - began:.1f} s; they stay until `perftest remote down`"
+
+
+def found(inventory: Path, crew: Crew, names: Sequence[str]) -> BrokerNodes | None:
+    """The nodes that stay, for a run. Raises ClusterError if they are on other hosts."""
+    cluster = standing(inventory)
+    if cluster is None:
+        return None
+    _check_same(cluster, names, inventory)
+    return BrokerNodes(Path(cluster.directory), {name: crew.member(name) for name in names}, cluster.cluster)
+
+
+def remove_written(connection: Connection, cluster: Cluster) -> None:
+    """Remove what the node of a host has written, once it has ended: the directories that bear the name of the
+    cluster. Raises RemoteError."""
+    host = connection.host
+    node = next((each for each in cluster.nodes if each.name == host.name), None)
+    if node is not None:
+        above = {PurePosixPath(path).parent for path in node.paths().values() if path}
+        named = {str(path) for path in above if path.name == cluster.cluster}
+        own = str(PurePosixPath(host.directory) / cluster.cluster)
+        connection.run([host.python, "-c", _REMOVE, *sorted({own, *named})])
+
+
+def forget(inventory: Path) -> None:
+    """The nodes that stayed are gone from every host."""
+    shutil.rmtree(place_of(inventory))
+
+
+def _check_same(cluster: Cluster, names: Sequence[str], inventory: Path) -> None:
+    known = [node.name for node in cluster.nodes]
+    if sorted(known) != sorted(names):
+        what = f"the nodes that `perftest remote up` started are on {', '.join(known)}, not on {', '.join(names)}"
+        raise ClusterError(what, str(place_of(inventory)), "end them first: perftest remote down, with all hosts")
 
 
 def placed(spec: HostSpec, layout: Layout) -> HostSpec:

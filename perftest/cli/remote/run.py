@@ -87,6 +87,7 @@ def run(
     role broker start a node each, as one cluster. All hosts begin at the same moment, and all of it ends with the run.
     """
     from perftest.cli.cluster_actions import refuse_actions_at
+    from perftest.cli.remote.brokers import standing
     from perftest.cli.sweep import swept_plan, typed_actions
     from perftest.spec.hosts import load_hosts
 
@@ -103,16 +104,19 @@ def run(
         tell_of_unused(plan)
     else:
         _check_cluster(plan, nodes)
-    placed = layout_for(plan, layout or _layout_of(nodes, inventory), document, elsewhere=True) if nodes else None
-    _refuse_fuse(placed)
+    placed = layout_for(plan, layout or named_layout(nodes, inventory), document, elsewhere=True) if nodes else None
+    refuse_fuse(placed)
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
     refuse_actions_at(plan, _places(taking_part, nodes, placed), asked["actions"])
+    if nodes and layout is not None and standing(inventory) is not None:
+        fix = "end them (perftest remote down), or leave out --layout"
+        raise CliError("the nodes of `perftest remote up` have their layout already", "--layout", fix, Exit.USAGE)
     if dry_run:
         _show(taking_part, nodes, plan, placed)
         return
 
     from perftest.cli.measure import measure
-    from perftest.cli.remote.brokers import brokers
+    from perftest.cli.remote.brokers import brokers, found
     from perftest.cli.remote.crew import crew
     from perftest.cli.remote.faults import faults
     from perftest.cli.session_options import Options
@@ -123,7 +127,9 @@ def run(
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(crew(taking_part, say))
         on_hosts = stack.enter_context(faults(hosts, taking_part, plan)) if plan.timeline else None
-        started = stack.enter_context(brokers(hosts, nodes, out, say, placed, plan.cluster.settings)) if nodes else None
+        started = found(inventory, hosts, [spec.name for spec in nodes]) if nodes else None
+        if nodes and started is None:
+            started = stack.enter_context(brokers(hosts, nodes, out, say, placed, plan.cluster.settings))
         options = Options(
             out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, faults=on_hosts,
             cluster=started.directory if started is not None else None, nodes=started, actions=asked["actions"],
@@ -154,7 +160,7 @@ def _places(taking_part: list[HostSpec], nodes: list[HostSpec], layout: Layout |
     return Places([spec.name for spec in nodes], drives, tuple(PROFILES), no_drives, hosts)
 
 
-def _layout_of(nodes: list[HostSpec], inventory: Path) -> Path | None:
+def named_layout(nodes: list[HostSpec], inventory: Path) -> Path | None:
     """The layout that the inventory names for the nodes. Raises CliError if there are several."""
     named = {spec.layout for spec in nodes}
     if len(named) > 1:
@@ -164,7 +170,7 @@ def _layout_of(nodes: list[HostSpec], inventory: Path) -> Path | None:
     return Path(path) if path is not None else None
 
 
-def _refuse_fuse(layout: Layout | None) -> None:
+def refuse_fuse(layout: Layout | None) -> None:
     """Raises CliError for drives that only the machine of this command can make."""
     if layout is not None and layout.fuse:
         what = f"drive {layout.fuse[0].name} is a FUSE drive, which is made on the machine of this command only"

@@ -64,6 +64,13 @@ def of_collect(spec: HostSpec) -> list[str]:
     return [f"list the files in {folders} over SFTP", *map(_line, fetching)]
 
 
+def of_node(spec: HostSpec) -> list[str]:
+    """The steps that start a broker node."""
+    installed = Installed(spec.python, PurePosixPath(spec.directory), "SITE")
+    files = [f"put {installed.directory}/CLUSTER/{name}" for name in brokers.FILES]
+    return [*files, _line(brokers.start_command(installed, "CLUSTER", spec.name))]
+
+
 def of_run(spec: HostSpec, plan: Plan, layout: Layout | None, *, is_node: bool) -> Iterator[str]:
     """The steps of ``perftest remote run``, those at the end of the run last. ``layout`` is that of the nodes."""
     spec = brokers.placed(spec, layout) if layout is not None and is_node else spec
@@ -76,8 +83,7 @@ def of_run(spec: HostSpec, plan: Plan, layout: Layout | None, *, is_node: bool) 
     if is_node:
         mounts = brokers.mounts_of(layout).values() if layout is not None else ()
         yield from (_line(brokers.mount_command(spec.python, drive.of_node(spec.name))) for drive in mounts)
-        yield from (f"put {installed.directory}/CLUSTER/{name}" for name in brokers.FILES)
-        yield _line(brokers.start_command(installed, "CLUSTER", spec.name))
+        yield from of_node(spec)
     if spec.is_load:
         count = f"for each of {spec.workers} workers" if spec.workers else "for each worker"
         yield f"{_line(worker_command(installed))}   {count} of a group of load"

@@ -6,15 +6,18 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from infra.remote.host import RemoteError
-from perftest.cli.exits import Exit
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.layouts import layout_option
 from perftest.cli.remote.inventory import (
     HostsError,
     chosen,
+    close_all,
+    connect_all,
     dry_run_option,
     hosts_argument,
     on_reachable,
@@ -23,6 +26,9 @@ from perftest.cli.remote.inventory import (
 )
 from perftest.cli.sections import SectionedCommand, json_option, option
 from perftest.spec.hosts import HostSpec
+
+if TYPE_CHECKING:
+    from infra.remote.shipping import Installed
 
 _LINE_OCTETS = 400
 """So many octets of a log are asked for a line."""
@@ -34,26 +40,34 @@ _LINE_OCTETS = 400
     exits=(Exit.RUN_ERROR,),
     examples=(
         "perftest remote up hosts.yaml",
-        "perftest remote up hosts.yaml --host load1 --host load2",
+        "perftest remote up hosts.yaml --brokers --layout disks/three_hdd   start nodes that stay",
         "perftest remote up hosts.yaml --dry-run   show what is run on each host",
     ),
 )
 @hosts_argument
 @only_option
+@option("--brokers", section="Target", is_flag=True, help="Start the broker nodes, too, which stay until `down`.")
+@layout_option
 @dry_run_option
 @json_option
-def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+def up(
+    inventory: Path, only: tuple[str, ...], brokers: bool, layout: Path | None, dry_run: bool, as_json: bool
+) -> None:
     """Put the project on every host, as far as it is not there.
 
-    A run does the same first. What a host has already is not sent again.
+    A run does the same first. What a host has already is not sent again. With --brokers, the hosts with the role broker
+    start a node each, as one cluster, and every run measures these nodes until they are ended by `perftest remote
+    down`. Nodes that have ended are started again, with their data.
     """
     from infra.remote.bundle import Bundles
     from infra.remote.shipping import ship
     from perftest.cli.remote import steps
 
     specs = _specs(inventory, only)
+    nodes = _nodes(specs, only, inventory, brokers=brokers, layout=layout)
     if dry_run:
         steps.show((spec, step) for spec in specs for step in steps.of_up(spec))
+        steps.show((spec, step) for spec in nodes for step in steps.of_node(spec))
         return
     bundles, began = Bundles(), time.monotonic()
     done, errors = on_reachable(specs, lambda connection: ship(connection, bundles.of))
@@ -69,6 +83,43 @@ def up(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -> 
     if not as_json:
         click.echo(f"{len(done)} of {len(specs)} hosts ready after {time.monotonic() - began:.1f} s", err=True)
     _refuse(errors)
+    if nodes:
+        said = _start_nodes(inventory, nodes, {name: each.installed for name, each in done.items()}, layout)
+        click.echo(said, err=True)
+
+
+def _nodes(
+    specs: Sequence[HostSpec], only: Sequence[str], inventory: Path, *, brokers: bool, layout: Path | None
+) -> list[HostSpec]:
+    """The hosts that are to start a node. Raises CliError."""
+    nodes = [spec for spec in specs if spec.is_broker and brokers]
+    if brokers and not nodes:
+        raise CliError("no host has the role broker", f"{inventory}: roles", "give hosts the role broker", Exit.USAGE)
+    if brokers and only:
+        raise CliError("the nodes of a cluster are started together", "--host", "leave out --host", Exit.USAGE)
+    if layout is not None and not brokers:
+        raise CliError("a layout is for nodes that are started", "--layout", "add --brokers", Exit.USAGE)
+    return nodes
+
+
+def _start_nodes(
+    inventory: Path, nodes: Sequence[HostSpec], installed: Mapping[str, Installed], layout: Path | None
+) -> str:
+    """Start the nodes that stay; what was done, in words. Raises HostsError, ClusterError, CliError."""
+    from perftest.cli.layouts import layout_of
+    from perftest.cli.remote.brokers import stay
+    from perftest.cli.remote.crew import Member
+    from perftest.cli.remote.run import named_layout, refuse_fuse
+
+    path = layout or named_layout(list(nodes), inventory)
+    read = layout_of(path, len(nodes), elsewhere=True) if path is not None else None
+    refuse_fuse(read)
+    connections = connect_all(nodes)
+    try:
+        members = {spec.name: Member(spec, connections[spec.name], installed[spec.name]) for spec in nodes}
+        return stay(inventory, members, read)
+    finally:
+        close_all(connections)
 
 
 @click.command(
@@ -89,24 +140,30 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
     """End every process that was started on the hosts, whoever started it and however that ended.
 
     Only processes that belong to the directory of the inventory are ended. Faults of links that are left are undone.
-    Files stay.
+    Files stay, but for those of nodes that `perftest remote up` started.
     """
     from infra.links.kernel import REMNANTS
     from infra.remote import processes
     from infra.remote.ssh import Connection
-    from perftest.cli.remote import steps
+    from perftest.cli.remote import brokers, steps
 
     specs = _specs(inventory, only)
     if dry_run:
         steps.show((spec, step) for spec in specs for step in steps.of_down(spec))
         return
 
+    cluster = brokers.standing(inventory)
+
     def end(connection: Connection) -> list[processes.HostProcess]:
         ended = processes.end(connection)
         connection.run(["sh", "-c", REMNANTS])
+        if cluster is not None:
+            brokers.remove_written(connection, cluster)
         return ended
 
     done, errors = on_reachable(specs, end)
+    if cluster is not None and {node.name for node in cluster.nodes} <= set(done):
+        brokers.forget(inventory)
     rows = {name: {"ended": [_row(each) for each in ended]} for name, ended in done.items()}
     lines = {name: _ended([each.pid for each in ended]) for name, ended in done.items()}
     _tell(rows, lines, as_json)
