@@ -110,10 +110,10 @@ def start(name, command):
 def tails(octets):
     found = {}
     logs = os.path.join(directory, "logs")
-    for name in sorted(os.listdir(logs) if os.path.isdir(logs) else ()):
-        with open(os.path.join(logs, name), "rb") as log:
+    for path in sorted(os.path.join(above, name) for above, _, names in os.walk(logs) for name in names):
+        with open(path, "rb") as log:
             log.seek(max(os.fstat(log.fileno()).st_size - octets, 0))
-            found[name] = log.read().decode(errors="replace")
+            found[os.path.relpath(path, logs)] = log.read().decode(errors="replace")
     return found
 
 print()

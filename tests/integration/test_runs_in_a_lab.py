@@ -183,6 +183,8 @@ def test_nodes_that_stay_are_measured_by_every_run_until_down(lab: Runs) -> None
             told = {node["name"]: node["host"] for node in lab.told("manifest")["broker"]["nodes"]}
             assert told == {name: name for name in ("host1", "host2", "host3")}
         assert node_pids(lab) == nodes, "the same processes"
+        code, said = lab.call("remote", "logs", str(lab.hosts))
+        assert code == 0 and all(f"{host} perftest-" in said for host in ("host1", "host2", "host3")), said
         os.kill(min(nodes), signal.SIGKILL)
         code, said = lab.call("remote", "up", str(lab.hosts), "--brokers")
         assert code == 0 and "3 broker nodes ready" in said and len(node_pids(lab)) == 3, said
@@ -191,6 +193,8 @@ def test_nodes_that_stay_are_measured_by_every_run_until_down(lab: Runs) -> None
     assert code == 0, said
     assert not lab.hosts.with_suffix(".cluster").exists()
     assert not list(lab.top.glob("lab/lab-*/host*/home/perftest-*")), "what the nodes wrote is gone"
+    logs = lab.top.glob("lab/lab-*/host*/home/logs/perftest-*/host*/node.log")
+    assert {"host1", "host2", "host3"} <= {log.parent.name for log in logs if log.stat().st_size}, "but for their logs"
     lab.wait_for_no_process()
 
 

@@ -3,7 +3,7 @@ started by ``perftest remote up``, and there for all runs until ``down``.
 
 The cluster is described here (:mod:`infra.description`). Each host gets the description and the secret, and starts its
 own node. Everything that the nodes write lies in directories that bear the name of this cluster alone, so they can be
-removed without a look at what else lies there.
+removed without a look at what else lies there. Only a node's log is kept, in ``logs`` of the host's directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -25,6 +25,7 @@ from infra.description import Place
 from infra.layout import Drive, Layout, directories_elsewhere
 from infra.remote import transfer
 from infra.remote.host import RemoteError
+from infra.remote.processes import LOGS
 from infra.remote.shipping import Installed
 from infra.remote.ssh import Connection
 from perftest.cli.remote.crew import Crew, Member
@@ -41,7 +42,23 @@ _DIRECTORY_OF: Final = {
     "wal": "wal_dir", "segment": "segment_dir", "classic": "classic_dir", "data": "store_dir", "logs": "logs_dir",
 }  # fmt: skip
 _IS_MOUNT: Final = "import os, sys; sys.exit(not os.path.ismount(sys.argv[1]))"
-_REMOVE: Final = "import shutil, sys; [shutil.rmtree(each, ignore_errors=True) for each in sys.argv[1:]]"
+_KEPT_LOGS: Final = 20
+"""So many former clusters have their logs on a host; with a new one, the oldest goes."""
+_REMOVE: Final = f"""
+import os, shutil, sys
+kept, log, *directories = map(os.path.realpath, sys.argv[1:])
+of_cluster = os.path.dirname(kept)
+if os.path.exists(log) and os.path.dirname(log) != kept:
+    os.makedirs(kept, exist_ok=True)
+    shutil.move(log, kept)
+for each in directories:
+    if each != of_cluster:
+        shutil.rmtree(each, ignore_errors=True)
+above = os.path.dirname(of_cluster)
+former = [each for each in os.scandir(above) if each.name.startswith("perftest-")] if os.path.isdir(above) else []
+for entry in sorted(former, key=lambda entry: entry.stat().st_mtime)[:-{_KEPT_LOGS}]:
+    shutil.rmtree(entry.path, ignore_errors=True)
+"""
 
 
 class BrokerNodes:
@@ -102,7 +119,7 @@ def described(
 ) -> Cluster:
     """A new cluster with a node on each of these hosts, described in a directory here. Raises ClusterError."""
     identity = f"perftest-{secrets.token_hex(4)}"
-    places = [_place(member.spec, identity) for member in members.values()]
+    places = [_place(member, identity) for member in members.values()]
     directories = directories_elsewhere(layout) if layout is not None else None
     return description.write(description.describe(identity, places, directories=directories, limits=limits), directory)
 
@@ -171,15 +188,15 @@ def found(inventory: Path, crew: Crew, names: Sequence[str]) -> BrokerNodes | No
 
 
 def remove_written(connection: Connection, cluster: Cluster) -> None:
-    """Remove what the node of a host has written, once it has ended: the directories that bear the name of the
-    cluster. Raises RemoteError."""
+    """Remove what the node of a host has written but for its log, once it has ended. Raises RemoteError."""
     host = connection.host
     node = next((each for each in cluster.nodes if each.name == host.name), None)
     if node is not None:
-        above = {PurePosixPath(path).parent for path in node.paths().values() if path}
-        named = {str(path) for path in above if path.name == cluster.cluster}
-        own = str(PurePosixPath(host.directory) / cluster.cluster)
-        connection.run([host.python, "-c", _REMOVE, *sorted({own, *named})])
+        written = [above for path in node.paths().values() for above in PurePosixPath(path).parents]
+        named = {above for above in written if above.name == cluster.cluster}
+        directory = PurePosixPath(host.directory)
+        log = PurePosixPath(node.log_file)
+        connection.run(_remove_words(host.python, directory, cluster.cluster, named, log))
 
 
 def forget(inventory: Path) -> None:
@@ -221,15 +238,17 @@ def _look_at(member: Member, mounts: Mapping[str, Drive]) -> None:
             raise RemoteError(f"drive {name}: {path} is no mount point", f"host {member.spec.name}", fix)
 
 
-def _place(spec: HostSpec, identity: str) -> Place:
-    ports = spec.ports
+def _place(member: Member, identity: str) -> Place:
+    spec, ports = member.spec, member.spec.ports
+    directories = {
+        _DIRECTORY_OF[role]: str(PurePosixPath(path) / identity / role) for role, path in spec.storage.items()
+    }
+    logs = str(_logs_of(member.installed.directory, identity, spec.storage))
     return Place(
         name=spec.name,
         address=spec.traffic_address,
         ports=(ports["amqp"], ports["peer"], ports["control"], 0),
-        directories={
-            _DIRECTORY_OF[role]: str(PurePosixPath(path) / identity / role) for role, path in spec.storage.items()
-        },
+        directories={**directories, "logs_dir": logs},
     )
 
 
@@ -245,9 +264,23 @@ def stop_command(installed: Installed, identity: str) -> list[str]:
 
 
 def remove_command(installed: Installed, identity: str, spec: HostSpec) -> list[str]:
-    """What removes all that the node wrote."""
-    storage = {str(PurePosixPath(path) / identity) for path in spec.storage.values()}
-    return [installed.python, "-c", _REMOVE, str(installed.directory / identity), *sorted(storage)]
+    """What removes all that the node wrote, but for its log."""
+    named = {PurePosixPath(path) / identity for path in spec.storage.values()}
+    of_cluster = _logs_of(installed.directory, identity, spec.storage)
+    return _remove_words(installed.python, installed.directory, identity, named, of_cluster / spec.name / "node.log")
+
+
+def _logs_of(directory: PurePosixPath, identity: str, storage: Mapping[str, str]) -> PurePosixPath:
+    """Where a host has the logs of a cluster's nodes while they run."""
+    return PurePosixPath(storage["logs"]) / identity / "logs" if "logs" in storage else directory / LOGS / identity
+
+
+def _remove_words(
+    python: str, directory: PurePosixPath, identity: str, named: Collection[PurePosixPath], log: PurePosixPath
+) -> list[str]:
+    """``named`` are the directories that bear the name of the cluster, ``log`` is the file of the node."""
+    kept = directory / LOGS / identity / log.parent.name
+    return [python, "-c", _REMOVE, str(kept), str(log), *sorted(map(str, {directory / identity, *named}))]
 
 
 def _start(member: Member, cluster: Cluster, identity: str) -> None:
