@@ -114,12 +114,14 @@ MAY_IMPORT = {
         "reports.pages",
         "reports.charts",
         "reports.stats",
-        "reports.pipeline",
+        "reports.store",
         "perftest.results.trust",
         "perftest.results.hosts",
     ),
+    "reports.store": ("reports.store", "reports.errors", "perftest.errors", "perftest.results"),
     "reports.pipeline": (
         "reports.pipeline",
+        "reports.store",
         "reports.errors",
         "perftest.errors",
         "perftest.results",
@@ -127,7 +129,7 @@ MAY_IMPORT = {
         "perftest.metrics.host_clock",
         "perftest.metrics.clock_model",
     ),
-    "reports.stats": ("reports.stats", "reports.pipeline.schema", "reports.pipeline.tables", "perftest.results"),
+    "reports.stats": ("reports.stats", "reports.store.schema", "reports.store.tables", "perftest.results"),
     "infra": ("infra", "perftest.errors", "perftest.results.provenance"),
 }
 

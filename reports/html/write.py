@@ -15,8 +15,8 @@ from reports.errors import PageError
 from reports.html.render import render
 from reports.pages.model import Page
 from reports.pages.page import page
-from reports.pipeline import store as report_store
-from reports.pipeline.tables import Tables
+from reports.store import store as report_store
+from reports.store.tables import Tables
 
 SUMMARY_VERSION: Final = 2
 """Raised when a reader of the previous version would misread summary.json."""

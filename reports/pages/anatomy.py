@@ -18,7 +18,7 @@ from reports.pages import settings, words
 from reports.pages.findings import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
-from reports.pipeline.tables import Tables
+from reports.store.tables import Tables
 
 OUTSIDE: Final = "outside"
 TOTAL: Final = "total"

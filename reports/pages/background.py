@@ -12,8 +12,8 @@ from reports.pages import findings, settings, words
 from reports.pages.figures import spectrum_chart, timeline_chart
 from reports.pages.model import Background, Chart, Chip, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column, ledger_table, table_of
-from reports.pipeline.tables import Tables
 from reports.stats.lead import opened
+from reports.store.tables import Tables
 
 _VERDICTS = {"ok": Status.PASS, "violated": Status.FAIL}
 

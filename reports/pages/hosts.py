@@ -17,8 +17,8 @@ from reports.charts import bars, dots, lanes
 from reports.pages import replication, words
 from reports.pages.model import Chart, Column, DrawnHost, Hosts, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
-from reports.pipeline.tables import Tables
 from reports.stats.bottleneck import Bottleneck, bottlenecks
+from reports.store.tables import Tables
 
 PANELS_MAX: Final = 3
 """A figure with a row per host shows so many steps: the first, that with the highest rate, the last."""

@@ -21,9 +21,9 @@ from reports.pages.model import Chart, Column, DrawnDrive, DrawnLayout, Kind, La
 from reports.pages.reproduction import named
 from reports.pages.simulated import marked_layouts
 from reports.pages.tables import latency_column, supports, table_of
-from reports.pipeline.schema import PERCENTILES
-from reports.pipeline.tables import Tables
 from reports.stats.lead import lead_series
+from reports.store.schema import PERCENTILES
+from reports.store.tables import Tables
 
 ALONE: Final = "alone"
 ROLE_OF: Final[Mapping[str, str]] = {

@@ -20,8 +20,8 @@ from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
 from reports.pages.simulated import marked_overview
 from reports.pages.tables import latency_column, table_of
-from reports.pipeline.tables import Tables
 from reports.stats.lead import lead_series, with_lead
+from reports.store.tables import Tables
 
 
 def page(

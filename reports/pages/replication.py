@@ -12,7 +12,7 @@ from reports.charts import heat, lanes
 from reports.pages import words
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import latency_column, table_of
-from reports.pipeline.tables import Tables
+from reports.store.tables import Tables
 
 QUEUES_MAX: Final = 30
 """So many queues have a row: those with the most entries."""

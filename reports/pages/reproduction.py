@@ -11,9 +11,9 @@ import pandas as pd
 from reports.pages.figures import manifest_of
 from reports.pages.model import Column, Sentence, Table, Verdicts
 from reports.pages.tables import table_of
-from reports.pipeline.tables import Tables
 from reports.stats.reproduction import Reproduction, judge_runs
 from reports.stats.validity import steps_of
+from reports.store.tables import Tables
 
 _COLUMNS: Final = tuple(
     Column(name=name, title=title)

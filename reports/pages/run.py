@@ -16,8 +16,8 @@ from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.simulated import marked
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
-from reports.pipeline.tables import Tables
 from reports.stats.validity import checks, limited, modelled_drives
+from reports.store.tables import Tables
 
 _LEDGER_CHIPS: Final = {
     "ok": ("nothing lost", Status.PASS),

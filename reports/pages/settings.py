@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.pipeline.schema import SETTING_WORDS
 from reports.stats import axes
+from reports.store.schema import SETTING_WORDS
 
 NAMES = {
     "in_flight": "in-flight limit",

@@ -12,8 +12,8 @@ import pandas as pd
 from perftest.results import trust
 from reports.pages import settings
 from reports.pages.model import Cell, Column, Kind, Table
-from reports.pipeline.schema import LEDGER_COUNTS, PERCENTILES
 from reports.stats.lead import lead_series, opened
+from reports.store.schema import LEDGER_COUNTS, PERCENTILES
 
 EVENTS_MAX: Final = 500
 """Most events in the table; the run directory has all."""

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from reports.pipeline import schema
-from reports.pipeline.columns import Table
+from reports.store import schema
+from reports.store.columns import Table
 
 SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
     pa.string(): StringType(),

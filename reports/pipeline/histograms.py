@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Histogram, rank
 from perftest.results.trust import supports
-from reports.pipeline.columns import Batches, Row
-from reports.pipeline.schema import LATENCY, PERCENTILES, SPECTRUM
+from reports.store.columns import Batches, Row
+from reports.store.schema import LATENCY, PERCENTILES, SPECTRUM
 
 KEYS_MAX: Final = 256
 """The number of keys that a partial merge holds: 270 KB of counts for each key, so 70 MB at most."""

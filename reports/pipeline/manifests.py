@@ -14,9 +14,9 @@ from perftest.results import schema as files
 from perftest.results.hosts import has_load, roles_of
 from perftest.results.run_checks import one_machine
 from perftest.results.summary import OPEN, background_loads_of, loads_of, run_loop, step_loop
-from reports.pipeline import schema
-from reports.pipeline.columns import Type
 from reports.pipeline.source import RunSource
+from reports.store import schema
+from reports.store.columns import Type
 
 Row = dict[str, Any]
 

@@ -25,8 +25,8 @@ from perftest.results import schema as files
 from perftest.results.errors import LineError
 from perftest.results.folder import json_object
 from perftest.results.intervals import COUNT_COLUMNS, parser
-from reports.pipeline import schema
-from reports.pipeline.columns import Batches, Row, Table
+from reports.store import schema
+from reports.store.columns import Batches, Row, Table
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096

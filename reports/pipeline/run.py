@@ -22,9 +22,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from perftest.results import schema as files
 from reports.errors import EmptyRunError, SparkError
-from reports.pipeline import frames, manifests, parsing, schema, source, stages, store, use
-from reports.pipeline.columns import Table
+from reports.pipeline import frames, manifests, parsing, source, stages, use
 from reports.pipeline.session import SMALL_JOB_BYTES
+from reports.store import schema, store
+from reports.store.columns import Table
 
 WRITERS: Final = 2
 """Tables written at once. More would hold task slots while they wait for the same kept frames."""

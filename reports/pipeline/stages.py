@@ -37,9 +37,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
-from reports.pipeline import histograms, schema, source
-from reports.pipeline.columns import Batches
+from reports.pipeline import histograms, source
 from reports.pipeline.frames import NS, conform, rows_frame, since_start, struct_of
+from reports.store import schema
+from reports.store.columns import Batches
 
 SPLITS_UNSPREAD: Final = 8
 

@@ -16,8 +16,8 @@ import pandas as pd
 
 from perftest.results.hosts import BROKER, LOAD
 from perftest.results.trust import ACHIEVED_MIN, CPU_SHARE_INVALID, Check, Status
-from reports.pipeline.tables import Tables
 from reports.stats.table_checks import HOST_CPU_WARN
+from reports.store.tables import Tables
 
 NETWORK_FULL: Final = 0.9
 """Octets of a host in one direction over the speed of its network: frames and acknowledgements take the rest."""

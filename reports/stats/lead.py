@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.pipeline.tables import Tables
+from reports.store.tables import Tables
 
 _KINDS: Final = ("e2e", "confirm")
 

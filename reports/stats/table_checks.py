@@ -8,9 +8,9 @@ from typing import Any, Final
 import pandas as pd
 
 from perftest.results.trust import Check, Facts, Status, judged
-from reports.pipeline.tables import Tables
 from reports.stats import drift
 from reports.stats.lead import lead, with_lead
+from reports.store.tables import Tables
 
 HOST_CPU_WARN: Final = 90.0
 """Percent: a load host with less to spare is a second generator at its limit."""

@@ -15,10 +15,10 @@ from perftest.results.modelled_drives import in_words
 from perftest.results.run_checks import Disturbances, run_checks
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
 from perftest.results.trust import Check, Facts, Status, is_limited, step_checks
-from reports.pipeline.schema import SERIES
-from reports.pipeline.tables import Tables
 from reports.stats.bottleneck import bottleneck_checks
 from reports.stats.table_checks import run_of, step_table_checks, table_checks
+from reports.store.schema import SERIES
+from reports.store.tables import Tables
 
 _ONE_RUN: Final = (
     "one repetition: how much a figure varies from run to run is not known, so a difference between steps or runs may"
@@ -30,7 +30,7 @@ def checks(tables: Tables) -> list[Check]:
     """The trust list of one run, in a fixed order. A check of steps stands there once: with the gravest status of all
     steps, in the words of the worst step, and with the numbers of the steps in which it did not pass.
 
-    :param tables: the tables of exactly one run, see :meth:`reports.pipeline.tables.Tables.of`
+    :param tables: the tables of exactly one run, see :meth:`reports.store.tables.Tables.of`
     """
     steps = [step for step in steps_of(tables.steps) if step["length_ns"] > 0]
     ledger = None if tables.ledger.empty else _known(tables.ledger.iloc[0])

@@ -13,9 +13,9 @@ from reports.html.render import render
 from reports.html.write import summary
 from reports.pages.kinds import articles
 from reports.pages.page import page
-from reports.pipeline.tables import Tables
 from reports.stats.reproduction import judge
 from reports.stats.validity import steps_of
+from reports.store.tables import Tables
 
 RISES = {"trend": "rises", "metric": "rate", "says": "The rate <grows>.", "place": "figure 1"}
 FLAT = {"trend": "flat", "metric": "e2e.p99", "says": "The latency stays."}

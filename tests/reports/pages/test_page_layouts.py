@@ -15,7 +15,7 @@ from reports.pages.kinds import articles
 from reports.pages.layouts import layout_of
 from reports.pages.model import DrawnDrive, Layouts
 from reports.pages.page import page
-from reports.pipeline.tables import Tables
+from reports.store.tables import Tables
 
 ONE: dict[str, Any] = {
     "name": "one drive",

@@ -17,8 +17,8 @@ import pytest
 
 import reports
 from reports.errors import PageError, PipelineError
-from reports.pipeline import schema
-from reports.pipeline import store as report_store
+from reports.store import schema
+from reports.store import store as report_store
 
 
 @pytest.fixture

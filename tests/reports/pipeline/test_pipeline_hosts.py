@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
-from reports.pipeline import schema, store
 from reports.pipeline.run import run
-from reports.pipeline.tables import Tables
+from reports.store import schema, store
+from reports.store.tables import Tables
 
 pytestmark = pytest.mark.spark
 

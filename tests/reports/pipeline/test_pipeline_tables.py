@@ -21,10 +21,10 @@ from perftest.results.reader import read_run, summarise
 from perftest.results.trust import Status
 from perftest.results.writer import RunWriter
 from reports.errors import EmptyRunError
-from reports.pipeline import schema, store
 from reports.pipeline.run import Published, run
-from reports.pipeline.tables import Tables
 from reports.stats.validity import checks, sentence
+from reports.store import schema, store
+from reports.store.tables import Tables
 from tests.perftest.results import records
 
 pytestmark = pytest.mark.spark

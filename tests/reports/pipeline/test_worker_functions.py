@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES, Histogram
 from perftest.results import schema as files
-from reports.pipeline import columns, histograms, parsing, source
-from reports.pipeline.columns import Batches
+from reports.pipeline import histograms, parsing, source
+from reports.store import columns
+from reports.store.columns import Batches
 
 Rows = list[dict[str, Any]]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.pipeline import schema
-from reports.pipeline.columns import Table, Type
-from reports.pipeline.tables import Tables
+from reports.store import schema
+from reports.store.columns import Table, Type
+from reports.store.tables import Tables
 
 FILLERS: dict[Type, object] = {Type.TEXT: "", Type.INT: 0, Type.FLOAT: 0.0, Type.BOOL: False}
 

@@ -12,9 +12,9 @@ import pytest
 
 from perftest.results.summary import PERCENTILES
 from perftest.results.trust import STEP_CHECKS, step_checks
-from reports.pipeline import schema
-from reports.pipeline.tables import Tables
 from reports.stats import validity
+from reports.store import schema
+from reports.store.tables import Tables
 
 
 def row(settings: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from perftest.results.trust import Check, Status
-from reports.pipeline.tables import Tables
 from reports.stats import validity
+from reports.store.tables import Tables
 
 PASS, WARN, FAIL, NOTE = Status
 

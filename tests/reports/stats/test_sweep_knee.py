@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from reports.pipeline.tables import Tables
 from reports.stats.axes import axes, lines, order
 from reports.stats.knee import ENOUGH, SATURATED, Sweep, sweep
+from reports.store.tables import Tables
 
 Point = tuple[float, float | None]
 Settings = dict[str, Any]

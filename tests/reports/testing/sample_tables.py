@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from reports.pipeline import schema
-from reports.pipeline.columns import Table, Type
-from reports.pipeline.tables import Tables
+from reports.store import schema
+from reports.store.columns import Table, Type
+from reports.store.tables import Tables
 
 START_NS = 1_795_256_102_000_000_000
 NODES = ("node1", "node2", "node3")

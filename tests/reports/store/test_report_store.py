@@ -10,8 +10,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from reports.errors import StoreError
-from reports.pipeline import schema, store
-from reports.pipeline.columns import Type
+from reports.store import schema, store
+from reports.store.columns import Type
 from tests.perftest.testing.memory_folder import MemoryFolder
 
 

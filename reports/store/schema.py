@@ -17,7 +17,7 @@ from typing import Final
 
 from perftest.results import schema as files
 from perftest.results.trust import SAMPLES_ABOVE
-from reports.pipeline.columns import Column, Table, flag, integer, real, text
+from reports.store.columns import Column, Table, flag, integer, real, text
 
 STORE_VERSION: Final = 4
 """Raised when a reader of the previous version would misread a store."""

@@ -34,9 +34,9 @@ import pyarrow.parquet as parquet
 
 from perftest.results.folder import Folder, LocalFolder, folder_of, read_text
 from reports.errors import StoreError
-from reports.pipeline.columns import Table
-from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES
-from reports.pipeline.tables import Tables
+from reports.store.columns import Table
+from reports.store.schema import INTERVALS, STORE_VERSION, TABLES
+from reports.store.tables import Tables
 
 MANIFEST: Final = "manifest.json"
 LATER_COLUMNS: Final = ("group",)

@@ -10,7 +10,7 @@ import pandas as pd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """One frame per table, with the columns of :data:`reports.pipeline.schema.TABLES`, sorted by each table's order.
+    """One frame per table, with the columns of :data:`reports.store.schema.TABLES`, sorted by each table's order.
 
     A table without rows still has its columns and types.
     """

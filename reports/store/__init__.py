@@ -1,0 +1,4 @@
+"""The store of report tables: what its tables are, how attempts are published, and how a reader gets them.
+
+:mod:`reports.store.schema` names the tables. No module of this package starts a JVM.
+"""
