@@ -19,7 +19,7 @@ from perftest.cli.conclusion import Conclusion, print_failure
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.exports import Exports
 from perftest.cli.interrupts import Interrupts
-from perftest.cli.measured_broker import broker_facts, on_bundled, target
+from perftest.cli.measured_broker import broker_facts, node_addresses, on_bundled, target
 from perftest.cli.measured_rabbitmq import rabbitmq
 from perftest.cli.session import Session
 from perftest.cli.session_options import Options
@@ -65,6 +65,7 @@ def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunW
         plan = on_bundled(measured.plan, cluster) if cluster is not None else measured.plan
         if options.load_from is not None:
             plan = replace(plan, hosts=options.load_from.load_hosts(plan.uris))
+            options.load_from.measure_round_trips(node_addresses(plan, cluster))
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.judge_findings = None if options.is_round else _judge_of(writer)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from infra import local_cluster
+from infra.remote.round_trips import shown
+from perftest.amqp.uri import parse_uri
 from perftest.cli.exits import CliError, explained
 from perftest.results.provenance import redact
 from perftest.spec.plan import Plan, QueueType
@@ -55,6 +57,18 @@ def _kept(directory: Path) -> Cluster:
 def on_bundled(plan: Plan, cluster: Cluster) -> Plan:
     """The plan with the URIs of the bundled cluster."""
     return plan.changed(uris=cluster.uris)
+
+
+def node_addresses(plan: Plan, cluster: Cluster | None) -> dict[str, tuple[str, int]]:
+    """The address and the port of each node for clients, by its name; a node at a URI is named by both."""
+    if cluster is not None:
+        return {node.name: _place(node.uri) for node in cluster.nodes}
+    return {shown(*place): place for place in map(_place, plan.uris)}
+
+
+def _place(uri: str) -> tuple[str, int]:
+    parsed = parse_uri(uri)
+    return parsed.host, parsed.port
 
 
 def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:

@@ -30,6 +30,9 @@ class LoadFrom(Protocol):
     def addresses(self) -> dict[str, str]:
         """Where the hosts may be asked for the time, by their names."""
 
+    def measure_round_trips(self, nodes: Mapping[str, tuple[str, int]]) -> None:
+        """Measure how far each load host is from the nodes with these names, addresses and ports, for :meth:`facts`."""
+
     def facts(self) -> list[dict[str, Any]]:
         """A row for each host, for the manifest."""
 

@@ -7,7 +7,7 @@ percentiles of hosts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -40,6 +40,7 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
     limits = bottlenecks(tables)
     loads = sum(LOAD in _roles(host) for _, host in tables.hosts.iterrows())
     brokers = sum(BROKER in _roles(host) for _, host in tables.hosts.iterrows())
+    trips = _measured_trips(_manifest(tables))
     members = replication.members(tables.brokers)
     elected_s = sorted(set(_role_changes(tables)["t_s"].head(ELECTIONS_MAX)))
     counted = [words.plural(loads, "load host")] + ([words.plural(brokers, "broker host")] if brokers else [])
@@ -50,6 +51,8 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
         sentences=tuple(_sentences(tables, steps, limits, prefix)),
         drawn=tuple(_drawn(tables)),
         facts=_facts(tables.hosts),
+        round_trips=_round_trips(trips),
+        round_trips_text=tuple(_round_trips_text(trips)),
         limits=_limits(limits),
         each=tuple(_each(tables, steps, prefix)),
         clocks=tuple(_clock_charts(tables, prefix)),
@@ -162,14 +165,19 @@ def _drawn(tables: Tables) -> Iterator[DrawnHost]:
 
 def _node_places(tables: Tables) -> dict[str, str]:
     """The host of each node, by the samples, or else by the manifest."""
-    manifest = json.loads(str(tables.runs.iloc[0]["manifest"]) or "{}")
     known = {
         str(node.get("name")): str(node.get("host"))
-        for node in (manifest.get("broker") or {}).get("nodes") or ()
+        for node in (_manifest(tables).get("broker") or {}).get("nodes") or ()
         if isinstance(node, dict) and node.get("host")
     }
     sampled = tables.brokers.dropna(subset=["host"]).drop_duplicates("node")
     return known | dict(zip(sampled["node"].map(str), sampled["host"].map(str), strict=True))
+
+
+def _manifest(tables: Tables) -> dict[str, Any]:
+    """The manifest of the run; empty for a run without one that can be read."""
+    found = json.loads(str(tables.runs.iloc[0]["manifest"]) or "{}")
+    return found if isinstance(found, dict) else {}
 
 
 def _facts(hosts: pd.DataFrame) -> Table:
@@ -190,6 +198,56 @@ def _facts(hosts: pd.DataFrame) -> Table:
     texts = ("address", "python", "tool_version")
     frame = frame.assign(**{name: frame[name].fillna("") for name in texts})
     return table_of(frame, columns, caption="The hosts", file="hosts.csv")
+
+
+def _measured_trips(manifest: Mapping[str, Any]) -> pd.DataFrame:
+    """A row for each load host and node: ``host``, ``node``, ``address``, ``trip_ns`` (NaN: not reached), ``reason``. A
+    run of an earlier version has no rows."""
+    rows = [
+        {
+            "host": str(host.get("name")),
+            "node": str(trip.get("node")),
+            "address": str(trip.get("address")),
+            "trip_ns": trip.get("round_trip_ns"),
+            "reason": str(trip.get("reason") or ""),
+        }
+        for host in manifest.get("hosts") or ()
+        for trip in host.get("round_trips") or ()
+    ]
+    names = ("host", "node", "address", "trip_ns", "reason")
+    return pd.DataFrame(rows, columns=list(names)).astype({"trip_ns": "float64"}).drop_duplicates(["host", "node"])
+
+
+def _round_trips(trips: pd.DataFrame) -> Table | None:
+    """The matrix of load hosts (rows) and nodes (columns)."""
+    if trips.empty:
+        return None
+    addresses = dict(zip(trips["node"], trips["address"], strict=True))
+    nodes = list(addresses)
+    frame = trips.pivot(index="host", columns="node", values="trip_ns").reindex(trips["host"].unique())[nodes]
+    frame = frame.set_axis(range(len(nodes)), axis="columns").reset_index()
+    frame.columns = frame.columns.map(str)
+    titles = [node if addresses[node] == node else f"{node} ({addresses[node]})" for node in nodes]
+    columns = (
+        Column(name="host", title="from host"),
+        *(latency_column(str(at), title) for at, title in enumerate(titles)),
+    )
+    return table_of(frame, columns, caption="Round trips from load hosts to nodes", file="round-trips.csv")
+
+
+def _round_trips_text(trips: pd.DataFrame) -> Iterator[Sentence]:
+    """The ends of the range, and what was not reached."""
+    reached = trips.dropna(subset=["trip_ns"])
+    if len(reached) > 1:
+        low, high = (reached.iloc[int(at)] for at in (reached["trip_ns"].argmin(), reached["trip_ns"].argmax()))
+        least, most = (f"{words.latency(float(row['trip_ns']))} ({_way(row)})" for row in (low, high))
+        yield Sentence(text=f"The round trips lie between {least} and {most}.")
+    for _, row in trips[trips["trip_ns"].isna()].iterrows():
+        yield Sentence(text=f"{row['host']} did not reach {row['node']} before the load began: {row['reason']}.")
+
+
+def _way(trip: pd.Series[Any]) -> str:
+    return f"{trip['host']} to {trip['node']}"
 
 
 def _limits(limits: Sequence[Bottleneck]) -> Table:

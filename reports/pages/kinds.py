@@ -333,6 +333,18 @@ def _topology(hosts: Hosts) -> Section:
     return _part(hosts, "topology", "Topology", Topology(hosts.drawn), facts, how=how)
 
 
+def _round_trips(hosts: Hosts) -> Section | None:
+    if hosts.round_trips is None:
+        return None
+    how = (
+        "Each row is a load host, each column a node. The time is that of a packet to the node and back, before the "
+        "load began: the least of several TCP connections. Where both are on one host, no network lies between them. "
+        "No latency of a confirm can be shorter than the round trip to the node of its connection."
+    )
+    said = (Remark(each, "") for each in hosts.round_trips_text)
+    return _part(hosts, "round-trips", "Round trips to the nodes", *said, Data(table=hosts.round_trips), how=how)
+
+
 def _hosts_limits(hosts: Hosts) -> Section:
     how = (
         "A load host without processor time is the limit whatever the broker does; next comes a network at its speed. "
@@ -378,6 +390,6 @@ def _missing(hosts: Hosts) -> Section:
 register(
     PageKind(
         "hosts",
-        (_hosts_result, _topology, _hosts_limits, _each_host, _clocks, _replication, _skew, _missing),
+        (_hosts_result, _topology, _round_trips, _hosts_limits, _each_host, _clocks, _replication, _skew, _missing),
     )
 )

@@ -220,7 +220,8 @@ class DrawnHost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
     """The hosts of one run: all together, each by itself, and what lies between them. ``limits`` says what set the rate
-    of each step; ``missing`` what is not in the figures, and why; ``links_missing`` why there is no figure of links."""
+    of each step; ``missing`` what is not in the figures, and why; ``links_missing`` why there is no figure of links.
+    ``round_trips`` is the matrix of load hosts and nodes, and ``round_trips_text`` what is remarkable there."""
 
     prefix: str
     title: str
@@ -228,6 +229,8 @@ class Hosts:
     sentences: tuple[Sentence, ...]
     drawn: tuple[DrawnHost, ...]
     facts: Table
+    round_trips: Table | None
+    round_trips_text: tuple[Sentence, ...]
     limits: Table
     each: tuple[Chart, ...]
     clocks: tuple[Chart, ...]

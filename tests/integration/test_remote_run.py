@@ -117,6 +117,9 @@ def test_one_run_from_two_hosts(lab: Lab) -> None:
         assert host["roles"] == ["load"] and host["cores"] >= 1 and host["tool"]["version"]
         assert host["clock_bound_ns"] > 0, "the clocks were compared"
         assert host["start_skew_ns"] >= 0 and host["stop_skew_ns"] >= 0
+        places = [uri.rpartition("@")[2].partition("/")[0] for uri in lab.uris.split(",")]
+        assert [row["node"] for row in host["round_trips"]] == [row["address"] for row in host["round_trips"]] == places
+        assert all(row["round_trip_ns"] > 0 for row in host["round_trips"])
     assert told["coordinator"]["name"] == "local"
     ledger = json.loads((run / "ledger.json").read_text())
     assert ledger["verdict"] == "ok" and ledger["published"] == ledger["delivered"] > 0
@@ -158,6 +161,8 @@ def test_a_cluster_over_hosts_is_started_for_the_run_and_leaves_nothing(lab: Lab
     }  # fmt: skip
     assert [node["name"] for node in told["broker"]["nodes"]] == ["node1", "node2", "node3"]
     assert all(node["host"] == node["name"] for node in told["broker"]["nodes"])
+    measured = {host["name"]: [row["node"] for row in host.get("round_trips", ())] for host in told["hosts"]}
+    assert measured == {"left": (three := ["node1", "node2", "node3"]), "right": three} | {name: [] for name in three}
     assert json.loads((run / "ledger.json").read_text())["verdict"] == "ok"
     sampled = {json.loads(line)["node"] for line in (run / "broker.jsonl").read_text().splitlines()}
     assert sampled == {"node1", "node2", "node3"}

@@ -141,6 +141,10 @@ def test_links_are_made_worse_and_mended_and_a_clock_that_is_off_is_no_matter(la
     assert cut >= {(leader, "host4"), ("host4", leader)} and not any("local" in pair for pair in cut)
     clocks = {host["name"]: host["clock_offset_ns"] for host in lab.told("manifest")["hosts"]}
     assert abs((clocks["host5"] - clocks["host4"]) / 1e9 - OFFSET_S) < 0.1
+    trips = {host["name"]: host.get("round_trips", []) for host in lab.told("manifest")["hosts"]}
+    assert [row["node"] for name in ("host4", "host5") for row in trips[name]] == ["host1", "host2", "host3"] * 2
+    there_and_back_ns = 2 * 250_000
+    assert all(row["round_trip_ns"] >= there_and_back_ns for rows in trips.values() for row in rows), trips
     lab.wait_for_no_process()
 
 
@@ -195,6 +199,18 @@ def test_nodes_that_stay_are_measured_by_every_run_until_down(lab: Runs) -> None
     assert not list(lab.top.glob("lab/lab-*/host*/home/perftest-*")), "what the nodes wrote is gone"
     logs = lab.top.glob("lab/lab-*/host*/home/logs/perftest-*/host*/node.log")
     assert {"host1", "host2", "host3"} <= {log.parent.name for log in logs if log.stat().st_size}, "but for their logs"
+    lab.wait_for_no_process()
+
+
+def test_a_node_that_a_host_does_not_reach_is_said_before_the_load(lab: Runs) -> None:
+    assert lab.call("lab", "link", "host5", "host3", "--cut") == (0, "")
+    process = lab.begin("--ui", "line", seconds=3)
+    assert lab.call("lab", "heal") == (0, "")
+    lab.end(process)
+    trips = {host["name"]: host.get("round_trips", []) for host in lab.told("manifest")["hosts"]}
+    assert [row["round_trip_ns"] is None for row in trips["host5"]] == [False, False, True]
+    assert trips["host5"][2]["reason"] == "timed out"
+    assert all(row["round_trip_ns"] for row in trips["host4"])
     lab.wait_for_no_process()
 
 

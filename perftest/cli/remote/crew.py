@@ -7,11 +7,12 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from infra.remote import round_trips
 from infra.remote.bundle import Bundles
 from infra.remote.host import RemoteError
 from infra.remote.observer import PING
@@ -117,8 +118,9 @@ class Observer:
 class Crew:
     """The hosts of a run. Made by :func:`crew`."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], say: Callable[[str], None]) -> None:
         self._members = {member.spec.name: member for member in members}
+        self._say = say
 
     def member(self, name: str) -> Member:
         """A host by its name."""
@@ -158,6 +160,19 @@ class Crew:
             for member in self._members.values()
         ]
 
+    def measure_round_trips(self, nodes: Mapping[str, tuple[str, int]]) -> None:
+        """Measure how far each load host is from these nodes (address and port by name); :meth:`facts` has the rows
+        from then on. A host that cannot measure has no rows, and a line here says why."""
+        loads = {name: member for name, member in self._members.items() if member.spec.is_load}
+        found, errors = on_all(loads, lambda each: round_trips.measure(each.connection, each.installed, nodes))
+        for name, rows in found.items():
+            loads[name].facts["round_trips"] = rows
+            for row in rows:
+                if row["round_trip_ns"] is None:
+                    self._say(f"{name} does not reach {row['node']} at {row['address']}: {row['reason']}")
+        for error in errors:
+            self._say(f"{error.where}: {error.what}")
+
     def samples(self) -> Iterator[dict[str, Any]]:
         """The samples of all hosts that came since the last call."""
         for member in self._members.values():
@@ -188,7 +203,7 @@ def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew
         over = threading.Event()
         threading.Thread(target=_ping, args=(members, over), daemon=True).start()
         try:
-            yield Crew(members)
+            yield Crew(members, say)
         finally:
             over.set()
             for member in members:

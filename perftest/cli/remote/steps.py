@@ -14,7 +14,7 @@ import click
 
 from infra.layout import Layout
 from infra.links.kernel import REMNANTS
-from infra.remote import collection, processes, shipping, transfer
+from infra.remote import collection, processes, round_trips, shipping, transfer
 from infra.remote.host import command_line
 from infra.remote.probe import command as probe_command
 from infra.remote.shipping import Installed
@@ -85,6 +85,7 @@ def of_run(spec: HostSpec, plan: Plan, layout: Layout | None, *, is_node: bool) 
         yield from (_line(brokers.mount_command(spec.python, drive.of_node(spec.name))) for drive in mounts)
         yield from of_node(spec)
     if spec.is_load:
+        yield _line(round_trips.command(installed))
         count = f"for each of {spec.workers} workers" if spec.workers else "for each worker"
         yield f"{_line(worker_command(installed))}   {count} of a group of load"
     if done & ON_HOSTS:

@@ -51,6 +51,33 @@ def test_hosts_are_drawn_with_what_ran_on_them(hosts: Hosts) -> None:
     assert [name for name, host in drawn.items() if host.is_lost] == ["load4"]
 
 
+def test_round_trips_of_load_hosts_to_nodes_are_a_matrix(hosts: Hosts, whole: Page) -> None:
+    table = hosts.round_trips
+    assert table is not None and [column.title for column in table.columns] == [
+        "from host", "node1 (10.0.0.2:5672)", "node2 (10.0.0.2:5673)", "node3 (10.0.0.2:5674)"
+    ]  # fmt: skip
+    assert table.rows == (
+        ("load1", 200_000, 200_000, 200_000),
+        ("load2", 900_000, 900_000, 900_000),
+        ("load3", 200_000, 200_000, 200_000),
+        ("load4", 200_000, 200_000, None),
+    )
+    assert [said.text for said in hosts.round_trips_text] == [
+        "The round trips lie between 200 µs (load1 to node1) and 900 µs (load2 to node1).",
+        "load4 did not reach node3 before the load began: Connection refused.",
+    ]
+    assert "Round trips to the nodes" in render(whole)
+
+
+def test_a_run_that_measured_no_round_trips_has_no_matrix(sample_tables: ModuleType) -> None:
+    """Runs of earlier versions have none in their manifests."""
+    tables = sample_tables.tables(replace(sample_tables.SPREAD, with_brokers=False))
+    whole = page(tables, generated="")
+    (part,) = (model for _, model in whole.parts if isinstance(model, Hosts))
+    assert part.round_trips is None and part.round_trips_text == ()
+    assert "Round trips to the nodes" not in render(whole)
+
+
 def test_percentiles_of_all_hosts_are_those_of_the_run(hosts: Hosts, whole: Page, sample_tables: ModuleType) -> None:
     """A mean of the hosts' percentiles would be another number, because one host is slow."""
     chart = next(chart for chart in hosts.each if chart.anchor.endswith("p99"))

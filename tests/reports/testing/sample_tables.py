@@ -228,7 +228,21 @@ def _manifest_host(sample: Sample, name: str) -> dict[str, Any]:
     host: dict[str, Any] = {"name": name, "hostname": "bench-1"}
     if sample.load_hosts:
         host |= {"start_skew_ns": 40_000, "roles": ["broker"] if name.startswith("b") else ["load"]}
+    if name.startswith("load") and sample.with_brokers:
+        host["round_trips"] = _round_trips(sample, name)
     return host | ({"lost": {"reason": "the connection was lost"}} if name == sample.gone_host else {})
+
+
+def _round_trips(sample: Sample, name: str) -> list[dict[str, Any]]:
+    """Every load host is 200 µs away from each node, the slow one 900 µs; the host that is lost missed the last."""
+    trip_ns = 900_000 if name == sample.slow_host else 200_000
+    rows: list[dict[str, Any]] = [
+        {"node": node, "address": f"10.0.0.2:{5672 + n}", "round_trip_ns": trip_ns, "tries": 5}
+        for n, node in enumerate(NODES)
+    ]
+    if name == sample.gone_host:
+        rows[-1] |= {"round_trip_ns": None, "tries": 0, "reason": "Connection refused"}
+    return rows
 
 
 def _runs(sample: Sample) -> Iterable[dict[str, Any]]:
