@@ -97,7 +97,7 @@ class Conclusion:
         if options.is_round:
             return []
         cut_short = bool(writer.plan.swept) and writer.manifest["state"] != "finished"
-        found = [f"perftest sweep --resume {writer.path}{options.target}"] if cut_short else []
+        found = [f"{options.again} --resume {writer.path}{options.target}"] if cut_short else []
         if writer.rows and options.resumed is not None:
             return [*found, f"perftest report {options.resumed} {writer.path}"]
         found += [f"perftest report {writer.path}"] if writer.rows and report is None else []

@@ -122,7 +122,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | N
     else:
         if found is not None:
             click.echo("\n" + wrapped_lines(found.lines(), terminal_width()))
-        commands = [f"perftest sweep --resume {place}"] if cut_short else []
+        commands = [f"{options.again} --resume {place}"] if cut_short else []
         commands += [] if report or cut_short else [f"perftest report {place}"]
         commands += [f"perftest compare {sides[0]} {sides[-1]}"] if len(sides) > 1 and not cut_short else []
         click.echo("\n" + where_and_next("layouts", place, report, commands))

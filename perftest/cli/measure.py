@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -54,7 +55,13 @@ def measure(plan: Plan, options: Options) -> int:
 
 
 def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
-    """Execute the plan. When this function returns, signals are ignored."""
+    """Execute the plan, with what it needs on other hosts. When this function returns, signals are ignored."""
+    prepared = options.prepare(options) if options.prepare is not None else contextlib.nullcontext(options)
+    with prepared as options:
+        return _run_plan(plan, options, interrupts)
+
+
+def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
     hosts = options.faults.names if options.faults is not None else ()
     refuse_actions(plan, options.cluster, options.layout, options.actions, hosts)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster

@@ -203,7 +203,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | N
     else:
         if found is not None:
             click.echo("\n" + wrapped_lines(found.lines(), terminal_width()))
-        commands = [f"perftest sweep --resume {place}{options.target}"] if cut_short else []
+        commands = [f"{options.again} --resume {place}{options.target}"] if cut_short else []
         commands += [] if report else [f"perftest report {place}"]
         commands += [] if cut_short else [f"perftest compare BASE {place}"]
         click.echo("\n" + where_and_next("rounds", place, report, commands))

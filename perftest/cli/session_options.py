@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,8 +76,8 @@ class Options:
         further latencies to show below the table at the end.
     ``metrics``
         metrics endpoint for Prometheus; None: no endpoint.
-    ``target``
-        option that names the broker in a command to copy.
+    ``again``, ``target``
+        command that continues an interrupted run, and the option that names the broker in that command.
     ``resumed``
         run whose remaining steps this run measures.
     ``broker_metrics``
@@ -91,6 +92,9 @@ class Options:
         what a timeline does to hosts and links; None: everything is on this machine.
     ``nodes``
         the nodes of ``cluster``, if they run on other hosts.
+    ``prepare``
+        starts on other hosts what one run needs there, gives the options with ``load_from``, ``faults``, ``cluster``
+        and ``nodes``, and ends everything with the run; None: all of the run is on this machine.
     ``is_round``
         whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
@@ -111,6 +115,7 @@ class Options:
     percentiles: tuple[float, ...] = ()
     legacy_latency: bool = False
     metrics: MetricsOptions | None = None
+    again: str = "perftest sweep"
     target: str = ""
     resumed: Path | None = None
     is_round: bool = False
@@ -121,3 +126,4 @@ class Options:
     load_from: LoadFrom | None = None
     faults: HostFaults | None = None
     nodes: NodesElsewhere | None = None
+    prepare: Callable[[Options], AbstractContextManager[Options]] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -140,15 +140,15 @@ def sweep(
     only_one_target(targets, cluster)
     no_layout_beside(layout, targets, cluster)
     no_broker_beside(broker, targets, cluster, resume)
-    named = _take_layouts(asked, layout, (*targets, *([str(cluster)] if cluster else [])))
+    named = take_layouts(asked, layout, (*targets, *([str(cluster)] if cluster else [])))
     if named and resume is not None:
         rule = "layouts cannot be added to a sweep that is continued"
         raise CliError(rule, "--vary layout", "leave out --resume, or the layouts", Exit.USAGE)
     if resume is not None and (resume / SERIES).exists():
-        _refuse_changes(name, asked, changed=bool(layout or targets or cluster))
+        refuse_changes(name, asked, changed=bool(layout or targets or cluster))
         rest = Options(out=out, ui=ui, as_json=as_json, report=report, assert_findings=assert_findings)
-        ctx.exit(int(_resume_series(resume, rest)))
-    (plan, rounds), document = (_resumed(resume, name, asked), None) if resume else _planned(name, asked)
+        ctx.exit(_resume_series(resume, rest))
+    (plan, rounds), document = (resumed_plan(resume, name, asked), None) if resume else planned(name, asked)
     plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
     plan = with_broker(plan, broker)
     refuse_limits(plan)
@@ -158,27 +158,47 @@ def sweep(
         click.echo(f"note: {metrics_in_vain(plan.cluster.broker)}", err=True)
     placed = None if named or targets or cluster is not None else layout_for(plan, layout, document)
     several = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in named}
-    _check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)
+    check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=assert_findings)
     _refuse_actions(plan, cluster, tuple(several.values()) or (placed,), asked["actions"])
     if dry_run:
         _show(plan, rounds, as_json, named)
         return
 
-    from perftest.cli.measure import measure
-    from perftest.cli.rounds import STATE, repeat
-
-    again = _typed_again(targets, cluster, layout)
+    again = broker_typed_again(targets, cluster, layout)
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, layout=placed, target=again)
     options = replace(options, actions=asked["actions"], broker_metrics=broker_metrics if targets else ())
     options = replace(options, assert_findings=assert_findings)
-    if several:
-        from perftest.cli.layout_series import measure_series
+    ctx.exit(measure_all(plan, options, rounds, several, resume))
 
-        ctx.exit(int(measure_series(plan, options, rounds, several)))
+
+def measure_all(
+    plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, Layout], resume: Path | None
+) -> int:
+    """Measure the plan in its rounds, on each of the layouts if there are some, and return the exit code. ``resume`` is
+    the directory of what is continued: a series, rounds, or a run. Raises CliError."""
+    from perftest.cli.layout_series import measure_series
+    from perftest.cli.measure import measure
+    from perftest.cli.rounds import STATE, repeat
+
+    if resume is not None:
+        _refuse_other_hosts(resume, options)
+    if layouts:
+        return measure_series(plan, options, rounds, layouts, resume)
     if rounds.repeats > 1:
-        place = resume if resume and (resume / STATE).exists() else None
-        ctx.exit(int(repeat(plan, options, rounds, place)))
-    ctx.exit(measure(plan, replace(options, resumed=resume)))
+        return repeat(plan, options, rounds, resume if resume and (resume / STATE).exists() else None)
+    return measure(plan, replace(options, resumed=resume))
+
+
+def _refuse_other_hosts(place: Path, options: Options) -> None:
+    """Refuse to continue here what hosts have measured, and on hosts what was measured here. Raises CliError."""
+    from perftest.results.reader import read_manifest
+
+    manifests = sorted(place.glob("**/manifest.json"))
+    if any(("coordinator" in read_manifest(each.parent)) != (options.prepare is not None) for each in manifests):
+        here = options.prepare is None
+        what = f"the first part was measured from {'hosts' if here else 'this machine'}"
+        command = "perftest remote run HOSTS.yaml" if here else "perftest sweep"
+        raise CliError(what, str(place), f"continue with `{command} --resume {place}`", Exit.USAGE)
 
 
 def _refuse_actions(plan: Plan, cluster: Path | None, layouts: Sequence[Layout | None], typed: Sequence[str]) -> None:
@@ -191,13 +211,13 @@ def _refuse_actions(plan: Plan, cluster: Path | None, layouts: Sequence[Layout |
         refuse_actions(plan, cluster, each, typed)
 
 
-def _typed_again(targets: tuple[str, ...], cluster: Path | None, layout: Path | None) -> str:
+def broker_typed_again(targets: tuple[str, ...], cluster: Path | None, layout: Path | None) -> str:
     """The words that name the broker in a command that continues the sweep. The plan of the run knows its --broker."""
     words = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
-def _take_layouts(asked: dict[str, Any], layout: Path | None, running: Sequence[str]) -> list[str]:
+def take_layouts(asked: dict[str, Any], layout: Path | None, running: Sequence[str]) -> list[str]:
     """Take the layouts of ``--vary layout=A,B`` out of what was asked for. Raises CliError for what does not go with
     them."""
     typed = [text for text in asked["varied"] if _axis(text)[0] == LAYOUT]
@@ -213,14 +233,14 @@ def _take_layouts(asked: dict[str, Any], layout: Path | None, running: Sequence[
     return named
 
 
-def _resume_series(place: Path, options: Options) -> Exit:
+def _resume_series(place: Path, options: Options) -> int:
     """Measure what is left of a sweep over layouts. Raises CliError, SpecError."""
-    from perftest.cli.layout_series import measure_series, series_of
+    from perftest.cli.layout_series import series_of
 
     plan, rounds, names = series_of(place)
     layouts = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in names}
-    _check_layouts(plan, [*layouts.values()], None, assert_findings=options.assert_findings)
-    return measure_series(plan, options, rounds, layouts, place)
+    check_layouts(plan, [*layouts.values()], None, assert_findings=options.assert_findings)
+    return measure_all(plan, options, rounds, layouts, place)
 
 
 def typed_actions(typed: Sequence[str]) -> list[TimedAction]:
@@ -240,7 +260,7 @@ def typed_actions(typed: Sequence[str]) -> list[TimedAction]:
     return found
 
 
-def _check_layouts(plan: Plan, layouts: Sequence[Layout], resume: Path | None, *, assert_findings: bool) -> None:
+def check_layouts(plan: Plan, layouts: Sequence[Layout], resume: Path | None, *, assert_findings: bool) -> None:
     """Refuse layouts that cannot be told apart, and --assert where the findings cannot be decided. Raises CliError."""
     from perftest.cli.judgement import refuse_one_title, refuse_unjudgeable
 
@@ -253,7 +273,8 @@ def _check_layouts(plan: Plan, layouts: Sequence[Layout], resume: Path | None, *
         refuse_unjudgeable(plan, titles, "--vary layout=A,B")
 
 
-def _planned(name: str | None, asked: dict[str, Any]) -> tuple[tuple[Plan, Rounds], Document]:
+def planned(name: str | None, asked: dict[str, Any]) -> tuple[tuple[Plan, Rounds], Document]:
+    """The plan of a new sweep with its rounds, and the document of its workload. Raises CliError, SpecError."""
     plan, document = swept_plan(name, asked)
     return (plan, _rounds(asked)), document
 
@@ -339,17 +360,19 @@ def _until(text: str) -> tuple[Any, float]:
     return objective, PART.convert(part, None, None)
 
 
-def _refuse_changes(name: str | None, asked: dict[str, Any], *, changed: bool = False) -> None:
+def refuse_changes(name: str | None, asked: dict[str, Any], *, changed: bool = False) -> None:
+    """Refuse options that would change a sweep that is continued. Raises CliError."""
     flags = ("overrides", "varied", "quick", "isolated", "in_random_order", "until", "actions")
     if name is not None or changed or any(asked[flag] for flag in flags):
         fix = "with --resume, give only options about the broker and the output"
         raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)
 
 
-def _resumed(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan, Rounds]:
+def resumed_plan(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan, Rounds]:
+    """The plan and the rounds that are left of a sweep without layouts. Raises CliError."""
     from perftest.cli.rounds import STATE, Rounds, remaining, rounds_of
 
-    _refuse_changes(name, asked)
+    refuse_changes(name, asked)
     if (place / STATE).exists():
         return rounds_of(place)
     return remaining(place), Rounds(repeats=1, until=None, part=0.0, random=False)

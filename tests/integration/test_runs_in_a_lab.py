@@ -170,6 +170,28 @@ def test_a_layout_of_modelled_drives_and_directories_lies_on_every_host(lab: Run
     lab.wait_for_no_process()
 
 
+def test_layouts_are_a_series_that_goes_on_after_ctrl_c_and_leaves_nothing(lab: Runs) -> None:
+    for name, profile in (("slow", "hdd7200"), ("fast", "nvme")):
+        drives = f"drives: {{own: {{profile: {profile}}}}}\n"
+        roles = "roles: {data: own, logs: own, segment: own, wal: own}\n"
+        (lab.top / f"{name}.yaml").write_text(f"title: {name}\n{drives}{roles}")
+    vary = ("--vary", f"layout={lab.top}/slow.yaml,{lab.top}/fast.yaml")
+    process = lab.begin(*vary, seconds=4)
+    process.send_signal(signal.SIGINT)
+    code, said = lab.end(process)
+    series = lab.run
+    assert code == 130 and f"perftest remote run {lab.hosts} --resume {series.relative_to(lab.top)}" in said, said
+    lab.wait_for_no_process()
+    code, said = lab.call("remote", "run", str(lab.hosts), "--resume", str(series), "--no-report", "--ui", "none")
+    assert code in (0, 5) and f"perftest compare {series}/1-slow {series}/2-fast" in said, said
+    told = [json.loads(path.read_text()) for path in sorted(series.glob("[12]-*/*/manifest.json"))]
+    assert [each["state"] for each in told] == ["finished", "finished"]
+    assert [each["broker"]["layout"].partition(":")[0] for each in told] == ["slow", "fast"]
+    assert all([host["name"] for host in each["hosts"]] == [f"host{n}" for n in range(1, 6)] for each in told)
+    assert not list(lab.top.glob("lab/lab-*/host*/home/perftest-*")), "what the nodes wrote is gone"
+    lab.wait_for_no_process()
+
+
 def node_pids(lab: Runs) -> set[int]:
     return {process.pid for process in lab.processes() if "reference_broker.node" in " ".join(process.cmdline())}
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +14,19 @@ import click
 
 from perftest.cli.asked_cluster import layout_for, refuse_limits, tell_of_unused
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.layouts import layout_option, no_layout_beside
+from perftest.cli.layouts import SERIES, layout_of, layout_option, no_layout_beside
 from perftest.cli.remote.inventory import hosts_argument
-from perftest.cli.sections import SectionedCommand, json_option, option, options
+from perftest.cli.sections import COUNT, SectionedCommand, json_option, option, options
 from perftest.cli.target import out_options, split_uris
 from perftest.spec.cluster import ClusterSpec, Product
 
 if TYPE_CHECKING:
     from infra.layout import Layout
+    from perftest.cli.rounds import Rounds
+    from perftest.cli.session_options import Options
     from perftest.spec.actions import Places
     from perftest.spec.hosts import HostSpec
+    from perftest.spec.load import Document
     from perftest.spec.plan import Plan
 
 # fmt: off
@@ -33,7 +39,8 @@ _run_options = options(
     option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
            help="Change a key of the workload, such as load.prefetch=100. Repeatable."),
     option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
-           help="Sweep these values instead of the workload's, such as in_flight=10,100. Repeatable."),
+           help="Sweep these values instead of the workload's, such as in_flight=10,100. layout=A,B runs all steps on "
+                "nodes with each layout. Repeatable."),
     option("--quick", section="Timing", is_flag=True,
            help="Run the workload's short steps: seconds instead of minutes."),
     option("--isolated", section="Measurement", is_flag=True,
@@ -43,6 +50,14 @@ _run_options = options(
     option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [PEER] [VALUE]'", multiple=True,
            help="Act on a node, a host or links while the load runs, such as '30s partition leader', "
                 "'30s latency rabbit1 rabbit2 5ms', '40s reconnect', '50s kill-host load1'. Repeatable."),
+    option("--repeats", section="Measurement", type=COUNT, default="1",
+           help="Most rounds to measure. Each round runs all steps and is a run of its own."),
+    option("--until", section="Measurement", metavar="METRIC=PART", default=None,
+           help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
+    option("--assert", "assert_findings", section="Measurement", is_flag=True,
+           help="End with exit code 4 unless all findings of the workload are reproduced."),
+    option("--resume", section="Measurement", type=click.Path(path_type=Path, file_okay=False, exists=True),
+           default=None, help="Continue what was interrupted. DIRECTORY holds its run, its rounds, or its layouts."),
     option("--dry-run", section="Measurement", is_flag=True,
            help="Show what each host does and is asked to run, and exit without connecting."),
 )
@@ -55,7 +70,7 @@ _run_options = options(
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest remote run hosts.yaml flow_control/in_flight --quick -h amqp://rabbit1",
-        "perftest remote run hosts.yaml mine.yaml -H amqp://rabbit1,amqp://rabbit2 --vary in_flight=10,100",
+        "perftest remote run hosts.yaml mine.yaml --vary layout=disks/one_hdd,disks/three_hdd --repeats 3",
         "perftest remote run hosts.yaml mine.yaml -h amqp://rabbit1 --dry-run",
     ),
 )
@@ -75,51 +90,102 @@ def run(
     uris: str | None,
     layout: Path | None,
     dry_run: bool,
+    resume: Path | None,
     out: Path,
     ui: str,
     report: bool,
     as_json: bool,
+    assert_findings: bool,
     **asked: Any,
 ) -> None:
     """Run WORKLOAD from the hosts of HOSTS.yaml, and record it here as one run.
 
     Everything that a host needs is sent there first; Python and sshd are enough. Without -h or -H, the hosts with the
     role broker start a node each, as one cluster. All hosts begin at the same moment, and all of it ends with the run.
+    With several layouts or rounds, each of them is a run, with nodes of its own.
     """
     from perftest.cli.cluster_actions import refuse_actions_at
-    from perftest.cli.remote.brokers import standing
-    from perftest.cli.sweep import swept_plan, typed_actions
+    from perftest.cli.session_options import Options
+    from perftest.cli.sweep import broker_typed_again, check_layouts, measure_all, take_layouts
     from perftest.spec.hosts import load_hosts
 
     specs = load_hosts(inventory)
-    plan, document = swept_plan(workload, {"repeats": 1, "until": None} | asked)
     targets = split_uris(uri, uris)
-    plan = replace(plan, uris=targets, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
+    no_layout_beside(layout, targets, None)
+    names = take_layouts(asked, layout, targets)
+    work = _resumed(resume, workload, asked, [*names, layout]) if resume else _planned(workload, asked, names)
+    plan = replace(work.plan, uris=targets)
     nodes = [] if targets else [spec for spec in specs if spec.is_broker]
     _check_roles(plan, specs, inventory)
-    no_layout_beside(layout, targets, None)
     _check_brokers(targets, nodes, inventory)
     refuse_limits(plan)
     if targets:
         tell_of_unused(plan)
     else:
         _check_cluster(plan, nodes)
-    placed = layout_for(plan, layout or named_layout(nodes, inventory), document, elsewhere=True) if nodes else None
-    refuse_fuse(placed)
+    _check_standing(inventory, nodes, [*work.layouts, layout])
+    several = {name: layout_of(Path(name), elsewhere=True) for name in work.layouts}
+    path = layout or named_layout(nodes, inventory)
+    placed = layout_for(plan, path, work.document, elsewhere=True) if nodes and not several else None
+    layouts = tuple(several.values()) or (placed,)
+    check_layouts(plan, list(filter(None, layouts)), resume, assert_findings=assert_findings)
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
-    refuse_actions_at(plan, _places(taking_part, nodes, placed), asked["actions"])
-    if nodes and layout is not None and standing(inventory) is not None:
-        fix = "end them (perftest remote down), or leave out --layout"
-        raise CliError("the nodes of `perftest remote up` have their layout already", "--layout", fix, Exit.USAGE)
+    for each in layouts:
+        refuse_fuse(each)
+        refuse_actions_at(plan, _places(taking_part, nodes, each), asked["actions"])
     if dry_run:
-        _show(taking_part, nodes, plan, placed)
+        _show(taking_part, nodes, replace(work, plan=plan), layouts)
         return
+    options = Options(
+        out=out, ui=ui, as_json=as_json, report=report, layout=placed, actions=asked["actions"],
+        assert_findings=assert_findings, prepare=partial(_prepared, inventory, taking_part, nodes, plan),
+        again=f"perftest remote run {shlex.quote(str(inventory))}", target=broker_typed_again(targets, None, layout),
+    )  # fmt: skip
+    ctx.exit(measure_all(plan, options, work.rounds, several, resume))
 
-    from perftest.cli.measure import measure
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What is measured: the plan, in these rounds, on each of these layouts. ``document`` is that of a workload."""
+
+    plan: Plan
+    rounds: Rounds
+    layouts: tuple[str, ...] = ()
+    document: Document | None = None
+
+
+def _planned(workload: str | None, asked: dict[str, Any], layouts: Sequence[str]) -> _Work:
+    """What a new run measures. Raises CliError, SpecError."""
+    from perftest.cli.sweep import planned, typed_actions
+
+    (plan, rounds), document = planned(workload, asked)
+    plan = replace(plan, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
+    return _Work(plan=plan, rounds=rounds, layouts=tuple(layouts), document=document)
+
+
+def _resumed(place: Path, workload: str | None, asked: dict[str, Any], layouts: Sequence[object]) -> _Work:
+    """What is left of a run, of rounds or of a series of layouts. Raises CliError."""
+    from perftest.cli.layout_series import series_of
+    from perftest.cli.sweep import refuse_changes, resumed_plan
+
+    is_series = (place / SERIES).exists()
+    refuse_changes(workload, asked, changed=any(layouts) if is_series else any(layouts[:-1]))
+    if is_series:
+        plan, rounds, names = series_of(place)
+        return _Work(plan=plan, rounds=rounds, layouts=tuple(names))
+    plan, rounds = resumed_plan(place, workload, asked)
+    return _Work(plan=plan, rounds=rounds)
+
+
+@contextlib.contextmanager
+def _prepared(
+    inventory: Path, taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan, options: Options
+) -> Iterator[Options]:
+    """The hosts of one run while it lasts, and the nodes on them with ``options.layout``, unless these stay anyway.
+    Raises HostsError, LinkError, ClusterError."""
     from perftest.cli.remote.brokers import brokers, found
     from perftest.cli.remote.crew import crew
     from perftest.cli.remote.faults import faults
-    from perftest.cli.session_options import Options
 
     def say(text: str) -> None:
         click.echo(text, err=True)
@@ -129,13 +195,20 @@ def run(
         on_hosts = stack.enter_context(faults(hosts, taking_part, plan)) if plan.timeline else None
         started = found(inventory, hosts, [spec.name for spec in nodes]) if nodes else None
         if nodes and started is None:
-            started = stack.enter_context(brokers(hosts, nodes, out, say, placed, plan.cluster.settings))
-        options = Options(
-            out=out, ui=ui, as_json=as_json, report=report, load_from=hosts, faults=on_hosts,
-            cluster=started.directory if started is not None else None, nodes=started, actions=asked["actions"],
-        )  # fmt: skip
-        code = measure(plan, options)
-    ctx.exit(code)
+            limits, layout = plan.cluster.settings, options.layout
+            started = stack.enter_context(brokers(hosts, nodes, options.out, say, layout, limits))
+        directory = started.directory if started is not None else None
+        yield replace(options, load_from=hosts, faults=on_hosts, cluster=directory, nodes=started, layout=None)
+
+
+def _check_standing(inventory: Path, nodes: list[HostSpec], layouts: Sequence[object]) -> None:
+    """Refuse a layout for nodes that run already. Raises CliError."""
+    from perftest.cli.remote.brokers import standing
+
+    if nodes and any(layouts) and standing(inventory) is not None:
+        fix = "end them (perftest remote down), or leave out --layout and --vary layout"
+        what = "the nodes of `perftest remote up` have their layout already"
+        raise CliError(what, "--layout, --vary layout", fix, Exit.USAGE)
 
 
 def _check_cluster(plan: Plan, nodes: list[HostSpec]) -> None:
@@ -197,10 +270,11 @@ def _check_brokers(targets: tuple[str, ...], nodes: list[HostSpec], inventory: P
         raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
 
 
-def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan, layout: Layout | None) -> None:
+def _show(taking_part: list[HostSpec], nodes: list[HostSpec], work: _Work, layouts: Sequence[Layout | None]) -> None:
     """What each host would do, and every command that would run there."""
     from perftest.cli.remote import steps
 
+    plan = work.plan
     for spec in taking_part:
         does = ["is a broker node"] if spec in nodes else []
         if spec.is_load:
@@ -208,7 +282,16 @@ def _show(taking_part: list[HostSpec], nodes: list[HostSpec], plan: Plan, layout
             does += [verb for verb, groups in roles if groups != ()]
         click.echo(f"{spec.name}  {' and '.join(does)}, at {spec.address}, in {spec.directory}")
     click.echo(f"{len(plan.steps)} steps, {sum(step.duration_s for step in plan.steps):g} s in all")
-    steps.show((spec, step) for spec in taking_part for step in steps.of_run(spec, plan, layout, is_node=spec in nodes))
+    if work.layouts:
+        click.echo(f"all of this on each of {len(work.layouts)} layouts: {', '.join(work.layouts)}")
+    if work.rounds.repeats > 1:
+        click.echo(f"at most {work.rounds.repeats} rounds of this")
+    for each in layouts:
+        if work.layouts and each is not None:
+            click.echo(f"with layout {each.text}")
+        steps.show(
+            (spec, step) for spec in taking_part for step in steps.of_run(spec, plan, each, is_node=spec in nodes)
+        )
 
 
 COMMANDS = (run,)
