@@ -348,7 +348,7 @@ class _Run:
         """Close the interval in which clients changed from one setting to the next, one by one. It belongs to neither
         setting and is recorded as warm-up, which is in no figure."""
         self._cut_at = self._now() + self._begin_lead_s
-        await self._cut(Phase.WARMUP, self._run_clock(self._cut_at))
+        await self._cut(Phase.WARMUP, self._run_clock(self._cut_at), self._cut_patience_s)
 
     async def _cut_background(self) -> None:
         """Close the interval in which the measured clients connected: it belongs to no step."""
@@ -409,13 +409,16 @@ class _Run:
 
     async def _await_drain(self) -> bool:
         """Wait until every confirmed message was delivered; returns whether that was so in time."""
-        left = await self._guard(drain(self._measured, self._plan.drain_s, self._pause_and_cut))
+        left, stalled = await self._guard(drain(self._measured, self._plan.drain_s, self._pause_and_cut))
         await self._guard(_all(load.flush() for load in self._measured))
         await self._cut(Phase.DRAIN)
         if not left:
             self._event("drained", text="every confirmed message was delivered")
         elif not self._stop.aborting:
-            self._event("drain_timeout", text=f"{left} messages were not delivered by the end of the drain", left=left)
+            text = f"{left} messages were not delivered by the end of the drain"
+            if stalled:
+                text += ", which ended early: a worker is lost, and nothing arrived any more"
+            self._event("drain_timeout", text=text, left=left)
         return not left
 
     async def _pause(self, seconds: float) -> bool:
@@ -535,7 +538,7 @@ class _Run:
         load, background.steady = background.load, False
         try:
             await load.quiesce(self._common_moment())
-            left = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
+            left, _ = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
             await load.cut(0, background.place(Place(self._step_number, Phase.DRAIN)))
             self._record_background(background, load.take())
             await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)

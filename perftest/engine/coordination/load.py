@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,10 @@ from perftest.spec.plan import Group, Plan, Settings
 
 LATE_S: Final = 3.0
 """A worker that is so late with an interval is told of."""
+CHANGE_PATIENCE_S: Final = 2.0
+"""A worker that is silent so long after the moment of a change of settings holds up the others no longer."""
+SILENCE_LOOK_S: Final = 0.5
+"""So often a change that takes longer looks whether those that are left are silent."""
 SALVAGE_TIMEOUT_S: Final = 5.0
 """After a failure each worker may take so long for an answer."""
 
@@ -48,6 +53,9 @@ _WITH_BROKER: Final = frozenset(
 DRAIN_POLL_S: Final = 0.02
 DRAIN_POLL_SHARE: Final = 4
 """The pause between two looks at a drain is at least so many times as long as the last look took."""
+DRAIN_STALL_S: Final = 5.0
+"""Once a worker is lost, a drain is over when nothing has arrived for so long: what is left then is mostly what only
+the lost worker's consumers could take, or had taken."""
 
 _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cancelled"})
 """Events after which a queue may have gone that goes with its last consumer, or with a restart."""
@@ -65,6 +73,14 @@ class Place(NamedTuple):
 
     step: int
     phase: Phase
+
+
+class Drained(NamedTuple):
+    """How a drain ended: with how many messages that were not delivered, and whether because nothing arrived any more
+    after a worker was lost."""
+
+    left: int
+    stalled: bool
 
 
 class Cut(NamedTuple):
@@ -122,6 +138,8 @@ class Load:
         self._reasons: dict[int, dict[str, int]] = {}
         self._cutting: list[Asked] = []
         self._late: set[int] = set()
+        self._changed_ns: dict[int, float] = {}
+        """When each worker answered a change of settings that it was late with; infinite until then."""
         self._begun = False
         self._lost: dict[int, RunError] = {}
         self._stopping = False
@@ -183,9 +201,44 @@ class Load:
         self._tell_skew("begun", await asyncio.gather(*self._at(at_ns, "begin")))
 
     async def apply(self, settings: Settings, at_ns: int = 0) -> None:
-        """Change settings and numbers of clients at ``at_ns`` (run clock; 0: now), while messages flow."""
-        answers = await asyncio.gather(*self._at(at_ns, "apply", settings=dataclasses.asdict(settings)))
-        self._waiting = [n or 0 for n in answers]
+        """Change settings and numbers of clients at ``at_ns`` (run clock; 0: now), while messages flow.
+
+        A worker may need long to connect clients, so whoever says something is waited for. A worker of another host
+        that is silent for :data:`CHANGE_PATIENCE_S` after ``at_ns`` is not: it changes when it hears of the change. Its
+        intervals until it has answered belong to neither setting.
+        """
+        calls = self._at(at_ns, "apply", settings=dataclasses.asdict(settings))
+        answers = [asyncio.ensure_future(call) for call in calls]
+        for index, answer in enumerate(answers):
+            answer.add_done_callback(functools.partial(self._on_changed, index))
+        ahead_s = max(at_ns - self._clocks.now_ns(), 0) / 1e9
+        timeout_s = ahead_s + CHANGE_PATIENCE_S if self.plan.hosts else None
+        left: set[asyncio.Task[Any]] = set(answers)
+        while left:
+            _, left = await asyncio.wait(left, timeout=timeout_s)
+            timeout_s = SILENCE_LOOK_S
+            if all(self._workers[answers.index(each)].silent for each in left):
+                break
+        for index in (answers.index(each) for each in left):
+            self._changed_ns[index] = math.inf
+            if index not in self._late:
+                self._tell_late(index, "has not answered to the change of settings")
+        for answer in answers:
+            if answer.done():
+                answer.result()  # raises what a worker refused
+
+    def _on_changed(self, index: int, answer: asyncio.Future[Any]) -> None:
+        """A worker has answered to a change of settings, perhaps long after the others."""
+        if answer.cancelled():
+            return
+        late = index in self._changed_ns
+        if late:
+            self._changed_ns[index] = self._clocks.now_ns()
+        failure = answer.exception()
+        if failure is None:
+            self._waiting[index] = answer.result() or 0
+        elif late and isinstance(failure, WorkerError) and not self.failed.done():
+            self.failed.set_result(failure.error)
 
     async def cut(self, at_ns: int = 0, place: Place | None = None, patience_s: float | None = None) -> None:
         """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
@@ -202,7 +255,7 @@ class Load:
         ahead_s = max(at_ns - self._clocks.now_ns(), 0) / 1e9
         timeout_s = None if patience_s is None else ahead_s + patience_s
         await asyncio.wait([each.answer for each in asked], timeout=timeout_s)
-        self._tell_late()
+        self._tell_late_intervals()
 
     def take(self) -> list[Cut]:
         """The intervals that came since the last call, each worker's in order. An interval that reaches into another
@@ -222,21 +275,26 @@ class Load:
                 end_ns = record["start_ns"] + record["length_ns"]
                 later = (other for other in asked[number + 1 :] if other.index == each.index and other.at_ns)
                 mixed = any(other.at_ns <= end_ns and other.place != each.place for other in later)
+                mixed |= record["start_ns"] < self._changed_ns.get(each.index, 0)
                 place = each.place._replace(phase=Phase.WARMUP) if mixed and each.place is not None else each.place
                 found.append(Cut(source, record, place))
         self._late &= waiting
         return found
 
-    def _tell_late(self) -> None:
+    def _tell_late_intervals(self) -> None:
         """Tell once of each worker that has not ended its interval for a while."""
         now_ns = self._clocks.now_ns()
         for each in self._cutting:
             behind_s = (now_ns - each.at_ns) / 1e9 if each.at_ns and not each.answer.done() else 0.0
             if behind_s >= LATE_S and each.index not in self._late:
-                self._late.add(each.index)
-                host, worker = self.sources[each.index]
-                text = f"worker {worker} of {host} has told nothing for {behind_s:.0f} s: the others go on"
-                self._on_event({"t_ns": now_ns, "kind": "cut_late", "host": host, "worker": worker, "text": text})
+                self._tell_late(each.index, f"has told nothing for {behind_s:.0f} s")
+
+    def _tell_late(self, index: int, what: str) -> None:
+        self._late.add(index)
+        host, worker = self.sources[index]
+        text = f"worker {worker} of {host} {what}: the others go on"
+        record = {"t_ns": self._clocks.now_ns(), "kind": "cut_late", "host": host, "worker": worker, "text": text}
+        self._on_event(record)
 
     async def quiesce(self, at_ns: int = 0) -> None:
         """Publish nothing new from ``at_ns`` (run clock; 0: now) on."""
@@ -248,6 +306,12 @@ class Load:
         await self._share_deliveries()
         answers = await self._all("left")
         return {name: sum(answer[name] for answer in answers) for name in answers[0]}
+
+    @property
+    def stall_s(self) -> float:
+        """A drain in which nothing changes for so long is over; infinite while no worker is lost."""
+        working_us = max((step.settings.consumer_latency_us for step in self.group.steps), default=0)
+        return DRAIN_STALL_S + working_us / 1e6 if self._lost else math.inf
 
     async def flush(self) -> None:
         """Acknowledge the messages that consumers are done with, also where an interval is not complete."""
@@ -462,27 +526,33 @@ class Load:
         return any(share.consumers(step.settings.consumers) for step in self.plan.steps)
 
 
-async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], Awaitable[bool]]) -> int:
+async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], Awaitable[bool]]) -> Drained:
     """Wait until every confirmed message of these loads was delivered, and until the acknowledgements that are due by
-    then are committed; returns how many messages were not delivered.
+    then are committed.
 
     A transaction takes a round trip for each commit, so the acknowledgements of messages that came long ago may still
     wait for their turn. Consumers that leave may take only a few seconds, too short a time for all these round trips.
-    The wait ends after ``drain_s``, or when no client is left that could still change anything. ``pause`` waits for so
-    many seconds; it returns False to end the drain.
+    The wait ends after ``drain_s``, or when no client is left that could still change anything. Once a load has lost a
+    worker, the wait for this load also ends when nothing changes for :data:`DRAIN_STALL_S` and for as long as a
+    consumer works on a message. ``pause`` waits for so many seconds; it returns False to end the drain.
     """
     monotonic = asyncio.get_running_loop().time
     deadline = monotonic() + drain_s
+    before: list[dict[str, int]] = []
+    moved = [monotonic()] * len(loads)
     while True:
         began = monotonic()
         found = await asyncio.gather(*(load.left() for load in loads))
+        moved = [monotonic() if [each] != before[at : at + 1] else moved[at] for at, each in enumerate(found)]
+        before = found
         left = sum(each["left"] for each in found)
+        waited_for = [at for at, each in enumerate(found) if each["left"] or each["committing"]]
         hopeless = not any(each["consumers"] or each["unconfirmed"] for each in found)
-        committing = any(each["committing"] for each in found)
-        if not (left or committing) or hopeless or monotonic() >= deadline:
-            return left
+        stalled = all(monotonic() - moved[at] >= loads[at].stall_s for at in waited_for)
+        if not waited_for or hopeless or stalled or monotonic() >= deadline:
+            return Drained(left, bool(waited_for) and stalled and monotonic() < deadline)
         if not await pause(max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (monotonic() - began))):
-            return left
+            return Drained(left, False)
 
 
 async def _those_that_answer(calls: Iterable[Awaitable[Any]]) -> list[Any]:

@@ -72,6 +72,10 @@ class Worker(Protocol):
     def alive(self) -> bool:
         """Whether the worker can still be asked."""
 
+    @property
+    def silent(self) -> bool:
+        """Whether the worker says nothing at the moment, although it was pinged."""
+
     def hurry(self) -> None:
         """Wait for a silent worker only for a moment from now on."""
 
@@ -102,6 +106,7 @@ class RemoteWorker:
         self._banner = b""
         self._gone = False
         self._heard = False
+        self._silent_s = 0.0
         self._silence_s = START_SILENCE_S
         self._reader = asyncio.create_task(self._read())
         self._watch = asyncio.create_task(self._watch_silence())
@@ -147,6 +152,11 @@ class RemoteWorker:
     def alive(self) -> bool:
         """Whether the worker can still be asked."""
         return not self._gone
+
+    @property
+    def silent(self) -> bool:
+        """Whether the worker says nothing at the moment, although it was pinged."""
+        return self._silent_s > WATCH_S  # the ping goes out after one turn of the watch
 
     def hurry(self) -> None:
         """Wait for a silent worker only for a moment from now on."""
@@ -216,29 +226,28 @@ class RemoteWorker:
 
     async def _watch_silence(self) -> None:
         """Ping a worker that says nothing; give it up and kill it if it goes on saying nothing."""
-        silent_s = 0.0
         for turn in itertools.count(1):
-            if silent_s >= self._patience_s():
+            if self._silent_s >= self._patience_s():
                 break
             await asyncio.sleep(WATCH_S)
             if turn % _PING_EVERY == 0 and self._greeted:
                 self.tell({"id": _PING, "op": "ping"})
             if self._heard:
-                silent_s, self._heard = 0.0, False
+                self._silent_s, self._heard = 0.0, False
                 self._silence_s = min(self._silence_s, SILENCE_S)
             else:
-                silent_s += WATCH_S
-                if silent_s == WATCH_S and self._greeted:
+                self._silent_s += WATCH_S
+                if self._silent_s == WATCH_S and self._greeted:
                     self.tell({"id": _PING, "op": "ping"})
-                if silent_s >= MEND_S and self._greeted:
+                if self._silent_s >= MEND_S and self._greeted:
                     self._transport.mend()
         if self._transport.out_of_reach:
             self._lose(
-                what=f"the connection to the host was lost, and could not be had again within {silent_s:g} s",
+                what=f"the connection to the host was lost, and could not be had again within {self._silent_s:g} s",
                 fix="see whether the host is up and what lies between; what it measured since then is missing",
             )
         self._lose(
-            what=f"the worker process said nothing for {silent_s:g} s, and was killed",
+            what=f"the worker process said nothing for {self._silent_s:g} s, and was killed",
             fix="somebody stopped it (SIGSTOP, a debugger), or the machine had no CPU or memory left for it; "
             "run again, with less beside it",
         )

@@ -64,6 +64,7 @@ class Worker:
         self._write = write
         self._host = host
         self._timekeeper: asyncio.subprocess.Process | None = None
+        self._changing = asyncio.Lock()
         self._on_connected = on_connected
         self._name = first["worker"]
         plan = plan_from_json(first["plan"])
@@ -174,12 +175,15 @@ class Worker:
         return late_ns
 
     async def _apply(self, at_ns: int, settings: Settings) -> int:
+        """One change after the other: several come at once to a worker that was out of reach."""
         await self._at(at_ns)
-        return await self.session.apply(settings)
+        async with self._changing:
+            return await self.session.apply(settings)
 
     async def _quiesce(self, at_ns: int) -> int:
         late_ns = await self._at(at_ns)
-        self.session.quiesce()
+        async with self._changing:  # publishers that a late change adds publish nothing after this
+            self.session.quiesce()
         return late_ns
 
     async def _cut(self, at_ns: int, clocks: wire.Message | None = None) -> dict[str, Any] | None:

@@ -51,12 +51,14 @@ class Fault:
 class ScriptedWorker:
     """The :class:`~perftest.engine.workers.transport.Transport` to such a worker."""
 
-    def __init__(self, ahead_ns: int = 0, fault: Fault | None = None) -> None:
+    def __init__(self, ahead_ns: int = 0, fault: Fault | None = None, missing: int = 0) -> None:
+        """``missing`` messages of its publishers are never delivered."""
         self.out_of_reach = False
         self.place = "scripted worker"
         self.killed = False
         self.asked: list[str] = []
         self._fault = fault
+        self._missing = missing
         self._host = VirtualTimeHost(ahead_ns)
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._sequence = Sequence()
@@ -190,7 +192,7 @@ class ScriptedWorker:
         if op == "cut":
             return self._interval(at_ns)
         if op == "left":
-            return {"left": 0, "unconfirmed": 0, "consumers": 1, "committing": 0}
+            return {"left": self._missing, "unconfirmed": 0, "consumers": 1, "committing": 0}
         if op == "ledger":
             counts = dict.fromkeys(("published", "confirmed", "delivered", "unique"), self._published())
             return make_record(counts, [], complete=message["complete"], drained=True)
@@ -212,13 +214,15 @@ class ScriptedWorker:
         return {**record, "start_ns": start_ns, "length_ns": self._cut_ns - start_ns, "counts": {}, "progress": []}
 
 
-def scripted(workers: dict[str, ScriptedWorker], faults: dict[str, Fault], ahead_ns: dict[str, int]) -> StartWorker:
+def scripted(
+    workers: dict[str, ScriptedWorker], faults: dict[str, Fault], ahead_ns: dict[str, int], missing: int = 0
+) -> StartWorker:
     """Starts workers that go by a script; ``workers`` gets them, by host."""
 
     async def start_worker(first: wire.Message, on_message: Callable[[wire.Message], None], who: str) -> RemoteWorker:
         async def start() -> ScriptedWorker:
             host = first["host"]
-            workers[host] = ScriptedWorker(ahead_ns.get(host, 0), faults.get(host))
+            workers[host] = ScriptedWorker(ahead_ns.get(host, 0), faults.get(host), missing)
             return workers[host]
 
         return await RemoteWorker.start(first, on_message, who, start)

@@ -27,6 +27,7 @@ class DirectWorker:
     def __init__(self, first: wire.Message, on_message: Callable[[wire.Message], None]) -> None:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.alive = True
+        self.silent = False
         self.worker = Worker(first | {"run": RUN}, lambda line: on_message(json.loads(line)))
 
     async def call(self, op: str, *, deadline_s: float | None, **arguments: object) -> Any:

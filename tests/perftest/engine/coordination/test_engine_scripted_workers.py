@@ -13,6 +13,7 @@ import pytest
 
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
+from perftest.engine.coordination.load import DRAIN_STALL_S
 from perftest.metrics.interval import Interval, Phase
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Plan, Settings
@@ -24,6 +25,7 @@ LIMIT_S = 3600.0
 HOSTS = (LoadHost(name="left", workers=1), LoadHost(name="right", workers=1))
 AHEAD_NS = {"left": 5_000_000_000, "right": -5_000_000_000}
 STEP_S = 5.0
+DRAIN_S = 20.0
 OPS = ("prepare", "connect_consumers", "connect_publishers", "ready", "begin", "cut", "apply", "quiesce", "left",
        "flush", "disconnect", "settle", "ledger")  # fmt: skip
 """The requests of a run of two steps, in their order; ``cut`` comes many times."""
@@ -51,17 +53,16 @@ class Told:
 def two_steps() -> Plan:
     wanted = (Settings(in_flight=1, size_bytes=100, publishers=2, consumers=2),
               Settings(in_flight=9, size_bytes=100, publishers=2, consumers=2))  # fmt: skip
-    made = plan("amqp://nobody", *wanted, interval_s=1.0)
+    made = plan("amqp://nobody", *wanted, interval_s=1.0, drain_s=DRAIN_S)
     steps = tuple(dataclasses.replace(step, duration_s=STEP_S, warmup_s=1.0) for step in made.steps)
     return dataclasses.replace(made.changed(steps=steps), hosts=HOSTS)
 
 
-def run(fault: Fault | None = None, *, on: str = "left", and_on: str = "") -> Told:
+def run(fault: Fault | None = None, *, on: str = "left", and_on: str = "", missing: int = 0) -> Told:
     sink, workers = MemorySink(), dict[str, ScriptedWorker]()
     faults = {host: fault for host in (on, and_on) if fault is not None and host}
-    work = execute(
-        two_steps(), sink, StopRequest(), start_worker=scripted(workers, faults, AHEAD_NS), host=VirtualTimeHost()
-    )
+    start = scripted(workers, faults, AHEAD_NS, missing)
+    work = execute(two_steps(), sink, StopRequest(), start_worker=start, host=VirtualTimeHost())
     outcome, took_s = run_virtually(work, LIMIT_S)
     return Told(outcome, took_s, sink, workers)
 
@@ -158,7 +159,7 @@ def test_the_intervals_of_others_do_not_wait_for_a_silent_worker(times: int) -> 
         (Fault("late", "ledger", for_s=5.0), 5.0, False),
         (Fault("away", "cut", 1, for_s=4.5), 1.0, True),
         (Fault("away", "cut", 3, for_s=4.0), 2.0, False),
-        (Fault("away", "apply", for_s=8.0), 8.0, False),
+        (Fault("away", "apply", for_s=8.0), 4.0, True),
     ],
 )
 def test_a_late_worker_loses_nothing(fault: Fault, held_s: float, late: bool) -> None:
@@ -170,6 +171,38 @@ def test_a_late_worker_loses_nothing(fault: Fault, held_s: float, late: bool) ->
     for host in AHEAD_NS:
         assert is_whole(told.of(host))
     assert any(event["kind"] == "cut_late" and event.get("host") == "left" for event in told.sink.events) is late
+
+
+@pytest.mark.parametrize("fault", [Fault("silent", "apply"), Fault("away", "apply", for_s=8.0)])
+def test_a_change_of_settings_does_not_wait_for_a_silent_host(fault: Fault) -> None:
+    """The others change at the moment that was set, and measure the new setting three seconds later."""
+    told = run(fault)
+    at_ns = {event["kind"]: event["t_ns"] for event in told.sink.events}
+    assert at_ns["setting_changed"] - at_ns["step_started"] <= 3e9
+    late = [event for event in told.sink.events if event["kind"] == "cut_late" and "host" in event]
+    assert [event["host"] for event in late] == ["left"] and "change of settings" in str(late[0]["text"])
+    steady = [each for each in told.of("right") if each.phase is Phase.STEADY and each.step == 2]
+    assert all(each.length_ns == pytest.approx(1e9, rel=0.01) for each in steady) and len(steady) == STEP_S - 1
+    assert is_whole(told.of("right"))
+    if not told.lost:  # what it did before it heard of the change belongs to neither setting
+        first = next(each for each in told.of("left") if each.length_ns > 4e9)
+        assert first.phase is Phase.WARMUP
+
+
+def test_a_worker_that_is_busy_with_a_change_is_waited_for() -> None:
+    """It connects thousands of clients, and answers pings: nobody measures a part of the load."""
+    told = run(Fault("late", "apply", for_s=10.0))
+    at_ns = {event["kind"]: event["t_ns"] for event in told.sink.events}
+    assert at_ns["setting_changed"] - at_ns["step_started"] == pytest.approx(10.25e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("op", "early"), [("cut", True), ("quiesce", True), ("never", False)])
+def test_a_drain_ends_early_when_nothing_arrives_after_a_host_was_lost(op: str, early: bool) -> None:
+    """What only the lost host's consumers could take, or had taken, never arrives."""
+    told = run(Fault("ends", op), missing=7)
+    (event,) = (event for event in told.sink.events if event["kind"] == "drain_timeout")
+    assert event["left"] == (7 if early else 14) and ("ended early" in str(event["text"])) is early
+    assert told.took_s == pytest.approx(whole().took_s + (DRAIN_STALL_S if early else DRAIN_S), abs=1.0)
 
 
 def test_a_host_that_begins_late_is_told_of() -> None:
