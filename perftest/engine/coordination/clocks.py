@@ -38,7 +38,7 @@ BURST: Final = 20
 """Exchanges with each host before and after the run."""
 PERIOD_S: Final = 0.25
 """The time between exchanges with a host while the run lasts."""
-MANY: Final = 4
+MANY: Final = 2
 """More hosts than this are asked less often, so that the coordinator's work stays the same. An exchange that is a
 second older counts for 5 µs less (:data:`perftest.metrics.host_clock.WANDER`)."""
 TRIES: Final = 4
