@@ -126,7 +126,8 @@ class Run:
             return True
 
         await self.load.quiesce()
-        return not await drain([self.load], drain_s, pause)
+        left, _ = await drain([self.load], drain_s, pause)
+        return not left
 
     async def close(self, *, drained: bool, delete: bool = True) -> None:
         await self.load.close(drained=drained, abandoned=False, delete=delete)
