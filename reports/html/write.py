@@ -27,7 +27,7 @@ _LEFT_OUT: Final = ("payload",)
 def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]) -> Path:
     """See :func:`reports.build`."""
     tables = report_store.read_tables(store)
-    left_out = report_store.read_manifest(store).left_out
+    left_out = {each.source: each.reason for each in report_store.read_manifest(store).left_out.values()}
     raw = _files(tables, leave_out=target)
     made = page(tables, generated=_generated(tables), rebuild=command, files=raw, left_out=left_out)
     html = render(made)

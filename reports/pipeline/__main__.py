@@ -42,7 +42,7 @@ def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, 
         published = run_sources(spark, opened, store)
     return {
         "store": str(published.store),
-        "attempt": published.attempt,
+        "publication": published.number,
         "runs": list(published.runs),
         "left_out": {str(each.path): each.reason for each in published.left_out},
         "rows": dict(published.rows),

@@ -6,6 +6,7 @@ are kept (persisted), and two threads write the tables, because a small write wa
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from perftest.results import schema as files
 from reports.errors import EmptyRunError, SparkError
-from reports.pipeline import frames, manifests, parsing, source, stages, use
+from reports.pipeline import attempts, frames, manifests, parsing, source, stages, use
 from reports.pipeline.session import SMALL_JOB_BYTES
 from reports.store import schema, store
 from reports.store.columns import Table
+from reports.store.run_tables import LeftOut
 
 WRITERS: Final = 2
 """Tables written at once. More would hold task slots while they wait for the same kept frames."""
@@ -37,7 +39,7 @@ class Published:
     """What a run of the pipeline put into the store: rows per table, of these runs only."""
 
     store: Path
-    attempt: str
+    number: int
     runs: tuple[str, ...]
     left_out: tuple[source.LeftOut, ...]
     rows: Mapping[str, int]
@@ -61,20 +63,21 @@ def run(spark: SparkSession, paths: Sequence[Path], target: Path) -> Published:
 def run_sources(spark: SparkSession, opened: source.Sources, target: Path) -> Published:
     """As :func:`run`, of directories that were opened before Spark was started."""
     began = time.monotonic()
-    if (target / store.MANIFEST).exists():
-        store.read_manifest(target)
-    with store.new_attempt(target) as attempt:
+    with store.Store.open(target).writer() as writer, tempfile.TemporaryDirectory(dir=target) as scratch:
+        attempt = Path(scratch)
         with _jobs(target):
             usable = _write_all(spark, opened.runs, attempt)
-        ids = tuple(run.run_id for run in usable)
+        for run in usable:
+            writer.add(attempts.run_tables(attempt, run))
         damaged = [source.LeftOut(path=run.path, reason=NO_INTERVAL) for run in opened.runs if run not in usable]
         left_out = (*opened.left_out, *damaged)
-        rows = {
-            table.name: sum(store.attempt_rows(attempt, table, run_id) for run_id in ids) for table in schema.TABLES
-        }
-        store.publish(target, attempt, ids, {str(each.path): each.reason for each in left_out})
+        for each in left_out:
+            writer.add(LeftOut(source=str(each.path), signature=source.signature(each.path), reason=each.reason))
+        done = writer.publish()
     seconds = time.monotonic() - began
-    return Published(store=target, attempt=attempt.name, runs=ids, left_out=left_out, rows=rows, seconds=seconds)
+    return Published(
+        store=target, number=done.number, runs=done.runs, left_out=left_out, rows=done.rows, seconds=seconds
+    )
 
 
 @contextmanager
@@ -96,7 +99,7 @@ def _first_line(error: Exception) -> str:
 
 def _usable(attempt: Path, runs: Sequence[source.RunSource]) -> list[source.RunSource]:
     """The runs that have an interval that can be used."""
-    usable = [run for run in runs if store.attempt_rows(attempt, schema.INTERVALS, run.run_id)]
+    usable = [run for run in runs if attempts.attempt_rows(attempt, schema.INTERVALS, run.run_id)]
     if not usable:
         raise EmptyRunError(
             f"the run {runs[0].run_id}: {NO_INTERVAL}",
@@ -126,10 +129,10 @@ def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: P
 def _write_known(runs: Sequence[source.RunSource], attempt: Path) -> None:
     """The tables that come from manifests and ledgers alone: rows that the driver has."""
     for run in runs:
-        store.write_rows(attempt, schema.HOSTS, run.run_id, manifests.host_rows(run))
-        store.write_rows(attempt, schema.LEDGER, run.run_id, manifests.ledger_rows(run))
-        last_ns = store.last_interval_ns(attempt, run.run_id)
-        store.write_rows(attempt, schema.RUNS, run.run_id, [manifests.run_row(run, last_ns)])
+        attempts.write_rows(attempt, schema.HOSTS, run.run_id, manifests.host_rows(run))
+        attempts.write_rows(attempt, schema.LEDGER, run.run_id, manifests.ledger_rows(run))
+        last_ns = attempts.last_interval_ns(attempt, run.run_id)
+        attempts.write_rows(attempt, schema.RUNS, run.run_id, [manifests.run_row(run, last_ns)])
 
 
 class _SparkTables:

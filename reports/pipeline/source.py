@@ -12,6 +12,7 @@ import mmap
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,6 +129,14 @@ def input_bytes(runs: Iterable[RunSource]) -> int:
     names = (files.INTERVALS_CSV, files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER)
     present = (run.path / name for run in runs for name in names)
     return sum(path.stat().st_size for path in present if path.is_file())
+
+
+def signature(path: Path) -> str:
+    """Names, sizes and modification times of the files of a run directory, as a digest: another one when a file has
+    changed."""
+    files_there = LocalFolder(path).files()
+    states = "\n".join(f"{each.name} {each.octets} {each.modified_ns}" for each in files_there if "/" not in each.name)
+    return sha256(states.encode()).hexdigest()[:16]
 
 
 def _open_run(path: Path) -> RunSource:

@@ -19,7 +19,7 @@ from perftest.results import schema as files
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.store.columns import Column, Table, flag, integer, real, text
 
-STORE_VERSION: Final = 4
+STORE_VERSION: Final = 5
 """Raised when a reader of the previous version would misread a store."""
 
 SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")

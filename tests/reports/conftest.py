@@ -1,10 +1,11 @@
-"""Shared by the tests of the reports: synthetic run directories and hand-made tables."""
+"""Shared by the tests of the reports: synthetic run directories, hand-made tables, an object storage."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -41,3 +42,37 @@ def make_run(synthetic_runs: ModuleType) -> Callable[..., Path]:
 def sample_tables() -> ModuleType:
     """The module with ``Sample``, ``tables`` and the ready samples."""
     return _load("sample_tables")
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    """The endpoint of an S3 server of the tests."""
+    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a new bucket; the environment leads to its server."""
+    import boto3
+
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "of-the-tests",
+        "AWS_SECRET_ACCESS_KEY": "of-the-tests",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    made = f"b{abs(hash(request.node.nodeid)):x}"
+    boto3.client("s3", endpoint_url=s3_server, region_name="us-east-1").create_bucket(Bucket=made)
+    return made

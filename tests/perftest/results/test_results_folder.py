@@ -32,6 +32,20 @@ def test_every_folder_keeps_the_same_promises(folder: Folder) -> None:
         folder.open("a/x")
 
 
+def test_every_folder_lists_and_removes_its_files(folder: Folder, tmp_path: Path) -> None:
+    """Whether a run has changed is told by names, sizes and times alone."""
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-content"
+    elsewhere.write_bytes(b"of a file")
+    assert folder.files() == folder.files("nothing") == []
+    assert folder.put_if_absent("a/b/c", elsewhere) and not folder.put_if_absent("a/b/c", elsewhere)
+    assert folder.put_if_absent("a/d", b"xy")
+    assert [(entry.name, entry.octets) for entry in folder.files()] == [("a/b/c", 9), ("a/d", 2)]
+    assert [entry.name for entry in folder.files("a/b")] == ["a/b/c"]
+    folder.delete("a/b/c")
+    folder.delete("a/b/c")
+    assert [entry.name for entry in folder.files()] == ["a/d"]
+
+
 def test_a_run_reads_alike_from_every_folder(tmp_path: Path, records: ModuleType) -> None:
     """A report of a run must not depend on where the run lies."""
     path = records.write_run(tmp_path).path

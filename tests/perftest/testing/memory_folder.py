@@ -6,34 +6,50 @@ import io
 from pathlib import Path
 from typing import BinaryIO
 
+from perftest.results.folder import Content, Entry
+
 
 class MemoryFolder:
-    """Files by their names."""
+    """Files by their names; ``now_ns`` is the clock of the place."""
 
     def __init__(self, where: str = "memory") -> None:
         self.where = where
-        self.files: dict[str, bytes] = {}
+        self.files_by_name: dict[str, bytes] = {}
+        self.modified_ns: dict[str, int] = {}
+        self.now_ns = 0
 
     @classmethod
     def copy_of(cls, path: Path) -> MemoryFolder:
         made = cls()
-        made.files = {
+        made.files_by_name = {
             file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()
         }
         return made
 
     def names(self, below: str = "") -> list[str]:
         place = f"{below.rstrip('/')}/" if below else ""
-        inside = (name.removeprefix(place) for name in self.files if name.startswith(place))
+        inside = (name.removeprefix(place) for name in self.files_by_name if name.startswith(place))
         return sorted({name.partition("/")[0] for name in inside})
 
     def open(self, name: str) -> BinaryIO:
-        if name not in self.files:
+        if name not in self.files_by_name:
             raise FileNotFoundError(2, "No such file or directory", name)
-        return io.BytesIO(self.files[name])
+        return io.BytesIO(self.files_by_name[name])
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        if name in self.files:
+    def files(self, below: str = "") -> list[Entry]:
+        place = f"{below.rstrip('/')}/" if below else ""
+        inside = sorted(name for name in self.files_by_name if name.startswith(place))
+        return [
+            Entry(name=name, octets=len(self.files_by_name[name]), modified_ns=self.modified_ns.get(name, 0))
+            for name in inside
+        ]
+
+    def put_if_absent(self, name: str, content: Content) -> bool:
+        if name in self.files_by_name:
             return False
-        self.files[name] = content
+        self.files_by_name[name] = content if isinstance(content, bytes) else content.read_bytes()
+        self.modified_ns[name] = self.now_ns
         return True
+
+    def delete(self, name: str) -> None:
+        self.files_by_name.pop(name, None)

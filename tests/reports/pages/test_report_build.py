@@ -12,13 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as parquet
 import pytest
 
 import reports
 from reports.errors import PageError, PipelineError
 from reports.store import schema
-from reports.store import store as report_store
+from reports.store.run_tables import LeftOut, RunTables
+from reports.store.store import Store
 
 
 @pytest.fixture
@@ -27,14 +27,18 @@ def store(tmp_path: Path, sample_tables: ModuleType) -> Path:
     directory = tmp_path / "store"
     sample = sample_tables.SWEEP
     tables = sample_tables.tables(sample)
-    with report_store.new_attempt(directory) as attempt:
-        for table in schema.TABLES:
-            frame = getattr(tables, table.name).drop(columns="run_id")
-            in_file = pa.schema([field for field in table.arrow if field.name != "run_id"])
-            place = attempt / table.name / f"run_id={sample.run_id}"
-            place.mkdir(parents=True)
-            parquet.write_table(pa.Table.from_pandas(frame, in_file, preserve_index=False), place / "part-0.parquet")
-        report_store.publish(directory, attempt, [sample.run_id], {"runs/<cut short>": "the run has no interval"})
+    rows = {
+        table.name: pa.Table.from_pandas(getattr(tables, table.name), table.arrow, preserve_index=False)
+        for table in schema.TABLES
+    }
+    started_ns = int(tables.runs["started_ns"].iloc[0])
+    run = RunTables(
+        run_id=sample.run_id, source="runs/x", signature="1", started_ns=started_ns, experiment="sweep", tables=rows
+    )
+    with Store.open(directory).writer() as writer:
+        writer.add(run)
+        writer.add(LeftOut(source="runs/<cut short>", signature="1", reason="the run has no interval"))
+        writer.publish()
     return directory
 
 
