@@ -37,10 +37,13 @@ def conformed(rows: pa.Table | None, table: str, columns: Sequence[str] | None =
     wanted = SCHEMAS[table].arrow if columns is None else SCHEMAS[table].part(*columns)
     if rows is None:
         return wanted.empty_table()
+    if rows.schema == wanted:
+        return rows
+    present = set(rows.column_names)
     for column in wanted:
-        if column.nullable and column.name not in rows.column_names:
+        if column.nullable and column.name not in present:
             rows = rows.append_column(column.name, pa.nulls(len(rows), column.type))
-    missing = [name for name in wanted.names if name not in rows.column_names]
+    missing = [column.name for column in wanted if column.name not in present and not column.nullable]
     if missing:
         raise ValueError(f"rows of {table} lack the columns {', '.join(missing)}")
     return rows.select(wanted.names).cast(wanted)

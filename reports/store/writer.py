@@ -39,6 +39,8 @@ UNNAMED_NS: Final = 24 * 3600 * 10**9
 """Age at which a file that no manifest names is taken for the rest of a writer that died, in nanoseconds."""
 WRITING_S_MAX: Final = 12 * 3600
 """Longest time from a writer's first file to its publication: half of UNNAMED_NS."""
+COMPRESSED_BYTES_MIN: Final = 64 * 1024
+"""Rows of fewer octets are spooled as they are: compressing each column would cost more than it saves."""
 SWEEP_EVERY: Final = 32
 """One publication of so many lists the whole store, to remove files that nothing names."""
 
@@ -172,7 +174,8 @@ class _Spool:
 
 def _stream(rows: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if rows.nbytes >= COMPRESSED_BYTES_MIN else None)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return sink.getvalue()
 
