@@ -28,8 +28,16 @@ class StoreError(PipelineError):
     """A store cannot be read, or is of a version that this reader does not know."""
 
 
+class AnnotationError(PipelineError):
+    """A tag or a note that cannot be kept."""
+
+
+class QueryError(PipelineError):
+    """A query that cannot be answered."""
+
+
 class SettingError(PipelineError):
-    """A Spark setting on the command line is malformed."""
+    """A setting on the command line is malformed."""
 
 
 class JavaNotFoundError(PipelineError):

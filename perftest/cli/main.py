@@ -33,6 +33,8 @@ COMMANDS: Final = {
     },
     "Results": {
         "report": ("perftest.cli.report:report", "Make an HTML report of one or more runs."),
+        "runs": ("perftest.cli.runs:runs", "Find runs in a store of many runs, and mark them with tags and notes."),
+        "query": ("perftest.cli.query:query", "Ask the tables of many runs in SQL."),
         "compare": ("perftest.cli.compare:compare", "Compare two sets of runs, and judge each change."),
     },
     "Reference broker": {
