@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim storm bench profile setup clean help
+.PHONY: demo test check sim storm bench bench-pipeline profile setup clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -29,6 +29,9 @@ storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that kno
 bench: $(SETUP)  ## every speed budget, beside RabbitMQ where it is installed; ARGS="--quick", "--only idle", "--json FILE"
 	$(BIN)/python -m tests.bench $(ARGS)
 
+bench-pipeline: $(SETUP)  ## what reports cost, beside plain loops on the same data; ARGS="--only small", "--scale 0.1"
+	$(BIN)/python -m tests.bench.pipeline $(ARGS)
+
 profile: $(SETUP)  ## where the nodes' time goes, by part of the broker; ARGS="--in-flight 20", "--markdown"
 	$(BIN)/python -m tests.bench.profile $(ARGS)
 
@@ -45,4 +48,4 @@ clean:  ## remove .venv and caches; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
 help:
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10

@@ -176,21 +176,22 @@ def note(run_id: str, text: str, store: str) -> None:
 
 def _change(store: str, run_id: str, change: Change) -> Annotation:
     from reports.catalogue.annotations import annotate
-    from reports.store.store import folder_at
+    from reports.store.places import place_of
 
-    return annotate(folder_at(store), _entry(store, run_id).run_id, change, time.time_ns())
+    return annotate(place_of(store), _entry(store, run_id).run_id, change, time.time_ns())
 
 
 def _entries(store: str, run_ids: list[str] | None = None) -> list[Entry]:
     from reports.catalogue.annotations import read_annotations
     from reports.catalogue.listing import COLUMNS, entries
-    from reports.store.store import arrow_table, folder_at
+    from reports.store.places import place_of
+    from reports.store.store import arrow_table
 
     rows = {
         name: arrow_table(store, name, runs=run_ids, columns=columns).to_pylist() for name, columns in COLUMNS.items()
     }
     found = [row["run_id"] for row in rows["runs"]]
-    return entries(rows["runs"], rows["steps"], rows["hosts"], read_annotations(folder_at(store), found))
+    return entries(rows["runs"], rows["steps"], rows["hosts"], read_annotations(place_of(store), found))
 
 
 def _entry(store: str, run_id: str) -> Entry:
