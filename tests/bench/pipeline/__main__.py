@@ -1,7 +1,7 @@
 """``make bench-pipeline``: what reports cost, beside other means on the same data.
 
-Every command is a process of its own, as a user starts it: Java and Spark from nothing. CPU seconds count the JVM and all
-workers; they survive a noisy machine, and wall seconds do not. None of the verdicts fails the command.
+Every command is a process of its own, as a user starts it: Java and Spark from nothing. CPU seconds count the JVM and
+all workers; they survive a noisy machine, and wall seconds do not. No goal that is missed fails the command.
 """
 
 from __future__ import annotations

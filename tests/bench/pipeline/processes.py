@@ -1,5 +1,7 @@
-"""What a command took with all of its children: wall time, CPU time, memory. Children that Python does not wait for, such
-as the JVM of Spark, count, too: so the tree is looked at while it lives."""
+"""What a command took with all of its children: wall time, CPU time, memory.
+
+Children that Python does not wait for, such as the JVM of Spark, count, too: so the tree is looked at while it lives.
+"""
 
 from __future__ import annotations
 
