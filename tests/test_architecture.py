@@ -107,6 +107,9 @@ MAY_IMPORT = {
         *(f"perftest.{each}" for each in ("doctor", "engine", "amqp", "metrics", "spec", "results.provenance")),
     ),
     "perftest.results": ("perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
+    "perftest.foreign": (
+        *("perftest.foreign", "perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
+    ),
     "perftest.cli": OURS,
     "reports": ("reports", "perftest.errors", "perftest.results", "perftest.metrics"),
     "reports.charts": ("reports.charts",),
@@ -155,6 +158,8 @@ PURE = (
     "reference_broker.classic.index_codec",
     "reference_broker.classic.part_codec",
     "reference_broker.classic.parts",
+    *(f"perftest.foreign.{each}" for each in ("formats", "hdr_log", "hdr_payload", "openmessaging", "perftest_csv")),
+    "perftest.results.foreign",
     "perftest.amqp.assembly",
     "perftest.amqp.connection",
     "perftest.amqp.content",

@@ -35,6 +35,7 @@ COMMANDS: Final = {
         "report": ("perftest.cli.report:report", "Make an HTML report of one or more runs."),
         "runs": ("perftest.cli.runs:runs", "Find runs in a store of many runs, and mark them with tags and notes."),
         "query": ("perftest.cli.query:query", "Ask the tables of many runs in SQL."),
+        "import-results": ("perftest.cli.import_results:import_results", "Make runs of result files of other tools."),
         "compare": ("perftest.cli.compare:compare", "Compare two sets of runs, and judge each change."),
     },
     "Reference broker": {

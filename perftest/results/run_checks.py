@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from perftest.results.foreign import foreign_checks, foreign_of, known_figures
 from perftest.results.hosts import START_SKEW_MAX_NS
 from perftest.results.modelled_drives import drives_check
 from perftest.results.schema import SCHEMA_VERSION
@@ -101,8 +102,13 @@ def result_of(
 ) -> dict[str, Any]:
     """The content of ``result.json``: the rows with their trust, the trust of the run, and whether it is ``valid``; and
     the rows of background loads, which are not judged."""
-    steps = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in rows]
-    trust = [check.to_json() for check in run_checks(facts_of(manifest), steps, ledger, disturbances)]
+    foreign = foreign_of(manifest)
+    if foreign is not None:
+        steps = [{**known_figures(row, foreign), "trust": []} for row in rows]
+        trust = [check.to_json() for check in foreign_checks(foreign, steps)]
+    else:
+        steps = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in rows]
+        trust = [check.to_json() for check in run_checks(facts_of(manifest), steps, ledger, disturbances)]
     result = {"schema": SCHEMA_VERSION, "valid": is_valid(steps, trust), "steps": steps, "trust": trust}
     return result | ({"background": list(background)} if background else {})
 

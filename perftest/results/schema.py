@@ -13,6 +13,7 @@ events.jsonl         something that happened                                  as
 host.jsonl           the state of the load host                              a line per interval
 broker.jsonl         the state of one broker node, where it can be had       a line per interval and node
 clocks.jsonl         an exchange with the clock of another host, or a model   as it happens, on several hosts only
+stated.jsonl         percentiles that another tool states, no histogram       at the import, of foreign results only
 ledger.json          what became of every message                            at the end (and at interruption)
 result.json          a row per step                                          at the end, derived from the others
 intervals.parquet    intervals.csv, typed                                    at the end, if pyarrow is there
@@ -38,6 +39,7 @@ EVENTS: Final = "events.jsonl"
 HOST: Final = "host.jsonl"
 BROKER: Final = "broker.jsonl"
 CLOCKS: Final = "clocks.jsonl"
+STATED: Final = "stated.jsonl"
 LEDGER: Final = "ledger.json"
 RESULT: Final = "result.json"
 

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from perftest.metrics.interval import Interval
+from perftest.metrics.interval import LOCAL_HOST, Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.clock_records import ClockRecords, with_clocks
 from perftest.results.errors import RunNotWritableError
@@ -211,6 +211,20 @@ class RunWriter:
         self.manifest["coordinator"], self.manifest["hosts"] = self.manifest["hosts"][0], [dict(row) for row in rows]
         with writable(self.path):
             self._write_manifest()
+
+    def describe_foreign(self, facts: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+        """Say that another tool measured this run: ``facts`` become ``foreign`` of the manifest, and ``plan`` has only
+        what that tool told. This machine measured nothing, and nothing is known of the machines that did."""
+        self.manifest["foreign"] = dict(facts)
+        self.manifest["plan"] = dict(plan)
+        self.manifest["hosts"] = [{"name": LOCAL_HOST, "clock_offset_ns": 0, "clock_bound_ns": 0}]
+        with writable(self.path):
+            self._write_manifest()
+
+    def stated(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write ``stated.jsonl``, the percentiles that another tool states."""
+        with writable(self.path):
+            write_atomically(self.path / schema.STATED, "".join(map(_json_line, records)))
 
     def close(self) -> None:
         """Close the streams, and leave the directory as if the run was killed; :meth:`finish` calls this first."""

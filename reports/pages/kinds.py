@@ -188,6 +188,13 @@ def _trust(run: Run) -> Section:
     return _section(run, "trust", "Can I trust this?", CheckList(run.checks))
 
 
+def _stated(run: Run) -> Section | None:
+    if run.stated is None:
+        return None
+    tables = tuple(Data(table=table) for table in run.stated.tables)
+    return _section(run, "stated", run.stated.title, Remark(Sentence(text=run.stated.text), "how"), *tables)
+
+
 def _figures(run: Run) -> Section:
     links = tuple((chart.anchor, chart.title) for chart in run.charts)
     blocks: tuple[Block, ...] = (*map(Remark, run.notes), *run.charts)
@@ -249,7 +256,13 @@ def _side_by_side(overview: Overview) -> Section:
 
 
 register(
-    PageKind("run", (_result, _findings, _trust, _figures, _recovery, _anatomy, _steps, _ledger, _events, _provenance))
+    PageKind(
+        "run",
+        (
+            *(_result, _findings, _trust, _stated, _figures, _recovery, _anatomy, _steps, _ledger, _events),
+            _provenance,
+        ),
+    )
 )
 
 

@@ -130,6 +130,15 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """Figures that another tool states, without a histogram behind them."""
+
+    title: str
+    text: str
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run."""
 
@@ -152,6 +161,7 @@ class Run:
     anatomy: Anatomy | None = None
     recoveries: Table | None = None
     verdicts: tuple[Verdicts, ...] = ()
+    stated: Stated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
 from reports.pages.simulated import marked_overview
 from reports.pages.tables import latency_column, table_of
+from reports.stats.foreign import without_unknown
 from reports.stats.lead import lead_series, with_lead
 from reports.store.tables import Tables
 
@@ -38,7 +39,7 @@ def page(
     (name, octets) by run id, of the runs whose directories can be reached; ``left_out`` the run directories that could
     not be reported, and why.
     """
-    known, tables = files or {}, with_lead(tables)
+    known, tables = files or {}, with_lead(without_unknown(tables))
     loads = [_named(tables.of(run_id, group), group) for run_id, group in tables.loads]
     many = len(loads) > 1
     sections = [

@@ -12,10 +12,12 @@ from perftest.results.trust import Check, Status, title
 from reports.pages import findings, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, manifest_of, spectrum_chart, timeline_chart
+from reports.pages.foreign import imported
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.simulated import marked
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
+from reports.stats.foreign import foreign_facts
 from reports.stats.validity import checks, limited, modelled_drives
 from reports.store.tables import Tables
 
@@ -52,6 +54,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         recoveries=recoveries_table(str(run["run_id"]), tables.events),
         notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )
+    section = imported(section, foreign_facts(run), tables.steps)
     return marked(section, manifest_of(run).get("simulated") or {})
 
 

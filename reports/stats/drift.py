@@ -55,7 +55,7 @@ def _rate(slots: pd.DataFrame) -> float:
 
 
 def _ratio(first: pd.DataFrame, second: pd.DataFrame, column: str) -> float | None:
-    before, after = first[column].median(), second[column].median()
+    before, after = first[column].dropna().median(), second[column].dropna().median()
     if pd.isna(before) or pd.isna(after) or before <= 0:
         return None
     return float(after / before)

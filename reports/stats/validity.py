@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results.foreign import foreign_checks, foreign_of
 from perftest.results.modelled_drives import in_words
 from perftest.results.run_checks import Disturbances, run_checks
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
@@ -33,6 +34,10 @@ def checks(tables: Tables) -> list[Check]:
     :param tables: the tables of exactly one run, see :meth:`reports.store.tables.Tables.of`
     """
     steps = [step for step in steps_of(tables.steps) if step["length_ns"] > 0]
+    foreign = foreign_of(_manifest(tables))
+    if foreign is not None:
+        known = [*foreign_checks(foreign, steps), *table_checks(tables)[:2], *_notes(tables)]
+        return [replace(check, text=sentence(check.text)) for check in known]
     ledger = None if tables.ledger.empty else _known(tables.ledger.iloc[0])
     found = [*run_checks(_run_facts(tables), steps, ledger, _disturbances(tables)), *_of_steps(steps)]
     found += [*table_checks(tables), *bottleneck_checks(tables), *_notes(tables)]

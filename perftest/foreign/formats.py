@@ -1,0 +1,51 @@
+"""Which tool wrote a file, by the content of the file; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from perftest.foreign.hdr_log import is_hdr_log, read_hdr_log
+from perftest.foreign.measured import ForeignFileError, ForeignRun
+from perftest.foreign.openmessaging import is_openmessaging_result, read_openmessaging
+from perftest.foreign.perftest_csv import is_perftest_csv, read_perftest_csv
+from perftest.metrics.interval import Series
+
+
+def read_result(octets: bytes, file: str, *, unit_ns: int | None, tags: Mapping[str, Series]) -> ForeignRun | None:
+    """The run that a result file tells of; None if the file is of no known format.
+
+    :param file: the name of the file, for errors
+    :param unit_ns: nanoseconds per unit of an HdrHistogram log; None if that was not told
+    :param tags: what the tags of an HdrHistogram log measured
+    :raises ForeignFileError: the format is known, and a part of the file cannot be used
+    """
+    try:
+        text = octets.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = octets.count(b"\n", 0, error.start) + 1
+        fix = "give the file as the tool wrote it, not packed"
+        raise ForeignFileError("this is no text in UTF-8", f"{file}:{line}", fix) from error
+    if is_perftest_csv(text):
+        return read_perftest_csv(text, file)
+    if is_hdr_log(text):
+        if unit_ns is None:
+            fix = "tell the unit: --unit ns, --unit us or --unit ms"
+            raise ForeignFileError("an HdrHistogram log does not say the unit of its values", file, fix)
+        return read_hdr_log(text, file, unit_ns=unit_ns, tags=tags)
+    return _of_json(text, file)
+
+
+def _of_json(text: str, file: str) -> ForeignRun | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        fix = "give the file as the tool wrote it: it may be cut short"
+        raise ForeignFileError(f"this is not JSON: {error.msg}", f"{file}:{error.lineno}", fix) from error
+    except (ValueError, RecursionError) as error:
+        raise ForeignFileError(
+            "this JSON is nested too deeply, or has a number too long", file, "give another"
+        ) from error
+    return read_openmessaging(data, file) if is_openmessaging_result(data) else None

@@ -1,0 +1,248 @@
+"""Results of other tools: what is taken over, what is not made up, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogWriter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perftest.cli.main import call
+from perftest.foreign import read_result
+from perftest.foreign.hdr_payload import PayloadError, read_payload
+from perftest.foreign.measured import ForeignFileError, ForeignRun
+from perftest.metrics.histogram import Histogram
+from perftest.metrics.interval import Series
+from perftest.results import schema
+from perftest.results.reader import read_run
+
+HEADER = ",".join(schema.PERFTEST_COLUMNS)
+ROWS = [f"test,{n}.0,1000.5,0.0,1000.0,0.0,999.5,100,{200 + n},300,400,{500 + n},,,,," for n in range(1, 13)]
+CSV = "\n".join([HEADER, *ROWS]) + "\n"
+OMB: dict[str, Any] = {
+    "workload": "1 topic",
+    "driver": "RabbitMQ",
+    "messageSize": 1024,
+    "topics": 2,
+    "producersPerTopic": 3,
+    "consumersPerTopic": 1,
+    "publishRate": [1000.25, 2000.0],
+    "consumeRate": [1000.0, 1990.0],
+    "aggregatedPublishLatency99pct": 12.5,
+    "aggregatedPublishDelayLatency99pct": 88,
+    "aggregatedEndToEndLatencyMax": 31.0,
+    "aggregatedEndToEndLatencyQuantiles": {"50.0": 3.0, "99.0": 15.25, "100.0": 31.0},
+}
+STARTED_S = 1_795_256_102
+
+
+def read(octets: bytes, unit_ns: int | None = 1000, **tags: Series) -> ForeignRun:
+    found = read_result(octets, "file", unit_ns=unit_ns, tags=tags)
+    assert found is not None
+    return found
+
+
+def log_of(values: list[list[int]], *, figures: int = 2, tag: str = "", lowest: int = 1) -> bytes:
+    """An interval log as the library of HdrHistogram writes one: an interval of a second for each list."""
+    text = io.StringIO()
+    writer = HistogramLogWriter(text)
+    writer.output_log_format_version()
+    writer.output_base_time(STARTED_S * 1000)
+    writer.output_legend()
+    for second, of in enumerate(values):
+        histogram = HdrHistogram(lowest, 3_600_000_000, figures)
+        for value in of:
+            histogram.record_value(value)
+        writer.output_interval_histogram(histogram, start_time_stamp_sec=second, end_time_stamp_sec=second + 1)
+    lines = text.getvalue().splitlines(keepends=True)
+    return "".join(f"Tag={tag},{line}" if tag and line[0].isdigit() else line for line in lines).encode()
+
+
+def test_perftest_rates_become_counts_and_percentiles_stay_stated() -> None:
+    run = read(CSV.encode())
+    assert run.tool == "PerfTest" and run.length_ns == 12 * 10**9
+    assert run.slices[0].counts == {
+        "published": 1000, "returned": 0, "confirmed": 1000, "nacked": 0, "delivered": 1000,
+    }  # fmt: skip
+    assert not any(each.latencies for each in run.slices)
+    assert run.stated[0].figures == {
+        "min_ns": 100_000, "p50_ns": 201_000, "p75_ns": 300_000, "p95_ns": 400_000, "p99_ns": 501_000,
+    }  # fmt: skip
+    assert {each.series for each in run.stated} == {Series.E2E}, "empty cells state nothing"
+
+
+def test_perftest_csv_in_milliseconds() -> None:
+    run = read(CSV.replace("µs", "ms").encode())
+    assert run.stated[0].figures["p99_ns"] == 501_000_000
+
+
+def test_openmessaging_units_and_quantiles() -> None:
+    run = read(json.dumps(OMB).encode())
+    assert run.settings == {"size_bytes": 1024, "publishers": 6, "consumers": 2}
+    by_series = {each.series: each for each in run.stated}
+    assert by_series[Series.CONFIRM].figures == {"p99_ns": 12_500_000}
+    assert by_series[Series.LAG].figures == {"p99_ns": 88_000}, "the publish delay is in microseconds"
+    assert by_series[Series.E2E].quantiles["99.0"] == 15_250_000
+    assert [each.counts["published"] for each in run.slices] == [10_002, 20_000]
+    assert "confirmed_per_s" in run.missing
+
+
+@pytest.mark.parametrize("figures", [1, 2, 3, 4])
+@pytest.mark.parametrize("lowest", [1, 10])
+def test_a_log_has_the_percentiles_that_hdrhistogram_states(figures: int, lowest: int) -> None:
+    """Our bucket may be wider than the source's by 0.1 % at most, and never hides a part of a latency."""
+    values = [int(each) for each in np.random.default_rng(5).lognormal(8, 2, 2000)]
+    oracle = HdrHistogram(lowest, 3_600_000_000, figures)
+    for value in values:
+        oracle.record_value(value)
+    run = read(log_of([values], figures=figures, lowest=lowest))
+    ours = Histogram.of(run.slices[0].latencies[Series.E2E])
+    assert ours.total == len(values) and run.started_ns == STARTED_S * 10**9
+    for percent in (1.0, 50.0, 99.0, 99.9, 100.0):
+        stated_ns = oracle.get_value_at_percentile(percent) * 1000
+        assert stated_ns <= ours.percentiles_ns([percent])[0] <= stated_ns * 1.001 + 1
+    ours.check_maximum()
+
+
+def test_tags_say_what_they_measured_or_the_import_is_refused() -> None:
+    lines = log_of([[10]], tag="in").decode() + log_of([[20]], tag="out").decode().splitlines()[-1] + "\n"
+    with pytest.raises(ForeignFileError, match="what the tags measured is not told"):
+        read(lines.encode())
+    with pytest.raises(ForeignFileError, match="'out' measured is not told"):
+        read(lines.encode(), **{"in": Series.E2E})
+    run = read(lines.encode(), **{"in": Series.CONFIRM, "out": Series.E2E})
+    assert run.slices[0].counts == {"delivered": 1, "confirmed": 1}
+    with pytest.raises(ForeignFileError, match="unit"):
+        read(lines.encode(), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (CSV.replace("1000.5", "fast", 1), "file:2", "not a number"),
+        (CSV.replace("test,3.0", "test,2.0"), "file:4", "must grow"),
+        (CSV.replace("test,3.0,", "test,"), "file:4", "cells"),
+        (CSV + CSV, "file:14", "second run"),
+        (HEADER + "\n", "file", "no interval"),
+        (CSV.replace("nacked (msg/s)", "colour"), "file:1", "colour"),
+        (HEADER + ",worker,host\n", "file:1", "intervals.csv of a run of this tool"),
+        (json.dumps(OMB)[:-20], "file:1", "not JSON"),
+        (json.dumps(OMB | {"consumeRate": [1.0]}), "file: consumeRate", "samples"),
+        (json.dumps(OMB | {"publishRate": [1.0, -1.0]}), "file: publishRate[1]", "not a rate"),
+        (json.dumps(OMB | {"aggregatedPublishLatencyMax": "x"}), "file: aggregatedPublishLatencyMax", "not a latency"),
+        (log_of([[5]]).decode().replace("HISTF", "HIXTF"), "file:4", "histogram cannot be used"),
+    ],
+)
+def test_damage_is_told_with_its_place(text: str, where: str, what: str) -> None:
+    with pytest.raises(ForeignFileError, match=what) as caught:
+        read(text.encode())
+    assert caught.value.where == where and caught.value.fix
+
+
+GOOD = [CSV.encode(), json.dumps(OMB).encode(), log_of([[5, 900], [7]], tag="e2e")]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_no_damage_is_a_traceback(data: st.DataObject) -> None:
+    """Whatever the octets: a run, no known format, or an error for people."""
+    octets = bytearray(data.draw(st.sampled_from(GOOD)))
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = data.draw(st.integers(0, len(octets) - 1))
+        octets[place : place + data.draw(st.integers(0, 9))] = data.draw(
+            st.one_of(st.binary(max_size=6), st.sampled_from([b"1e999", b"-1", b"NaN", b"[", b"\n", b",", b"9" * 30]))
+        )
+        octets = octets or bytearray(b"x")
+    try:
+        read_result(bytes(octets), "file", unit_ns=1000, tags={})
+    except ForeignFileError as error:
+        assert error.what and error.where.startswith("file") and error.fix
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_counters_of_anybody_are_counted_or_refused(octets: bytes) -> None:
+    import base64
+    import struct
+    import zlib
+
+    inner = struct.pack(">IIiIQQd", 0x1C849303 | 0x10, len(octets), 0, 3, 1, 3_600_000_000, 1.0) + octets
+    packed = zlib.compress(inner)
+    payload = base64.b64encode(struct.pack(">II", 0x1C849304 | 0x10, len(packed)) + packed).decode()
+    try:
+        counted = read_payload(payload, 1000)
+    except PayloadError:
+        return
+    assert counted.total == Histogram.of(counted).total >= 0
+
+
+def test_a_run_directory_says_what_is_not_known(tmp_path: Path) -> None:
+    source = tmp_path / "perf test.csv"
+    source.write_text(CSV, encoding="utf-8")
+    out = tmp_path / "runs"
+    options = ["--product", "RabbitMQ", "--set", "in_flight=100", "--started", "2026-11-21T10:15:02Z", "--warmup", "2s"]
+    assert call(["import-results", str(source), "--out", str(out), *options]) == 0
+    (path,) = out.iterdir()
+    run = read_run(path)
+    assert run.manifest["broker"]["product"] == "RabbitMQ" and run.manifest["foreign"]["tool"] == "PerfTest"
+    assert run.manifest["plan"]["steps"][0]["settings"] == {"in_flight": 100}, "no default of ours"
+    (row,) = (run.result or {})["steps"]
+    assert row["published"] == 10_000 and row["latency"] == {} and "worker_cpu_share" not in row
+    assert (run.result or {})["valid"] and run.ledger is None and not run.damaged
+    lines = (path / schema.STATED).read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 12 and json.loads(lines[0])["figures"]["p99_ns"] == 501_000
+
+
+def test_histograms_of_a_log_are_read_back(tmp_path: Path) -> None:
+    source = tmp_path / "their.hlog"
+    source.write_bytes(log_of([[1500] * 300, [2500] * 100]))
+    assert call(["import-results", str(source), "--unit", "us", "--out", str(tmp_path / "runs")]) == 0
+    (path,) = (tmp_path / "runs").iterdir()
+    (row,) = (read_run(path).result or {})["steps"]
+    assert row["latency"]["e2e"]["count"] == 400 and row["delivered_per_s"] == 200.0
+    assert row["latency"]["e2e"]["p50_ns"] == pytest.approx(1_500_000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bad.csv"],
+        ["good.csv", "bad.csv"],
+        ["good.csv", "--warmup", "1h"],
+        ["good.csv", "--set", "colour=1"],
+        ["good.csv", "--set", "in_flight=-1"],
+        ["good.csv", "--started", "yesterday"],
+        ["good.csv", "--tag", "x=y"],
+        ["none.csv"],
+        ["."],
+    ],
+)
+def test_nothing_is_left_of_an_import_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.csv").write_text(CSV, encoding="utf-8")
+    Path("bad.csv").write_text(CSV.replace("1000.5", "x"), encoding="utf-8")
+    assert call(["import-results", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and "bug" not in said
+    assert not Path("runs").exists()
+
+
+def test_a_full_drive_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perftest.results.writer import RunWriter
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "good.csv").write_text(CSV, encoding="utf-8")
+    monkeypatch.setattr(RunWriter, "_derive", full)
+    assert call(["import-results", str(tmp_path / "good.csv"), "--out", str(tmp_path / "runs")]) == 1
+    assert list((tmp_path / "runs").iterdir()) == []
