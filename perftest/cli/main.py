@@ -36,6 +36,7 @@ COMMANDS: Final = {
         "runs": ("perftest.cli.runs:runs", "Find runs in a store of many runs, and mark them with tags and notes."),
         "query": ("perftest.cli.query:query", "Ask the tables of many runs in SQL."),
         "import-results": ("perftest.cli.import_results:import_results", "Make runs of result files of other tools."),
+        "history": ("perftest.cli.history:history", "Show a metric over time, and where it changed."),
         "compare": ("perftest.cli.compare:compare", "Compare two sets of runs, and judge each change."),
     },
     "Reference broker": {

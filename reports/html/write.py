@@ -33,13 +33,13 @@ def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]
     html = render(made)
     try:
         (out / "data").mkdir(parents=True, exist_ok=True)
-        _put(out / "data" / "steps.csv", _csv(tables.steps))
-        _put(out / "data" / "spectrum.csv", _csv(tables.spectrum))
-        _put(
+        put(out / "data" / "steps.csv", _csv(tables.steps))
+        put(out / "data" / "spectrum.csv", _csv(tables.spectrum))
+        put(
             out / "summary.json",
             json.dumps(summary(made, tables), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         )
-        _put(target, html)
+        put(target, html)
     except OSError as error:
         raise PageError(
             what=f"the report cannot be written: {error.strerror or error}",
@@ -102,7 +102,7 @@ def _csv(frame: pd.DataFrame) -> str:
     return shown.to_csv(index=False, float_format="%.10g")
 
 
-def _put(path: Path, text: str) -> None:
+def put(path: Path, text: str) -> None:
     """Write ``text`` so that a reader sees the old file or the whole new one."""
     with NamedTemporaryFile(
         "w", encoding="utf-8", newline="", dir=path.parent, prefix=f".{path.name}.", delete=False

@@ -11,6 +11,7 @@ background  :class:`~reports.pages.model.Background`  a background load of a run
 hosts       :class:`~reports.pages.model.Hosts`       the hosts of a run on several of them
 layouts     :class:`~reports.pages.model.Layouts`     layouts of drives, over all runs that had one
 comparison  :class:`~reports.pages.model.Overview`    several runs side by side
+history     :class:`~reports.pages.model.History`     a metric over time, with its changes
 ==========  ========================================  =================================
 """
 
@@ -28,6 +29,7 @@ from reports.pages.model import (
     Chip,
     DrawnHost,
     DrawnLayout,
+    History,
     Hosts,
     Layouts,
     Overview,
@@ -328,6 +330,26 @@ register(
         ),
     )
 )
+
+
+def _changes(history: History) -> Section:
+    how = (
+        "A change is a place from which on the values of the runs are others than before, by more than chance makes. A "
+        "run counts once, whatever its length. p is how often values without any order look as much like a change."
+    )
+    blocks: tuple[Block, ...] = (*(Remark(each, "") for each in history.sentences), Data(table=history.changes))
+    title = "Changes"
+    return Section(
+        anchor="changes", title=title, links=(("changes", title),), blocks=(*blocks, Remark(Sentence(text=how), "how"))
+    )
+
+
+def _over_time(history: History) -> Section | None:
+    links = tuple((chart.anchor, chart.title) for chart in history.charts)
+    return Section(anchor="runs", title="Every run", links=links, blocks=history.charts) if links else None
+
+
+register(PageKind("history", (_changes, _over_time)))
 
 
 def _part(hosts: Hosts, name: str, title: str, *blocks: Block, how: str = "") -> Section:

@@ -260,6 +260,20 @@ class Hosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A metric over time: the verdict, the changes, and a chart for each series of runs."""
+
+    title: str
+    subtitle: str
+    sentences: tuple[Sentence, ...]
+    changes: Table
+    charts: tuple[Chart, ...]
+    prefix: str = ""
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """Several runs side by side: the best that each did, and the charts that show all of them."""
 

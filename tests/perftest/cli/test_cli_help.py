@@ -22,6 +22,8 @@ HELPS = {
     "sweep": ["sweep"],
     "report": ["report"],
     "compare": ["compare"],
+    "history": ["history"],
+    "import-results": ["import-results"],
     "doctor": ["doctor"],
     "search": ["search"],
     "simulate": ["simulate"],

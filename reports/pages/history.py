@@ -1,0 +1,169 @@
+"""The page of a metric over time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from reports.charts import history as chart_of_history
+from reports.pages import words
+from reports.pages.model import Cell, Chart, Column, History, Kind, Page, Sentence, Table
+from reports.pages.tables import latency_column, table_of
+from reports.stats.change_points import PART_MIN, ChangePoint
+from reports.stats.history import History as Found
+from reports.stats.history import Metric, Series, origin
+
+
+def history_page(found: Found, *, workload: str, generated: str) -> Page:
+    """The page of a metric of a workload."""
+    runs = len({run for series in found.series for run in series.runs["run_id"]})
+    model = History(
+        title=f"{found.metric.name} of {workload}",
+        subtitle=f"{words.plural(runs, 'run')}, one value each",
+        sentences=tuple(Sentence(text=text) for text in sentences(found)),
+        changes=_changes(found),
+        charts=tuple(_chart(found.metric, series, number) for number, series in enumerate(found.series, 1)),
+    )
+    return Page(title=model.title, generated=generated, parts=(("history", model),))
+
+
+def sentences(found: Found) -> list[str]:
+    """The verdict first: how often the metric changed, the latest change, and what could not be judged."""
+    changes = [(series, change) for series in found.series for change in series.changes]
+    said = [f"{found.metric.name}: {words.plural(len(changes), 'change')} found."] if changes else []
+    for series, change in changes:
+        said.append(f"{series.name}: {change_in_words(found.metric, change)}, with {_first_run(series, change)}.")
+    tested = [series for series in found.series if series.testable]
+    if tested and not changes:
+        said.append(f"{found.metric.name}: no change found that could not be chance.")
+    short = [series.name for series in found.series if not series.testable]
+    if short:
+        said.append(f"Too few runs to tell a change (under {2 * PART_MIN}): {', '.join(short)}.")
+    if tested:
+        said.append(
+            f"A history without any change shows one with a probability of at most {found.level * len(tested):.0%}."
+        )
+    return said or ["There is no run with this metric."]
+
+
+def change_in_words(metric: Metric, change: ChangePoint) -> str:
+    """From which median to which, and whether that is better."""
+    before, after = (value_in_words(metric, value) for value in (change.before, change.after))
+    verdict = "better" if (change.after > change.before) == metric.more_is_better else "worse"
+    return f"{before} → {after} ({_percent(change)}, {verdict}, p {change.p:.3f})"
+
+
+def value_in_words(metric: Metric, value: float) -> str:
+    """A value with its unit."""
+    if metric.latency:
+        return words.latency(value)
+    return words.rate(value) if metric.unit == "msg/s" else f"{words.significant(value)} {metric.unit}"
+
+
+def moment(unix_ns: int) -> str:
+    """A Unix time in ns as a date and a time of day, UTC."""
+    return datetime.fromtimestamp(unix_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _percent(change: ChangePoint) -> str:
+    return f"{change.after / change.before - 1:+.1%}" if change.before else "from 0"
+
+
+def _first_run(series: Series, change: ChangePoint) -> str:
+    run = series.runs.iloc[change.index]
+    return f"{run['run_id']} of {moment(int(run['started_ns']))}: {origin(series, change)}"
+
+
+def _value_column(metric: Metric, name: str, title: str) -> Column:
+    if metric.latency:
+        return latency_column(f"{name}_ns", title)
+    kind = Kind.RATE if metric.unit == "msg/s" else Kind.NUMBER
+    return Column(name=name, title=title, kind=kind, unit=metric.unit)
+
+
+def _changes(found: Found) -> Table:
+    metric = found.metric
+    return Table(
+        caption=f"Changes of {metric.name}",
+        file="changes.csv",
+        columns=(
+            Column(name="step", title="step"),
+            Column(name="run", title="first run after it"),
+            Column(name="started", title="of (UTC)"),
+            _value_column(metric, "before", "median before"),
+            _value_column(metric, "after", "median after"),
+            Column(name="change", title="change"),
+            Column(name="p", title="p", kind=Kind.NUMBER),
+            Column(name="origin", title="what else changed"),
+        ),
+        rows=tuple(_change_rows(found)),
+    )
+
+
+def _change_rows(found: Found) -> Iterator[tuple[Cell, ...]]:
+    for series in found.series:
+        for change in series.changes:
+            run = series.runs.iloc[change.index]
+            place = (series.name, str(run["run_id"]), moment(int(run["started_ns"])))
+            yield (*place, change.before, change.after, _percent(change), change.p, origin(series, change))
+
+
+def _chart(metric: Metric, series: Series, number: int) -> Chart:
+    points = _points(metric, series)
+    marks = pd.DataFrame(
+        {
+            "time": [points["time"].iloc[change.index] for change in series.changes],
+            "name": [_percent(change) for change in series.changes],
+        }
+    )
+    columns = (
+        Column(name="run_id", title="run"),
+        Column(name="time", title="start (UTC)"),
+        _value_column(metric, "exact", metric.name),
+        Column(name="origin", title="broker, commit"),
+    )
+    frame = points.rename(columns={"exact": columns[2].name})
+    found = "; ".join(change_in_words(metric, change) for change in series.changes)
+    return Chart(
+        anchor=f"history-{number}",
+        title=f"{metric.name}: {series.name}",
+        unit=metric.unit,
+        latency=metric.latency,
+        how_to_read="Each point is a run. The line is the median between changes; a dashed line marks the first run "
+        "after a change.",
+        finding=f"{found}." if found else "No change was found.",
+        figure=chart_of_history.figure(points, marks, quantity=metric.name, unit=metric.unit, latency=metric.latency),
+        table=table_of(frame, columns, caption=f"{metric.name} of every run: {series.name}", file=f"runs-{number}.csv"),
+    )
+
+
+def _points(metric: Metric, series: Series) -> pd.DataFrame:
+    runs, scale = series.runs, 1e6 if metric.latency else 1.0
+    levels = _levels(series)
+    return pd.DataFrame(
+        {
+            "run_id": runs["run_id"],
+            "time": [moment(int(started)) for started in runs["started_ns"]],
+            "value": (runs["value"] / scale).round(6),
+            "exact": runs["value"],
+            "level": [round(level / scale, 6) for level in levels],
+            "origin": [", ".join(filter(None, (str(a), str(b)))) for a, b in _origins(runs)],
+        }
+    )
+
+
+def _origins(runs: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
+    return zip(runs["broker"], runs["commit"], strict=True)
+
+
+def _levels(series: Series) -> list[float]:
+    """The median between the changes, run by run."""
+    bounds = [0, *(change.index for change in series.changes), len(series.runs)]
+    levels: list[float] = []
+    for begin, end in itertools.pairwise(bounds):
+        levels += [float(series.runs["value"].iloc[begin:end].median())] * (end - begin)
+    return levels

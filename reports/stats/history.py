@@ -1,0 +1,132 @@
+"""A metric over time: one value of each run, in series of runs that measured the same; pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.stats.change_points import LEVEL, PART_MIN, PERMUTATIONS, RUNS_MAX, ChangePoint, change_points
+from reports.stats.foreign import without_unknown
+from reports.stats.lead import with_lead
+from reports.store.tables import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A figure of a step: its column in ``steps`` (after :func:`reports.stats.lead.with_lead`). ``latency`` says that
+    the column is in nanoseconds."""
+
+    name: str
+    column: str
+    unit: str
+    more_is_better: bool = False
+    latency: bool = False
+
+
+def _latencies() -> Iterator[Metric]:
+    for kind in ("e2e", "confirm"):
+        for name, column in (("p50", "p50"), ("p99", "p99"), ("p99.9", "p999")):
+            yield Metric(name=f"{kind} {name}", column=f"{kind}_lead_{column}_ns", unit="ms", latency=True)
+
+
+METRICS: Final = (
+    Metric(name="delivered/s", column="delivered_per_s", unit="msg/s", more_is_better=True),
+    Metric(name="published/s", column="published_per_s", unit="msg/s", more_is_better=True),
+    *_latencies(),
+    Metric(name="broker CPU", column="broker_cpu_us_per_message", unit="µs/msg"),
+)
+"""The metrics of ``perftest compare``. A latency counts from the intended time where there was a schedule."""
+_SHORT: Final = {"rate": "delivered/s", "p50": "e2e p50", "p99": "e2e p99", "p99.9": "e2e p99.9", "cpu": "broker CPU"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The runs of one step (and group of load) over time. ``runs`` has the columns ``run_id``, ``started_ns``,
+    ``value``, ``broker``, ``commit``; ``changes`` are places among its rows."""
+
+    name: str
+    runs: pd.DataFrame
+    changes: tuple[ChangePoint, ...]
+
+    @property
+    def testable(self) -> bool:
+        """Whether there are enough runs to find a change."""
+        return len(self.runs) >= 2 * PART_MIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A metric over time; ``level`` is that of each series, so that all of them together keep the wanted level."""
+
+    metric: Metric
+    series: tuple[Series, ...]
+    level: float
+
+
+def metric_named(text: str) -> Metric:
+    """The metric of that name; ``rate``, ``p50``, ``p99``, ``p99.9`` and ``cpu`` are short names.
+
+    :raises ValueError: there is none; the text says which there are
+    """
+    names = {each.name.lower(): each for each in METRICS}
+    wanted = _SHORT.get(text.lower(), text).lower()
+    if wanted not in names:
+        near = difflib.get_close_matches(wanted, [*names, *_SHORT], n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"{hint}the metrics are {', '.join(each.name for each in METRICS)}")
+    return names[wanted]
+
+
+def history(tables: Tables, metric: Metric, *, level: float = LEVEL, seed: int = 1) -> History:
+    """The metric over all runs in ``tables``, and its changes. A run without a value of the metric is left out; of more
+    than RUNS_MAX runs, the latest count."""
+    found = [
+        (name, runs.sort_values(["started_ns", "run_id"], kind="stable", ignore_index=True).tail(RUNS_MAX))
+        for name, runs in _values(tables, metric).groupby("name", sort=True)
+    ]
+    tested = sum(len(runs) >= 2 * PART_MIN for _, runs in found)
+    each_level = level / max(tested, 1)
+    shuffles = max(PERMUTATIONS, round(10 / each_level) - 1)
+    series = [
+        Series(
+            name=str(name),
+            runs=runs.reset_index(drop=True),
+            changes=tuple(change_points(runs["value"].tolist(), level=each_level, permutations=shuffles, seed=seed)),
+        )
+        for name, runs in found
+    ]
+    return History(metric=metric, series=tuple(series), level=each_level)
+
+
+def _values(tables: Tables, metric: Metric) -> pd.DataFrame:
+    steps = with_lead(without_unknown(replace(tables, timeline=tables.timeline.head(0)))).steps
+    columns = ["run_id", "started_ns", "broker", "commit"]
+    runs = tables.runs.assign(
+        broker=(tables.runs["product"] + " " + tables.runs["broker_version"]).str.strip(),
+        commit=tables.runs["tool_commit"].str[:12],
+    )[columns]
+    frame = steps[steps["length_s"] > 0].merge(runs, on="run_id")
+    frame = frame.assign(value=frame[metric.column].astype(float), name=_names(frame))
+    return frame[frame["value"].notna()][[*columns, "name", "value"]]
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    """The step and its group of load in words."""
+    pairs = zip(frame["group"], frame["label"], strict=True)
+    return [": ".join(filter(None, (str(group), str(label)))) for group, label in pairs]
+
+
+def origin(series: Series, change: ChangePoint) -> str:
+    """What else changed with a change: versions and commits of the runs beside it."""
+    before, after = series.runs.iloc[change.index - 1], series.runs.iloc[change.index]
+    told = [_told(before, after, "broker", "broker"), _told(before, after, "commit", "commit")]
+    return "; ".join(filter(None, told)) or "broker and commit as before, as far as they are known"
+
+
+def _told(before: pd.Series[Any], after: pd.Series[Any], column: str, word: str) -> str:
+    old, new = (str(of[column]) or "unknown" for of in (before, after))
+    return f"{word} {old} → {new}" if old != new else ""

@@ -1,0 +1,126 @@
+"""A metric over time: which runs count, which changes are told, and how the page and the terminal show them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+from perftest.cli.main import call
+from reports.html.render import render
+from reports.pages.history import history_page, sentences
+from reports.stats.history import history, metric_named, origin
+from reports.store.schema import TABLES
+from reports.store.store import new_attempt, publish, write_rows
+from reports.store.tables import Tables
+
+DAY_NS = 24 * 3600 * 10**9
+BEFORE, AFTER = [2.0, 2.1, 2.05, 1.98, 2.02, 2.07], [3.0, 3.1, 3.05, 2.98, 3.02, 3.07]
+
+
+def tables_over_days(sample_tables: ModuleType, values_ms: list[float], change: int = 6) -> Tables:
+    """Runs of one step, a day apart, with these p99; the broker's version changes at ``change``."""
+    one = sample_tables.tables(sample_tables.SWEEP)
+    parts = [_of_day(one, day, value, "4.0" if day < change else "4.1") for day, value in enumerate(values_ms)]
+    frames = {each.name: pd.concat([getattr(part, each.name) for part in parts]) for each in fields(Tables)}
+    return Tables(**{name: frame.reset_index(drop=True) for name, frame in frames.items()})
+
+
+def _of_day(one: Tables, day: int, p99_ms: float, version: str) -> Tables:
+    run_id = f"run-{day:02}"
+    frames = {each.name: getattr(one, each.name).assign(run_id=run_id) for each in fields(Tables)}
+    runs = frames["runs"].head(1)
+    started = runs["started_ns"] + day * DAY_NS
+    frames["runs"] = runs.assign(started_ns=started, product="Some", broker_version=version, tool_commit="abc")
+    frames["steps"] = frames["steps"].head(1).assign(e2e_p99_ns=round(p99_ms * 1e6))
+    return Tables(**frames)
+
+
+def test_a_change_stands_beside_the_version_that_came_with_it(sample_tables: ModuleType) -> None:
+    found = history(tables_over_days(sample_tables, BEFORE + AFTER), metric_named("p99"))
+    (series,) = found.series
+    (change,) = series.changes
+    assert change.index == 6 and origin(series, change) == "broker Some 4.0 → Some 4.1"
+    said = sentences(found)
+    assert said[0] == "e2e p99: 1 change found."
+    assert "worse" in said[1] and "run-06" in said[1] and "4.0 → Some 4.1" in said[1]
+
+
+def test_too_few_runs_are_no_verdict(sample_tables: ModuleType) -> None:
+    found = history(tables_over_days(sample_tables, BEFORE[:2] + AFTER[:3]), metric_named("p99"))
+    assert not found.series[0].changes and any("Too few runs" in text for text in sentences(found))
+
+
+def test_the_page_has_every_run_and_the_verdict_first(sample_tables: ModuleType) -> None:
+    found = history(tables_over_days(sample_tables, BEFORE + AFTER), metric_named("e2e p99"))
+    html = render(history_page(found, workload="w", generated="now"))
+    assert all(f"run-{day:02}" in html for day in range(12))
+    assert html.index("1 change found") < html.index("Every run") and "a dashed line marks" in html
+
+
+def test_metrics_have_the_names_of_compare() -> None:
+    from perftest.metrics.interval import Series
+    from reports.comparison.figures import metrics_of
+    from reports.stats.history import METRICS
+
+    ours = {each.name for each in METRICS}
+    assert {each.name for each in metrics_of({Series.E2E, Series.CONFIRM})} <= ours
+    with pytest.raises(ValueError, match="did you mean 'e2e p99'"):
+        metric_named("e2ep99")
+
+
+@pytest.fixture
+def store(sample_tables: ModuleType, tmp_path: Path) -> Path:
+    place = tmp_path / "store"
+    tables = tables_over_days(sample_tables, BEFORE + AFTER)
+    runs = tables.runs["run_id"].tolist()
+    with new_attempt(place) as attempt:
+        for table in TABLES:
+            if table.name in ("runs", "steps", "hosts"):
+                frame = getattr(tables, table.name)
+                for run_id in runs:
+                    rows = json.loads(frame[frame["run_id"] == run_id].to_json(orient="records", double_precision=15))
+                    write_rows(attempt, table, run_id, rows)
+        publish(place, attempt, runs)
+    return place
+
+
+def test_the_command_plots_and_writes_json_and_csv(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert call(["history", "p99", "--store", str(store), "--page", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert "1 change found" in out and "--- change: " in out and out.count("█") > 12 and page.is_file()
+    assert call(["history", "p99", "--store", str(store), "--json"]) == 0
+    (series,) = json.loads(capsys.readouterr().out)["series"]
+    assert len(series["runs"]) == 12 and series["changes"][0]["run_id"] == "run-06"
+    assert call(["history", "p99", "--store", str(store), "--csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 13 and [line for line in lines if line.endswith("change")][1:] == [lines[7]]
+
+
+def test_filters(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["history", "p99", "--store", str(store), "--broker", "some 4.1", "--json"]) == 0
+    (series,) = json.loads(capsys.readouterr().out)["series"]
+    assert [each["run_id"] for each in series["runs"]] == [f"run-{day:02}" for day in range(6, 12)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["p98"], ["p99", "--broker", "none"], ["p99", "--since", "soon"], ["p99", "--set", "in_flight=-7"],
+     ["p99", "--json", "--csv"], ["p99", "--workload", "none"], ["p99", "--host", "none"]],
+)  # fmt: skip
+def test_what_is_not_there_is_told(store: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+    assert call(["history", *wrong, "--store", str(store)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and "  fix  " in said and "bug" not in said
+
+
+def test_no_store_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["history", "p99", "--store", str(tmp_path / "none")]) == 2
+    assert "no report store" in capsys.readouterr().err
