@@ -29,8 +29,9 @@ def figure(points: pd.DataFrame, changes: pd.DataFrame, *, quantity: str, unit: 
         | {"x": time, "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "bottom", "textangle": 0}
         for time, name in zip(changes["time"], changes["name"], strict=True)
     ]
+    scaled = {"meta": {"latency": ["y"]}} if latency else {}
     return {
-        "data": [_levels(points), _points(points, f"{theme.plain(quantity)} %{{y}} {unit}")],
+        "data": [_levels(points) | scaled, _points(points, f"{theme.plain(quantity)} %{{y}} {unit}") | scaled],
         "layout": theme.layout(
             height=HEIGHT_PX,
             margin={"l": 72, "r": 24, "t": 48, "b": 52},
