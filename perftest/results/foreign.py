@@ -15,11 +15,9 @@ Nothing here is made of anything else: where there is no histogram, there is no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from perftest.results.trust import Check, Facts, Status, judged, supported
-
-KEPT_UP_MIN: Final = 0.98
+from perftest.results.trust import KEPT_UP_MIN, Check, Facts, Status, judged, supported
 
 
 def foreign_of(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
