@@ -116,6 +116,7 @@ MAY_IMPORT = {
     "reports.pages": (
         "reports.pages",
         "reports.charts",
+        "reports.comparison",
         "reports.stats",
         "reports.store",
         "perftest.results.trust",

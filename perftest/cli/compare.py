@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.extras import require
+from perftest.cli.report import build_comparison, utc_stamp
 from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ _compare_options = options(
            help="Largest change of a latency that counts as noise."),
     option("--allow", section="Judgement", type=click.Choice(FACETS), multiple=True,
            help="Compare although the sides differ in this aspect, or although a side fails in it. Repeatable."),
+    option("--report", "as_page", section="Output", is_flag=True,
+           help="Write an HTML page of the comparison, too."),
+    option("--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=None,
+           help="Directory to write the page and its tables to; implies --report.  [default: runs/compare-TIME]"),
     option("--markdown", "as_markdown", section="Output", is_flag=True, help="Print Markdown, for a code review."),
 )
 # fmt: on
@@ -41,6 +47,7 @@ _compare_options = options(
     examples=(
         "perftest compare baseline/ candidate/                     six repetitions in each directory",
         "perftest compare baseline/ candidate/ --metric p99 --markdown > summary.md",
+        "perftest compare baseline/ candidate/ --report            an HTML page, too",
         "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab   one run each: no verdict",
     ),
 )
@@ -59,6 +66,8 @@ def compare(
     noise_rate: float,
     noise_latency: float,
     allow: tuple[str, ...],
+    as_page: bool,
+    out: Path | None,
     as_markdown: bool,
     as_json: bool,
 ) -> None:
@@ -73,6 +82,8 @@ def compare(
     from reports.comparison.compare import runs_of
     from reports.comparison.facets import Facet
 
+    if as_page or out:
+        require("report", "a page")
     result = judge(
         runs_of(base),
         runs_of(candidate),
@@ -88,6 +99,9 @@ def compare(
         click.echo(json.dumps(to_json(result), ensure_ascii=False, indent=1))
     elif not result.refused:
         _show(result, as_markdown=as_markdown)
+    if as_page or out:
+        page = build_comparison(result, out or Path("runs") / f"compare-{utc_stamp()}", (base, candidate))
+        click.echo(page, err=as_json or as_markdown)
     code = exit_code(result)
     if result.refused and not as_json:
         raise _unlike(result, base, candidate, code)

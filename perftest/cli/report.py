@@ -14,12 +14,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, json_option, option
+
+if TYPE_CHECKING:
+    from reports.comparison.compare import Comparison
 
 SUMMARY = "summary.json"
 """The file with the content of the page for programs."""
@@ -31,6 +35,7 @@ SUMMARY = "summary.json"
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
         "perftest report runs/*-prefetch-* --out prefetch-report",
+        "perftest report runs/2026* --separate --out november   an overview, and a page for each run",
         "perftest report runs/20261121-101502-in_flight-3fa1 --json   print the path of the page as JSON",
     ),
 )
@@ -43,6 +48,12 @@ SUMMARY = "summary.json"
     help="Directory to write the report to.  [default: the directory RUN; runs/report-TIME for several RUNs]",
 )
 @option(
+    "--separate",
+    section="Output",
+    is_flag=True,
+    help="Write a page for each run, and an overview with links to them. All pages share one script beside them.",
+)
+@option(
     "--assert",
     "assert_findings",
     section="Judgement",
@@ -52,7 +63,13 @@ SUMMARY = "summary.json"
 @json_option
 @click.pass_context
 def report(
-    ctx: click.Context, /, runs: tuple[Path, ...], out: Path | None, assert_findings: bool, as_json: bool
+    ctx: click.Context,
+    /,
+    runs: tuple[Path, ...],
+    out: Path | None,
+    separate: bool,
+    assert_findings: bool,
+    as_json: bool,
 ) -> None:
     """Make an HTML report of one or more runs.
 
@@ -69,8 +86,8 @@ def report(
     for run in found:
         if len(found) == 1 or not (run / MANIFEST).exists():
             read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
-    several = Path("runs") / f"report-{datetime.now(UTC):%Y%m%d-%H%M%S}" if len(runs) > 1 else None
-    page = build_report(found, out or several, runs[0])
+    several = Path("runs") / f"report-{utc_stamp()}" if len(runs) > 1 else None
+    page = build_report(found, out or several, runs[0], separate=separate)
     place = out or several or runs[0] / "report"
     judged = json.loads((place / SUMMARY).read_text(encoding="utf-8"))["findings"]
     if as_json:
@@ -82,6 +99,11 @@ def report(
         click.echo(page)
     missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
     ctx.exit(int(Exit.MISSED if assert_findings and missed else Exit.OK))
+
+
+def utc_stamp() -> str:
+    """The time for the name of a directory, to the second."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
 def _runs_in(place: Path) -> list[Path]:
@@ -101,22 +123,39 @@ def _runs_in(place: Path) -> list[Path]:
     return found
 
 
-def build_report(runs: Sequence[Path], out: Path | None, beside: Path) -> Path:
+def build_report(runs: Sequence[Path], out: Path | None, beside: Path, *, separate: bool = False) -> Path:
     """Run the pipeline, write the page to ``out/report.html``, and return the path of the page. Raises CliError.
 
     Without ``out`` the page is ``beside/report.html`` and its tables lie below ``beside/report/``; ``beside`` is the
-    directory of the run or of its rounds.
+    directory of the run or of its rounds. With ``separate`` each run has a page of its own beside that page.
     """
     place = out or beside / "report"
-    counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
-    with _progress(f"reading {counted} with Spark"):
-        _pipeline(runs, place / "store")
+    fill_store(runs, place / "store")
     with _progress("writing the page"):
         import reports
 
-        command = ["perftest", "report", *(str(run) for run in runs), *(["--out", str(out)] if out else [])]
+        flags = [*(["--separate"] if separate else []), *(["--out", str(out)] if out else [])]
+        command = ["perftest", "report", *(str(run) for run in runs), *flags]
         page = None if out else beside / "report.html"
-        return Path(reports.build(place / "store", place, page=page, command=command))
+        return Path(reports.build(place / "store", place, page=page, command=command, separate=separate))
+
+
+def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) -> Path:
+    """Run the pipeline over both sides, write the page of the comparison to ``out/comparison.html``, and return its
+    path. ``names`` are the directories of baseline and candidate. Raises CliError."""
+    fill_store([run.path for run in (*result.base, *result.candidate)], out / "store")
+    with _progress("writing the page"):
+        import reports
+
+        said = (str(names[0]), str(names[1]))
+        return Path(reports.build_comparison(out / "store", result, page=out / "comparison.html", names=said))
+
+
+def fill_store(runs: Sequence[Path], store: Path) -> None:
+    """Compute the tables of ``runs`` and publish them in ``store``. Raises CliError."""
+    counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    with _progress(f"reading {counted} with Spark"):
+        _pipeline(runs, store)
 
 
 @contextlib.contextmanager

@@ -47,6 +47,7 @@ def figure(bars: pd.DataFrame, *, quantity: str, latency: bool = False) -> theme
             margin={"l": 72, "r": 24, "t": 36 if len(parts) > 1 else 12, "b": 52},
             annotations=notes,
             showlegend=len(parts) > 1,
+            legend=theme.legend(1.0),
             **axes,
         ),
     }

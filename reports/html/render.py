@@ -1,13 +1,16 @@
-"""Render a page as one HTML file that makes no request and needs no second file.
+"""Render a page as one HTML file that makes no request and needs no second file, or as one of several that share the
+files of a folder beside them.
 
 Every value goes through the template engine's escaping. Only four texts are inserted as they are: our own style sheet
 and script, plotly.js, and the JSON island, in which ``<`` is written as an escape so that no value can end the element.
-The content security policy allows exactly the two scripts, by their digests, and no connection to anywhere.
+The content security policy allows exactly the two scripts, by their digests, and no connection to anywhere. A page with
+a shared folder may load scripts and style sheets from where the page itself lies; a browser checks no digests of files.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
@@ -28,22 +31,35 @@ from reports.pages.model import Cell, Chart, Column, Kind, Page
 
 _HERE: Final = Path(__file__).parent
 
+SHARED_POLICY: Final = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""Of pages that share a folder: files from disk, or from the server that the page came from."""
+
 _ISLAND_ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def render(page: Page) -> str:
-    """The whole file as text."""
+def render(page: Page, *, shared: str = "") -> str:
+    """The whole file as text. With ``shared``, the name of a folder beside the page, the page loads script and style
+    from the files there (:func:`shared_files`)."""
     parts = articles(page)
-    scripts = {"plotly": plotly_script(), "script": _own("report.js")}
+    scripts = {} if shared else {"plotly": plotly_script(), "script": _own("report.js")}
     rendered: str = _template().render(
         page=page,
         articles=parts,
-        policy=content_policy(*scripts.values()),
-        style=Markup(style_sheet()),
+        shared=shared,
+        policy=SHARED_POLICY if shared else content_policy(*scripts.values()),
+        style=Markup("" if shared else style_sheet()),
         island=Markup(island(_island_data(parts))),
         **{name: Markup(text) for name, text in scripts.items()},
     )
     return rendered
+
+
+def shared_files() -> dict[str, str]:
+    """The files that pages with a shared folder load from it, by name."""
+    return {"plotly.min.js": plotly_script(), "report.js": _own("report.js"), "report.css": style_sheet()}
 
 
 def plotly_script() -> str:
@@ -110,8 +126,15 @@ def cell(value: Cell, column: Column) -> str:
             return words.whole(value)
         case Kind.RATE:
             return words.whole(value) if abs(value) >= 100 or value == 0 else words.significant(value)
+        case Kind.CHANGE:
+            return f"{value:+,.1f}"
         case _:
             return words.significant(value)
+
+
+def slug(value: str) -> str:
+    """The words of a text as a name for the style sheet: ``▼ regressed`` becomes ``regressed``."""
+    return "-".join(re.findall(r"[a-z]+", value.lower()))
 
 
 def raw(value: Cell) -> str:
@@ -143,5 +166,11 @@ def _template() -> Any:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"cell": cell, "raw": raw, "kind": lambda block: type(block).__name__, "named": title}
+    environment.filters |= {
+        "cell": cell,
+        "raw": raw,
+        "slug": slug,
+        "kind": lambda block: type(block).__name__,
+        "named": title,
+    }
     return environment.get_template("template.html")

@@ -96,12 +96,14 @@
     return Object.fromEntries(Object.entries(node).map(([key, part]) => [key, resolve(part, theme)]));
   }
 
+  // Arrays may hold rows of values, as those of heat maps do.
+  function scaled(values, factor) {
+    return values.map((value) => (Array.isArray(value) ? scaled(value, factor) : value === null ? null : value * factor));
+  }
+
   function scaleLatencies(data) {
-    const factor = PER_MS[state.unit];
     for (const trace of data) {
-      for (const name of (trace.meta && trace.meta.latency) || []) {
-        trace[name] = trace[name].map((value) => (value === null ? null : value * factor));
-      }
+      for (const name of (trace.meta && trace.meta.latency) || []) trace[name] = scaled(trace[name], PER_MS[state.unit]);
     }
   }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -11,9 +13,12 @@ from typing import Any, Final
 
 import pandas as pd
 
+from reports.comparison.compare import Comparison
 from reports.errors import PageError
-from reports.html.render import render
-from reports.pages.model import Page
+from reports.html.render import render, shared_files
+from reports.pages.comparison import comparison_page
+from reports.pages.judged import judged
+from reports.pages.model import Link, Page
 from reports.pages.page import page
 from reports.store import store as report_store
 from reports.store.tables import Tables
@@ -24,14 +29,25 @@ SUMMARY_VERSION: Final = 2
 _LEFT_OUT: Final = ("payload",)
 
 
-def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]) -> Path:
+SHARED: Final = "shared"
+"""The folder with the script and the style of pages that share them, beside these pages."""
+
+
+def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str], separate: bool = False) -> Path:
     """See :func:`reports.build`."""
     tables = report_store.read_tables(store)
     left_out = {each.source: each.reason for each in report_store.read_manifest(store).left_out.values()}
     raw = _files(tables, leave_out=target)
-    made = page(tables, generated=_generated(tables), rebuild=command, files=raw, left_out=left_out)
-    html = render(made)
-    try:
+    pages = _names(tables) if separate else {}
+    made = page(
+        tables,
+        generated=_generated(tables, alone=not separate),
+        rebuild=command,
+        files=raw,
+        left_out=left_out,
+        pages=pages,
+    )
+    with _writing(out):
         (out / "data").mkdir(parents=True, exist_ok=True)
         put(out / "data" / "steps.csv", _csv(tables.steps))
         put(out / "data" / "spectrum.csv", _csv(tables.spectrum))
@@ -39,14 +55,60 @@ def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]
             out / "summary.json",
             json.dumps(summary(made, tables), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         )
-        put(target, html)
+        for run_id, name in pages.items():
+            own = _page_of(tables, run_id, command, raw, home=(target.name, made.title))
+            put(target.parent / name, render(own, shared=SHARED))
+        if separate:
+            _put_shared(target.parent / SHARED)
+        put(target, render(made, shared=SHARED if separate else ""))
+    return target
+
+
+def write_comparison(store: Path, result: Comparison, *, target: Path, names: tuple[str, str]) -> Path:
+    """See :func:`reports.build_comparison`."""
+    tables = report_store.read_tables(store)
+    made = comparison_page(judged(result), tables, generated=_generated(tables), names=names)
+    with _writing(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        put(target, render(made))
+    return target
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Translates what goes wrong with the files of a report."""
+    try:
+        yield
     except OSError as error:
         raise PageError(
             what=f"the report cannot be written: {error.strerror or error}",
             where=str(error.filename or out),
             fix="make room, or name a directory that can be written to",
         ) from error
-    return target
+
+
+def _names(tables: Tables) -> dict[str, str]:
+    """The file of each run's own page. Ids come from files, so everything unusual in them is replaced."""
+    found: dict[str, str] = {}
+    for number, run_id in enumerate(map(str, tables.runs["run_id"]), 1):
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", run_id) or "run"
+        name = f"run-{plain}.html"
+        found[run_id] = f"run-{plain}-{number}.html" if name in found.values() else name
+    return found
+
+
+def _page_of(
+    tables: Tables, run_id: str, command: Sequence[str], raw: dict[str, list[tuple[str, int]]], *, home: Link
+) -> Page:
+    own = tables.of(run_id)
+    generated = _generated(own, alone=False)
+    return page(own, generated=generated, rebuild=command, files=raw, home=home)
+
+
+def _put_shared(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in shared_files().items():
+        put(folder / name, text)
 
 
 def summary(made: Page, tables: Tables) -> dict[str, Any]:
@@ -65,7 +127,7 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
                 "steps": _records(tables.of(*load).steps),
                 "ledger": next(iter(_records(tables.of(*load).ledger)), None),
             }
-            for run, load in zip(made.runs, tables.loads, strict=True)
+            for run, load in zip(made.known_runs, tables.loads, strict=True)
         ],
     }
 
@@ -76,11 +138,12 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return loaded
 
 
-def _generated(tables: Tables) -> str:
+def _generated(tables: Tables, *, alone: bool = True) -> str:
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     versions = ", ".join(sorted({str(version) for version in tables.runs["tool_version"] if version}))
     by = f" of perftest {versions}" if versions else ""
-    return f"Made {now} from the recorded histograms{by}. This file is complete in itself and makes no request."
+    whole = "This file is complete in itself" if alone else f"This file needs the folder {SHARED} beside it"
+    return f"Made {now} from the recorded histograms{by}. {whole} and makes no request to a network."
 
 
 def _files(tables: Tables, *, leave_out: Path) -> dict[str, list[tuple[str, int]]]:

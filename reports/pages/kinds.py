@@ -10,15 +10,17 @@ run         :class:`~reports.pages.model.Run`         one run, or one group of i
 background  :class:`~reports.pages.model.Background`  a background load of a run
 hosts       :class:`~reports.pages.model.Hosts`       the hosts of a run on several of them
 layouts     :class:`~reports.pages.model.Layouts`     layouts of drives, over all runs that had one
-comparison  :class:`~reports.pages.model.Overview`    several runs side by side
+overview    :class:`~reports.pages.model.Overview`    several runs side by side
+comparison  :class:`~reports.pages.model.Comparison`  a baseline and a candidate
 history     :class:`~reports.pages.model.History`     a metric over time, with its changes
 ==========  ========================================  =================================
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perftest.results.trust import Check
@@ -27,6 +29,7 @@ from reports.pages.model import (
     Banner,
     Chart,
     Chip,
+    Comparison,
     DrawnHost,
     DrawnLayout,
     History,
@@ -43,6 +46,10 @@ from reports.pages.reproduction import named
 
 UNFOLDED_MAX: Final = 12
 """A folded table of at most so many rows is open at first."""
+FIGURES_MAX: Final = 25
+"""Most figures of a page: a browser keeps all that were drawn."""
+DATA_MAX_BYTES: Final = 2_000_000
+"""Most data of all figures of a page together, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +77,11 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """A table. With a ``fold`` (its title) the table is folded away, unless ``unfolded``; ``csv`` gives it a button."""
+    """A table. With a ``fold`` (its title) the table is folded away, unless ``unfolded``; ``csv`` gives it a button; a
+    folded table may have an ``anchor``."""
 
     table: Table
+    anchor: str = ""
     sortable: bool = True
     csv: bool = True
     fold: str = ""
@@ -147,8 +156,37 @@ def register(kind: PageKind) -> PageKind:
 
 
 def articles(page: Page) -> list[Article]:
-    """Every part of a page with its sections."""
-    return [_article(KINDS[kind], model) for kind, model in page.parts]
+    """Every part of a page with its sections. Figures beyond :data:`FIGURES_MAX` or :data:`DATA_MAX_BYTES` are tables
+    only."""
+    budget = _Budget()
+    found = [_article(KINDS[kind], model) for kind, model in page.parts]
+    return [replace(part, sections=tuple(map(budget.within, part.sections))) for part in found]
+
+
+class _Budget:
+    """What a page may still draw."""
+
+    def __init__(self) -> None:
+        self._figures = FIGURES_MAX
+        self._octets = DATA_MAX_BYTES
+
+    def within(self, section: Section) -> Section:
+        """The section, in which the figures that the page has no room for are tables."""
+        return replace(section, blocks=tuple(map(self._block, section.blocks)))
+
+    def _block(self, block: Block) -> Block:
+        if not isinstance(block, Chart):
+            return block
+        octets = len(json.dumps(block.figure, ensure_ascii=False))
+        if self._figures and octets <= self._octets:
+            self._figures -= 1
+            self._octets -= octets
+            return block
+        return Data(
+            table=block.table,
+            fold=f"{block.title} (table only: this page has no room for the figure)",
+            anchor=block.anchor,
+        )
 
 
 def _article(kind: PageKind, model: Any) -> Article:
@@ -203,6 +241,12 @@ def _figures(run: Run) -> Section:
     return Section(anchor=f"{run.prefix}figures", title="Figures", links=links, blocks=blocks)
 
 
+def _factors(run: Run) -> Section | None:
+    if not run.factors:
+        return None
+    return _section(run, "settings", "What each setting does", *run.factors)
+
+
 def _anatomy(run: Run) -> Section | None:
     if run.anatomy is None:
         return None
@@ -251,17 +295,19 @@ def _provenance(run: Run) -> Section:
 
 
 def _side_by_side(overview: Overview) -> Section:
+    alone = bool(overview.table.links or overview.notes)
     few = len(overview.runs) <= UNFOLDED_MAX
-    links = tuple((f"{run.prefix}run", run.run_id) for run in overview.runs) if few else ()
-    table = Data(table=overview.table, csv=False, fold="" if few else f"All {len(overview.runs)} runs")
-    return Section(links=links, blocks=(table, *overview.charts))
+    links = tuple((f"{run.prefix}run", run.run_id) for run in overview.runs) if few and not alone else ()
+    fold = "" if few else f"All {len(overview.runs)} runs"
+    table = Data(table=overview.table, csv=alone, fold=fold, unfolded=bool(overview.table.links))
+    return Section(links=links, blocks=(*map(Remark, overview.notes), table, *overview.charts))
 
 
 register(
     PageKind(
         "run",
         (
-            *(_result, _findings, _trust, _stated, _figures, _recovery, _anatomy, _steps, _ledger, _events),
+            *(_result, _findings, _trust, _stated, _figures, _factors, _recovery, _anatomy, _steps, _ledger, _events),
             _provenance,
         ),
     )
@@ -285,7 +331,7 @@ def _beside(background: Background) -> Section:
 
 
 register(PageKind("background", (_beside,)))
-register(PageKind("comparison", (_side_by_side, _findings)))
+register(PageKind("overview", (_side_by_side, _findings)))
 
 
 def _drawn(layouts: Layouts) -> Section:
@@ -426,5 +472,59 @@ register(
     PageKind(
         "hosts",
         (_hosts_result, _topology, _round_trips, _hosts_limits, _each_host, _clocks, _replication, _skew, _missing),
+    )
+)
+
+
+def _verdict_sentences(comparison: Comparison) -> Section | None:
+    return _side_part(comparison, "minute", "Result in one minute", Minute(comparison.sentences, None), link="Result")
+
+
+def _alike(comparison: Comparison) -> Section | None:
+    table = () if comparison.differences is None else (Data(table=comparison.differences),)
+    return _side_part(comparison, "alike", "Can they be compared?", Remark(comparison.alike, ""), *table)
+
+
+def _verdict_table(comparison: Comparison) -> Section | None:
+    if comparison.verdicts is None:
+        return None
+    how = Remark(
+        Sentence(
+            text="Regressed metrics come first, and nothing is left out. Baseline and candidate are the geometric "
+            "means of the repetitions. The interval is that of the change; click a heading to sort."
+        ),
+        "how",
+    )
+    return _side_part(comparison, "verdicts", "Verdicts", how, Data(table=comparison.verdicts), *comparison.forest)
+
+
+def _distributions(comparison: Comparison) -> Section | None:
+    if not comparison.spectra:
+        return None
+    return _side_part(comparison, "spectra", "Latency of both sides", *comparison.spectra)
+
+
+def _both_over_time(comparison: Comparison) -> Section | None:
+    return _side_part(comparison, "time", "Over time", *comparison.over_time) if comparison.over_time else None
+
+
+def _changed_along(comparison: Comparison) -> Section | None:
+    if not comparison.inside and comparison.resources is None:
+        return None
+    used = (
+        () if comparison.resources is None else (Data(table=comparison.resources, fold=comparison.resources.caption),)
+    )
+    return _side_part(comparison, "inside", "What changed along", *comparison.inside, *used)
+
+
+def _side_part(comparison: Comparison, name: str, title: str, *blocks: Block, link: str = "") -> Section | None:
+    anchor = f"{comparison.prefix}{name}"
+    return Section(anchor=anchor, title=title, links=((anchor, link or title),), blocks=blocks)
+
+
+register(
+    PageKind(
+        "comparison",
+        (_verdict_sentences, _alike, _verdict_table, _distributions, _both_over_time, _changed_along),
     )
 )

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     RATE = "rate"
     NUMBER = "number"
     LATENCY = "latency"
+    CHANGE = "change"
 
 
 Cell = str | int | float | None
@@ -40,13 +41,15 @@ class Column:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows of cells, one per column. ``file`` is the name of its CSV download. ``doubtful`` are the places (row,
-    column) of percentiles that have too few samples above them."""
+    column) of percentiles that have too few samples above them. ``links``, if there are any, are the pages to which the
+    first cells lead."""
 
     caption: str
     file: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     doubtful: frozenset[tuple[int, int]] = frozenset()
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,8 @@ class Stated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run."""
+    """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run. ``factors`` are
+    the figures of what each swept setting does."""
 
     prefix: str
     run_id: str
@@ -157,6 +161,7 @@ class Run:
     ledger: Table | None
     ledger_text: str
     provenance: Provenance
+    factors: tuple[Chart, ...] = ()
     notes: tuple[Sentence, ...] = ()
     anatomy: Anatomy | None = None
     recoveries: Table | None = None
@@ -259,6 +264,10 @@ class Hosts:
     banners: tuple[Banner, ...] = ()
 
 
+Link = tuple[str, str]
+"""An address and its text."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """A metric over time: the verdict, the changes, and a chart for each series of runs."""
@@ -275,7 +284,8 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Several runs side by side: the best that each did, and the charts that show all of them."""
+    """Several runs side by side: the best that each did, and the charts that show all of them. ``notes`` say where the
+    details of the runs are if they are not on this page."""
 
     title: str
     subtitle: str
@@ -283,6 +293,31 @@ class Overview:
     table: Table
     charts: tuple[Chart, ...]
     verdicts: tuple[Verdicts, ...] = ()
+    notes: tuple[Sentence, ...] = ()
+    prefix: str = ""
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sides, each of one run or several repetitions: whether they are alike, what changed, and what changed along.
+
+    ``differences`` is None if the sides differ in nothing; ``alike`` says whether they can be compared, and why. Sides
+    that cannot be compared have no ``verdicts``. ``inside`` shows the stages of the broker.
+    """
+
+    title: str
+    subtitle: str
+    sentences: tuple[Sentence, ...]
+    alike: Sentence
+    differences: Table | None
+    verdicts: Table | None
+    forest: tuple[Chart, ...]
+    spectra: tuple[Chart, ...]
+    over_time: tuple[Chart, ...]
+    inside: tuple[Chart, ...]
+    resources: Table | None
     prefix: str = ""
     chips: tuple[Chip, ...] = ()
     banners: tuple[Banner, ...] = ()
@@ -291,15 +326,21 @@ class Overview:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """The whole page. ``parts`` are models with the names of their kinds (:data:`reports.pages.kinds.KINDS`), in the
-    order of the page. ``banners`` speak of the page, not of a part."""
+    order of the page. ``banners`` speak of the page, not of a part. ``home`` is the page that leads to this one."""
 
     title: str
     generated: str
     parts: tuple[tuple[str, object], ...]
     banners: tuple[Banner, ...] = ()
     verdicts: tuple[Verdicts, ...] = ()
+    home: Link | None = None
+
+    @property
+    def known_runs(self) -> tuple[Run, ...]:
+        """All runs that the page speaks of, with or without their details."""
+        return next((model.runs for _, model in self.parts if isinstance(model, Overview)), self.runs)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs among the parts."""
+        """The runs whose details are on the page."""
         return tuple(model for _, model in self.parts if isinstance(model, Run))

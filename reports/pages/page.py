@@ -4,25 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from perftest.results.trust import Status
 from reports.charts import knee, theme
-from reports.pages import findings, settings
+from reports.pages import findings, settings, words
 from reports.pages.background import background_section
 from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.hosts import hosts_section
 from reports.pages.layouts import layouts_section
-from reports.pages.model import Background, Banner, Chart, Column, Hosts, Kind, Overview, Page, Run, Sentence, Table
+from reports.pages.model import (
+    Background,
+    Banner,
+    Chart,
+    Column,
+    Hosts,
+    Kind,
+    Link,
+    Overview,
+    Page,
+    Run,
+    Sentence,
+    Table,
+)
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
 from reports.pages.simulated import marked_overview
+from reports.pages.sweep import shared_charts
 from reports.pages.tables import latency_column, table_of
 from reports.stats.foreign import without_unknown
 from reports.stats.lead import lead_series, with_lead
 from reports.store.tables import Tables
+
+DETAILS_MAX: Final = 8
+"""Most runs (or groups of load) whose details stand on one page; a page of more runs is an overview."""
+
+_NO_DETAILS: Final = (
+    f"This page is an overview, because it has more than {DETAILS_MAX} runs. For a page of each run beside it, make "
+    "the report again with --separate."
+)
 
 
 def page(
@@ -32,22 +54,27 @@ def page(
     rebuild: Sequence[str] = (),
     files: Mapping[str, Sequence[tuple[str, int]]] | None = None,
     left_out: Mapping[str, str] | None = None,
+    pages: Mapping[str, str] | None = None,
+    home: Link | None = None,
 ) -> Page:
     """The page of all runs in ``tables``.
 
     ``generated`` is the line at the foot; ``rebuild`` the command that makes the page again; ``files`` the raw files
     (name, octets) by run id, of the runs whose directories can be reached; ``left_out`` the run directories that could
-    not be reported, and why.
+    not be reported, and why. With ``pages``, the pages by run id, or with more than :data:`DETAILS_MAX` runs, the
+    page is an overview without the details of each. ``home`` is the page that leads to this one.
     """
     known, tables = files or {}, with_lead(without_unknown(tables))
     loads = [_named(tables.of(run_id, group), group) for run_id, group in tables.loads]
-    many = len(loads) > 1
+    many = len(loads) > 1 or bool(pages)
+    detailed = len(loads) <= DETAILS_MAX and not pages
     sections = [
         run_section(
             load,
             prefix=f"r{number}-" if many else "",
             rebuild=rebuild,
             files=known.get(tables.loads[number - 1][0], ()),
+            drawn=detailed,
         )
         for number, load in enumerate(loads, 1)
     ]
@@ -63,22 +90,27 @@ def page(
     placed = layouts_section(loads, judged)
     overview = Overview(
         title=title,
-        subtitle=f"{len(sections)} runs side by side",
+        subtitle=f"{words.plural(len(sections), 'run')} side by side",
         runs=tuple(sections),
-        table=_overview(loads),
+        table=replace(_overview(loads), links=tuple(pages[run_id] for run_id, _ in tables.loads) if pages else ()),
         charts=tuple(_shared(loads)),
         verdicts=judged,
+        notes=() if detailed or pages else (Sentence(text=_NO_DETAILS),),
     )
     overview = marked_overview(overview, [is_simulated(load.runs.iloc[0]) for load in loads])
+    details: list[tuple[str, object]] = [
+        *(("run", section) for section in sections),
+        *(("hosts", part) for part in spread.values()),
+        *(("background", section) for section in beside),
+    ]
     return Page(
         title=title,
         generated=generated,
+        home=home,
         parts=(
-            *([("comparison", overview)] if many else []),
+            *([("overview", overview)] if many else []),
             *([] if placed is None else [("layouts", placed)]),
-            *(("run", section) for section in sections),
-            *(("hosts", part) for part in spread.values()),
-            *(("background", section) for section in beside),
+            *(details if detailed else ()),
         ),
         banners=tuple(
             Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
@@ -140,15 +172,15 @@ def _title(sections: Sequence[Run]) -> str:
 
 
 def _shared(loads: Sequence[Tables]) -> list[Chart]:
-    """The knee curves of all sweeps on one pair of axes."""
-    sweeps = []
+    """The knee curves of all sweeps on one pair of axes, and what each setting does in each of them."""
+    swept = []
     for load in loads:
-        run = load.runs.iloc[0]
-        found = findings.curve(run, load.steps)
+        found = findings.curve(load.runs.iloc[0], load.steps)
         if found is not None:
-            sweeps.append((run, found))
-    if len(sweeps) < 2:
+            swept.append((load, found))
+    if len(swept) < 2:
         return []
+    sweeps = [(load.runs.iloc[0], found) for load, found in swept]
     paths = _paths(sweeps)
     return [
         Chart(
@@ -162,7 +194,8 @@ def _shared(loads: Sequence[Tables]) -> list[Chart]:
             finding=_best(sweeps),
             figure=knee.figure(paths, quantity="end-to-end p99"),
             table=_points_table(paths),
-        )
+        ),
+        *shared_charts(swept),
     ]
 
 

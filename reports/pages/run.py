@@ -16,6 +16,7 @@ from reports.pages.foreign import imported
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.simulated import marked
+from reports.pages.sweep import factor_charts
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
 from reports.stats.foreign import foreign_facts
 from reports.stats.validity import checks, limited, modelled_drives
@@ -28,8 +29,11 @@ _LEDGER_CHIPS: Final = {
 }
 
 
-def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: Sequence[tuple[str, int]]) -> Run:
-    """Everything about the one run that ``tables`` hold; ``prefix`` goes before each anchor."""
+def run_section(
+    tables: Tables, *, prefix: str, rebuild: Sequence[str], files: Sequence[tuple[str, int]], drawn: bool = True
+) -> Run:
+    """Everything about the one run that ``tables`` hold; ``prefix`` goes before each anchor. A run that is not
+    ``drawn`` has no figures."""
     run = tables.runs.iloc[0]
     tables = replace(tables, steps=settings.in_order(tables.steps, settings.swept(run)))
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
@@ -44,13 +48,14 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
         headline=findings.headline(run, tables.steps),
         checks=tuple(worst_first(found)),
-        charts=tuple(_charts(run, tables, prefix)),
+        charts=tuple(_charts(run, tables, prefix)) if drawn else (),
         steps=steps_table(run, tables.steps, [remarks(found, int(step)) for step in tables.steps["step"]]),
         events=events_table(str(run["run_id"]), tables.events),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
         ledger_text=findings.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
-        anatomy=anatomy(run, tables, prefix=prefix),
+        factors=tuple(factor_charts(tables, prefix=prefix)) if drawn else (),
+        anatomy=anatomy(run, tables, prefix=prefix) if drawn else None,
         recoveries=recoveries_table(str(run["run_id"]), tables.events),
         notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )

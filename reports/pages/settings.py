@@ -69,6 +69,7 @@ def long(steps: pd.DataFrame, names: tuple[str, ...]) -> list[str]:
 
 
 def _value(settings: dict[str, Any], name: str) -> str:
+    """The value of one setting in words: ``200``, ``unlimited``."""
     value = settings.get(name)
     if isinstance(value, int) and value in SETTING_WORDS.get(name, ()):
         return SETTING_WORDS[name][value].replace("_", " ")

@@ -22,6 +22,7 @@ def marked(run: Run, simulated: Mapping[str, Any]) -> Run:
         title=f"{run.title} ({MARK})",
         banners=(_banner(simulated), *run.banners),
         charts=_charts(run.charts, MARK),
+        factors=_charts(run.factors, MARK),
         steps=_table(run.steps, MARK),
         anatomy=None if run.anatomy is None else _anatomy(run.anatomy),
     )

@@ -53,7 +53,8 @@ def limited(steps: pd.DataFrame) -> tuple[int, ...]:
 
 def steps_of(steps: pd.DataFrame) -> list[dict[str, Any]]:
     """The facts of each step: its row as in ``result.json``, and its other columns. What is null is absent."""
-    return [_step_facts(_known(row)) for row in steps.to_dict("records")]
+    columns = [steps[name].tolist() for name in steps.columns]  # `to_dict` takes ten times as long for wide tables
+    return [_step_facts(_known(dict(zip(steps.columns, row, strict=True)))) for row in zip(*columns, strict=True)]
 
 
 def modelled_drives(tables: Tables) -> str:

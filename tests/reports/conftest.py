@@ -76,3 +76,9 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     made = f"b{abs(hash(request.node.nodeid)):x}"
     boto3.client("s3", endpoint_url=s3_server, region_name="us-east-1").create_bucket(Bucket=made)
     return made
+
+
+@pytest.fixture(scope="session")
+def sample_comparisons() -> ModuleType:
+    """The module with ``judged`` and ``page``: a comparison with a row for each verdict."""
+    return _load("sample_comparisons")

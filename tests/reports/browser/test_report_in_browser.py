@@ -2,107 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import subprocess
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from reports.charts import theme
 from reports.html.render import render
 from reports.pages.page import page
+from tests.reports.browser.browsing import MARKS, Browser, with_script
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
-]
-
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=15000",
-)
-
-ANSWER = """
-const drawn = () => { for (const name of ["beforeprint", "afterprint"]) dispatchEvent(new Event(name)); };
-(async () => {
-  let answer;
-  try { answer = await (async () => { %s })(); } catch (error) { answer = { error: String(error) }; }
-  const text = JSON.stringify(answer);
-  document.documentElement.dataset.answer = text;
-  if (parent !== window) parent.postMessage(text, "*");
-})();
-"""
-"""A script at the end of the page whose returned value the test reads from the dumped document.
-
-Printing draws every figure at once: that does not depend on when the browser finds time to look what is in view.
-"""
-
-
-class Browser:
-    """Opens a page and dumps what became of it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.opened = 0
-
-    def dump(self, html: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> tuple[str, list[str]]:
-        """The document after its scripts ran, and what was logged to the console."""
-        self.opened += 1
-        file = self.directory / f"page{self.opened}.html"
-        file.write_text(html, encoding="utf-8")
-        profile = self.directory / f"profile{self.opened}"
-        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
-        done = subprocess.run(
-            [*command, "--dump-dom", f"{file.as_uri()}{state}"], capture_output=True, text=True, timeout=120, check=True
-        )
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    def ask(self, html: str, script: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> Any:
-        """What ``script`` returns at the end of the page; the policy stays, with this one script added to it."""
-        document, console = self.dump(_with_script(html, script), state=state, size=size)
-        assert console == []
-        return _answer(document)
-
-    def ask_in_frame(self, html: str, script: str, *, width: int) -> Any:
-        """The same in a frame of ``width`` pixels: a browser window has a least width, a frame has none."""
-        framed = self.directory / "framed.html"
-        framed.write_text(_with_script(html, script), encoding="utf-8")
-        outer = (
-            f'<iframe src="framed.html" width="{width}" height="6000"></iframe>'
-            "<script>addEventListener('message', (event) => { document.documentElement.dataset.answer = event.data; });"
-            "</script>"
-        )
-        return _answer(self.dump(outer)[0])
-
-
-def _with_script(html: str, script: str) -> str:
-    text = ANSWER % script
-    digest = f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-    allowed = html.replace("script-src ", f"script-src {digest} ".replace("'", "&#39;"), 1)
-    return allowed.replace("</body>", f"<script>{text}</script></body>")
-
-
-def _answer(document: str) -> Any:
-    found = re.search(r'data-answer="([^"]*)"', document)
-    assert found is not None, "the page never answered"
-    return json.loads(found[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+pytestmark = MARKS
 
 
 @pytest.fixture
@@ -117,9 +27,9 @@ def html(sample_tables: ModuleType) -> str:
 
 def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: str) -> None:
     """The policy, the data and plotly.js must agree; a reader sees an empty box otherwise."""
-    document, console = browser.dump(_with_script(html, "drawn();"))
+    document, console = browser.dump(with_script(html, "drawn();"))
     figures = document.split('<figure class="chart"')[1:]
-    assert len(figures) == 4
+    assert len(figures) == 5
     assert all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
     assert console == []
 
@@ -128,7 +38,7 @@ def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: st
 def test_other_kinds_of_runs_are_drawn_too(browser: Browser, sample_tables: ModuleType, sample: str) -> None:
     """A plain run, an open loop, a broken promise, several hosts."""
     document, console = browser.dump(
-        _with_script(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")), "drawn();")
+        with_script(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")), "drawn();")
     )
     figures = document.split('<figure class="chart"')[1:]
     assert figures and all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)

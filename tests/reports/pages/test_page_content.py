@@ -310,7 +310,7 @@ def test_several_runs_share_a_figure_and_keep_their_anchors_apart(sample_tables:
     """Two runs with one anchor would send every link to the first."""
     made: Page = page(sample_tables.tables(sample_tables.SWEEP, sample_tables.VIOLATED), generated="")
     assert [run.prefix for run in made.runs] == ["r1-", "r2-"]
-    (comparison,) = (model for kind, model in made.parts if kind == "comparison")
+    (comparison,) = (model for kind, model in made.parts if kind == "overview")
     assert len(comparison.table.rows) == 2
     lines = [trace for trace in comparison.charts[0].figure["data"] if "lines" in trace["mode"]]
     assert [trace["line"]["dash"] for trace in lines] == ["solid", "dash"]
@@ -428,7 +428,7 @@ def test_provenance_has_what_it_takes_to_do_it_again(sample_tables: ModuleType) 
 def test_tables_are_rectangular(sample_tables: ModuleType) -> None:
     """A row with a missing cell shifts every number under the wrong heading."""
     made = page(sample_tables.tables(sample_tables.SWEEP, sample_tables.OPEN), generated="")
-    (comparison,) = (model for kind, model in made.parts if kind == "comparison")
+    (comparison,) = (model for kind, model in made.parts if kind == "overview")
     tables: list[Table | None] = [comparison.table, *(chart.table for chart in comparison.charts)]
     for run in made.runs:
         tables += [run.headline, run.steps, run.events, run.ledger, *(chart.table for chart in run.charts)]

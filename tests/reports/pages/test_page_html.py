@@ -144,7 +144,7 @@ def test_the_reader_finds_the_answer_before_the_figures(sweep: Outline) -> None:
 def test_every_figure_has_its_words_its_table_and_its_buttons(sweep: Outline, sweep_html: str) -> None:
     """A figure that cannot be read, checked or taken along is decoration."""
     figures = sweep_html.split('<figure class="chart"')[1:]
-    assert len(figures) == 4
+    assert len(figures) == 5
     for figure in (part.split("</figure>")[0] for part in figures):
         assert "<h3>" in figure and 'class="finding"' in figure and "How to read:" in figure
         assert [figure.count(f'data-do="{button}"') for button in ("table", "csv", "png")] == [1, 1, 1]

@@ -74,6 +74,6 @@ def test_the_pages_of_runs_are_kinds_like_any_other(sample_tables: ModuleType) -
     one = page(sample_tables.tables(sweep), generated="")
     two = page(sample_tables.tables(sweep, sample_tables.Sample(run_id="other")), generated="")
     assert [kind for kind, _ in one.parts] == ["run"]
-    assert [kind for kind, _ in two.parts] == ["comparison", "run", "run"]
+    assert [kind for kind, _ in two.parts] == ["overview", "run", "run"]
     titles = [section.title for section in articles(one)[0].sections]
     assert titles[:3] == ["Result in one minute", "Can I trust this?", "Figures"] and titles[-1] == "Provenance"

@@ -72,7 +72,7 @@ def test_figures_over_several_runs_say_whether_all_were_simulated(
         for _, run in tables.runs.iterrows()
     ]
     parts = dict(page(replace(tables, runs=tables.runs.assign(manifest=manifests)), generated="").parts[:2])
-    overview, layouts = parts["comparison"], parts["layouts"]
+    overview, layouts = parts["overview"], parts["layouts"]
     assert isinstance(overview, Overview) and isinstance(layouts, Layouts)
     over_several = [*layouts.cells, *layouts.spectra, *layouts.per_message, *layouts.interference, *overview.charts]
     titles = [text for chart in over_several for text in (chart.title, chart.table.caption)]

@@ -1,0 +1,103 @@
+"""The page of a comparison: the verdicts that were given, in words, with the figures of both sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from reports.charts import timeline
+from reports.pages import comparison
+from reports.pages.model import Comparison, Kind
+from reports.pages.page import page
+
+
+@pytest.fixture
+def part(sample_tables: ModuleType, sample_comparisons: ModuleType) -> Comparison:
+    """The comparison of three repetitions with three."""
+    ((_, model),) = sample_comparisons.page(sample_tables).parts
+    assert isinstance(model, Comparison)
+    return model
+
+
+def test_regressed_metrics_come_first_in_words_with_an_arrow(part: Comparison) -> None:
+    """And nothing is left out."""
+    assert part.verdicts is not None
+    at = [column.name for column in part.verdicts.columns].index("verdict")
+    assert [row[at] for row in part.verdicts.rows] == [
+        "▼ regressed",
+        "▼ regressed",
+        "? inconclusive",
+        "? inconclusive",
+        "▲ improved",
+        "· within noise",
+        "· no change detected",
+    ]
+    changes = [column.name for column in part.verdicts.columns if column.kind is Kind.CHANGE]
+    assert changes == ["change", "low", "high"]
+    assert part.verdicts.rows[0][5:8] == pytest.approx((54.0, 46.0, 63.0))
+    assert part.verdicts.rows[3][6:8] == (None, None), "an unknown bound is not a number"
+
+
+def test_the_spectra_begin_with_the_step_that_regressed(part: Comparison) -> None:
+    """The ratio in the figure is that of the two columns beside it."""
+    assert "in_flight=1000" in part.spectra[0].title
+    for _, base, candidate, ratio in part.spectra[0].table.rows:
+        assert isinstance(base, int) and isinstance(candidate, int)
+        assert ratio == pytest.approx(candidate / base, rel=1e-3)
+
+
+def test_steps_of_both_sides_begin_at_the_same_moment(part: Comparison) -> None:
+    """Otherwise a longer first step would shift all that follow."""
+    rows: list[tuple[Any, ...]] = list(part.over_time[0].table.rows)
+    starts = {side: {} for side in ("baseline", "candidate")}  # type: dict[str, dict[str, float]]
+    for side, step, _, t_s, *_ in rows:
+        starts[side].setdefault(step, t_s)
+    assert starts["baseline"] == starts["candidate"]
+    assert len(rows) <= timeline.COLUMNS_MAX
+
+
+def test_what_changed_inside_the_broker_is_named(part: Comparison) -> None:
+    """The stage, the step, and both means."""
+    (chart,) = part.inside
+    assert "replicate at in_flight=1000" in chart.finding
+    assert all(row[4] == row[3] - row[2] for row in chart.table.rows)  # type: ignore[operator]
+
+
+def test_sides_that_are_unlike_get_a_banner_and_no_verdict(
+    sample_tables: ModuleType, sample_comparisons: ModuleType
+) -> None:
+    """Figures side by side would be taken for a comparison."""
+    ((_, part),) = sample_comparisons.page(sample_tables, refused=True).parts
+    assert part.banners[0].title == "Not comparable" and "--allow host" in part.banners[0].text
+    assert part.verdicts is None and not part.spectra and not part.forest
+    assert part.differences.rows[0][:2] == ("host", "hosts[0].cores")
+
+
+def test_runs_that_the_store_lacks_leave_the_verdicts(
+    sample_tables: ModuleType, sample_comparisons: ModuleType
+) -> None:
+    """A damaged run must not take the whole page along."""
+    found = replace(sample_comparisons.judged(sample_tables), candidate=("gone",))
+    tables = sample_tables.tables(*sample_comparisons.samples(sample_tables)[0])
+    part = comparison.comparison_part(found, tables, names=("a", "b"))
+    assert part.verdicts is not None and not part.spectra
+
+
+def test_a_grid_shows_each_setting_and_both_together(sample_tables: ModuleType) -> None:
+    """One figure for one setting at a time, and a cell for each pair, as in the table of steps."""
+    (run,) = page(sample_tables.tables(sample_tables.GRID), generated="").runs
+    charts = {chart.anchor: chart for chart in run.factors}
+    assert {"factors", "rate-surface", "p99-surface"} <= charts.keys()
+    drawn = charts["rate-surface"].figure["data"][0]["text"]
+    assert sorted(value for row in drawn for value in row) == sorted(step.rate for step in sample_tables.GRID.steps)
+    assert charts["rate-surface"].finding.startswith("Highest: 205,000 msg/s at in-flight limit 1000")
+
+
+@pytest.mark.parametrize("sample", ["SINGLE", "TOGETHER"])
+def test_what_no_setting_did_alone_has_no_figure(sample_tables: ModuleType, sample: str) -> None:
+    """Settings that change together, or none, leave nothing to put side by side."""
+    (run,) = page(sample_tables.tables(getattr(sample_tables, sample)), generated="").runs
+    assert not [chart for chart in run.factors if "settling" not in chart.anchor]
