@@ -28,6 +28,7 @@ from reports.pages.model import (
     Run,
     Sentence,
     Table,
+    Verdicts,
 )
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
@@ -88,16 +89,10 @@ def page(
     judged = verdicts(loads)
     sections = sections if many else [replace(section, verdicts=judged) for section in sections]
     placed = layouts_section(loads, judged)
-    overview = Overview(
-        title=title,
-        subtitle=f"{words.plural(len(sections), 'run')} side by side",
-        runs=tuple(sections),
-        table=replace(_overview(loads), links=tuple(pages[run_id] for run_id, _ in tables.loads) if pages else ()),
-        charts=tuple(_shared(loads)),
-        verdicts=judged,
-        notes=() if detailed or pages else (Sentence(text=_NO_DETAILS),),
-    )
-    overview = marked_overview(overview, [is_simulated(load.runs.iloc[0]) for load in loads])
+    overview = _side_by_side(loads, sections, judged, title=title, noted=not detailed and not pages)
+    if pages:
+        links = tuple(pages[run_id] for run_id, _ in tables.loads)
+        overview = replace(overview, table=replace(overview.table, links=links))
     details: list[tuple[str, object]] = [
         *(("run", section) for section in sections),
         *(("hosts", part) for part in spread.values()),
@@ -118,6 +113,22 @@ def page(
         ),
         verdicts=judged,
     )
+
+
+def _side_by_side(
+    loads: Sequence[Tables], sections: Sequence[Run], judged: tuple[Verdicts, ...], *, title: str, noted: bool
+) -> Overview:
+    """The overview of the runs; ``noted`` if it has to say why their details are not on the page."""
+    overview = Overview(
+        title=title,
+        subtitle=f"{words.plural(len(sections), 'run')} side by side",
+        runs=tuple(sections),
+        table=_overview(loads),
+        charts=tuple(_shared(loads)),
+        verdicts=judged,
+        notes=(Sentence(text=_NO_DETAILS),) if noted else (),
+    )
+    return marked_overview(overview, [is_simulated(load.runs.iloc[0]) for load in loads])
 
 
 def _background(tables: Tables) -> list[Background]:
