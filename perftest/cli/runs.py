@@ -175,18 +175,16 @@ def note(run_id: str, text: str, store: str) -> None:
 
 
 def _change(store: str, run_id: str, change: Change) -> Annotation:
-    from reports.store.places import place_of
-
     from reports.catalogue.annotations import annotate
+    from reports.store.places import place_of
 
     return annotate(place_of(store), _entry(store, run_id).run_id, change, time.time_ns())
 
 
 def _entries(store: str, run_ids: list[str] | None = None) -> list[Entry]:
-    from reports.store.places import place_of
-
     from reports.catalogue.annotations import read_annotations
     from reports.catalogue.listing import COLUMNS, entries
+    from reports.store.places import place_of
     from reports.store.store import arrow_table
 
     rows = {
