@@ -4,28 +4,47 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
-from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
+from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
 
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
 
 FACETS = ("plan", "host", "durability", "validity", "safety")
+COLLECT_ONLY: Final = ("base", "candidate", "base_program", "candidate_program")
+"""The options that say nothing without ``--collect``."""
 
 
 # fmt: off
 _compare_options = options(
+    option("--collect", "repeats", section="Measurement", type=COUNT, default=None, metavar="N",
+           help="Measure N repetitions of each side first, in turn: base, candidate, candidate, base, and so on. "
+                "COMMAND is what both sides have in common."),
+    option("--base", section="Measurement", metavar="'WORDS'", default=None,
+           help="Words to add to COMMAND for the base, such as '-h amqp://old'. No shell reads the words."),
+    option("--candidate", section="Measurement", metavar="'WORDS'", default=None,
+           help="Words to add to COMMAND for the candidate, such as '-h amqp://new'. No shell reads the words."),
+    option("--base-program", section="Measurement", metavar="PROGRAM", default=None,
+           help="Program that replaces the first word of COMMAND for the base: the perftest of another version."),
+    option("--candidate-program", section="Measurement", metavar="PROGRAM", default=None,
+           help="Program that replaces the first word of COMMAND for the candidate."),
+    option("--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=None,
+           help="Directory of the page; implies --report.  [default: runs/compare-TIME] With --collect: directory of "
+                "the repetitions, with base/ and candidate/, and of the page. The same command line goes on with "
+                "repetitions that are missing there.  [default: comparison]"),
     option("--metric", "metrics", section="Judgement", multiple=True, metavar="TEXT",
            help="Compare only metrics whose names contain TEXT, such as p99. Repeatable."),
     option("--confidence", section="Judgement", type=PART, default="95%",
-           help="Confidence of the intervals: all of them hold together with this probability."),
+           help="Confidence of each interval, and of all verdicts together: equal sides look changed at most this "
+                "seldom."),
     option("--noise-rate", section="Judgement", type=PART, default="2%",
            help="Largest change of a rate that counts as noise."),
     option("--noise-latency", section="Judgement", type=PART, default="5%",
@@ -34,8 +53,6 @@ _compare_options = options(
            help="Compare although the sides differ in this aspect, or although a side fails in it. Repeatable."),
     option("--report", "as_page", section="Output", is_flag=True,
            help="Write an HTML page of the comparison, too."),
-    option("--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=None,
-           help="Directory to write the page and its tables to; implies --report.  [default: runs/compare-TIME]"),
     option("--markdown", "as_markdown", section="Output", is_flag=True, help="Print Markdown, for a code review."),
 )
 # fmt: on
@@ -43,24 +60,26 @@ _compare_options = options(
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.NOT_COMPARABLE),
+    exits=(
+        *(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.NOT_COMPARABLE),
+        *(Exit.NOT_INSTALLED, Exit.REGRESSED, Exit.INTERRUPTED),
+    ),
     examples=(
-        "perftest compare baseline/ candidate/                     six repetitions in each directory",
         "perftest compare baseline/ candidate/ --metric p99 --markdown > summary.md",
         "perftest compare baseline/ candidate/ --report            an HTML page, too",
-        "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab   one run each: no verdict",
+        "perftest compare --collect 10 --base '-h amqp://old' --candidate '-h amqp://new' -- perftest run -u q -z 30",
+        "perftest compare --collect 10 --base-program old/bin/perftest -- perftest run -z 30   two versions",
     ),
 )
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("places", nargs=-1, metavar="BASE CANDIDATE | --collect N ... -- COMMAND")
 @_compare_options
 @json_option
 @click.pass_context
 def compare(
     ctx: click.Context,
     /,
-    base: Path,
-    candidate: Path,
+    places: tuple[str, ...],
+    repeats: int | None,
     metrics: tuple[str, ...],
     confidence: float,
     noise_rate: float,
@@ -70,20 +89,29 @@ def compare(
     out: Path | None,
     as_markdown: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Compare two sets of runs: each metric with its change, the interval of the change, and a verdict.
 
-    BASE and CANDIDATE are directories that hold repetitions of a run, or single run directories. A verdict needs three
-    repetitions on each side. With fewer, every metric is inconclusive and the exit code is 0. The exit code is 4 if a
-    metric got worse, 6 if the runs are not alike, and 3 if the candidate lost, duplicated, reordered or damaged
-    messages. To fail a build because of a single run, use `perftest run --slo`.
+    BASE and CANDIDATE are directories that hold repetitions of a run, or single run directories. With --collect,
+    compare measures the repetitions itself. A verdict needs five repetitions on each side. With fewer, every metric is
+    inconclusive and the exit code is 0. The exit code is 8 if a metric got worse, 6 if the runs are not alike, 5 if a
+    run cannot be trusted, and 3 if the candidate lost, duplicated, reordered or damaged messages. To fail a build
+    because of a single run, use `perftest run --slo`.
     """
     from reports.comparison.compare import compare as judge
     from reports.comparison.compare import runs_of
     from reports.comparison.facets import Facet
 
-    if as_page or out:
+    as_page = as_page or (out is not None and repeats is None)
+    if as_page:
         require("report", "a page")
+    if repeats is not None:
+        out = out or Path("comparison")
+        base, candidate = _collected(places, repeats, asked, out)
+        allow = (*allow, "plan", "durability")  # the sides differ in what --base and --candidate say
+    else:
+        base, candidate = _two_places(places, asked)
     result = judge(
         runs_of(base),
         runs_of(candidate),
@@ -99,7 +127,7 @@ def compare(
         click.echo(json.dumps(to_json(result), ensure_ascii=False, indent=1))
     elif not result.refused:
         _show(result, as_markdown=as_markdown)
-    if as_page or out:
+    if as_page:
         page = build_comparison(result, out or Path("runs") / f"compare-{utc_stamp()}", (base, candidate))
         click.echo(page, err=as_json or as_markdown)
     code = exit_code(result)
@@ -108,15 +136,45 @@ def compare(
     ctx.exit(int(code))
 
 
+def _two_places(places: Sequence[str], asked: Mapping[str, Any]) -> tuple[Path, Path]:
+    """The directories of BASE and CANDIDATE. Raises CliError."""
+    if given := [f"--{name.replace('_', '-')}" for name in COLLECT_ONLY if asked[name] is not None]:
+        fix = "add --collect N, and the command to measure after --"
+        raise CliError(f"{', '.join(given)} is of use only with --collect", "perftest compare", fix, Exit.USAGE)
+    if len(places) != 2:
+        what = f"two directories are compared, these are {len(places)}"
+        fix = "give BASE and CANDIDATE, or --collect N and the command to measure after --"
+        raise CliError(what, " ".join(places) or "perftest compare", fix, Exit.USAGE)
+    return Path(places[0]), Path(places[1])
+
+
+def _collected(words: Sequence[str], repeats: int, asked: Mapping[str, Any], out: Path) -> tuple[Path, Path]:
+    """Measure what is missing of the repetitions, and return the directories of both sides. Raises CliError."""
+    from perftest.cli.collection import BASE, CANDIDATE, collect, collection_of
+
+    found = collection_of(
+        words,
+        repeats,
+        {BASE: asked["base"], CANDIDATE: asked["candidate"]},
+        {BASE: asked["base_program"], CANDIDATE: asked["candidate_program"]},
+        out,
+    )
+    collect(found)
+    return found.place(BASE), found.place(CANDIDATE)
+
+
 def exit_code(result: Comparison) -> Exit:
-    """The exit code of a comparison: first unsafe messages, then unlike runs, then regressions."""
+    """The exit code of a comparison: first unsafe messages, then unlike runs, untrustworthy runs, and regressions."""
+    from reports.comparison.facets import Facet
     from reports.stats.confidence import Verdict
 
     if any((run.ledger or {}).get("verdict") == "violated" for run in result.candidate):
         return Exit.SAFETY
+    if result.refused and all(each.facet is Facet.VALIDITY for each in result.refused):
+        return Exit.UNTRUSTED
     if result.refused or not result.lines:
         return Exit.NOT_COMPARABLE
-    return Exit.MISSED if result.count(Verdict.REGRESSED) else Exit.OK
+    return Exit.REGRESSED if result.count(Verdict.REGRESSED) else Exit.OK
 
 
 def _unlike(result: Comparison, base: Path, candidate: Path, code: Exit) -> CliError:
@@ -124,10 +182,12 @@ def _unlike(result: Comparison, base: Path, candidate: Path, code: Exit) -> CliE
     what = "; ".join(f"{each.where} is {each.base} against {each.candidate}" for each in result.refused[:10])
     more = f"; and {len(result.refused) - 10} more" if len(result.refused) > 10 else ""
     flags = " ".join(f"--allow {facet}" for facet in facets)
+    again = "measure the runs again that are INVALID" if code is Exit.UNTRUSTED else "measure again with the same"
+    named = "" if code is Exit.UNTRUSTED else f" {' and '.join(facets)}"
     return CliError(
         f"these runs cannot be compared: {what}{more}",
         f"{base}, {candidate}",
-        f"measure again with the same {' and '.join(facets)}, or compare nonetheless: {flags}",
+        f"{again}{named}, or compare nonetheless: {flags}",
         code,
     )
 
@@ -143,8 +203,9 @@ def _show(result: Comparison, *, as_markdown: bool) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
+    left = ("step", "metric", "verdict")
     for name in text.HEAD:
-        table.add_column(name, justify="right" if name in ("baseline", "candidate", "change", "interval") else "left")
+        table.add_column(name, justify="left" if name in left else "right")
     for row in text.rows(result):
         table.add_row(*row)
     if result.lines:

@@ -20,6 +20,7 @@ class Exit(IntEnum):
     UNTRUSTED = 5
     NOT_COMPARABLE = 6
     NOT_INSTALLED = 7
+    REGRESSED = 8
     INTERRUPTED = 130
 
 
@@ -28,10 +29,11 @@ MEANING = {
     Exit.RUN_ERROR: "the command failed, or the run ended early (broker, network, drive)",
     Exit.USAGE: "an option or a workload file is wrong",
     Exit.SAFETY: "messages were lost, duplicated, reordered or damaged",
-    Exit.MISSED: "an objective was missed, a figure got worse, or a finding was not reproduced",
+    Exit.MISSED: "an objective was missed, or a finding was not reproduced",
     Exit.UNTRUSTED: "the result cannot be trusted, for example because the load generator was the limit",
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
     Exit.NOT_INSTALLED: "a part of the project that the command needs is not installed",
+    Exit.REGRESSED: "a figure got worse (perftest compare)",
     Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",
 }
 

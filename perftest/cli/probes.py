@@ -26,6 +26,7 @@ from perftest.cli.samplers import Sampler
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
 from perftest.results.provenance import redact
+from perftest.results.trust import failed_checks
 from perftest.results.writer import RunWriter, run_id
 from perftest.search.bracket import Answer, Search
 from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
@@ -101,8 +102,7 @@ def probe(
     writer.finish(outcome.state, redact(reason))
     if outcome.error is not None:
         raise CliError(redact(outcome.error.what), redact(outcome.error.where), outcome.error.fix)
-    checks = [*writer.trust, *(check for row in writer.rows for check in row["trust"])]
-    failed = [check for check in checks if check["status"] == "fail"]
+    failed = failed_checks(writer.rows, writer.trust)
     return Probe(
         path=writer.path,
         rows=writer.rows,

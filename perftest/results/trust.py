@@ -107,11 +107,15 @@ def is_limited(trust: Iterable[Mapping[str, str]]) -> bool:
     return any(check["check"] in NOT_THE_BROKERS and check["status"] == Status.FAIL for check in trust)
 
 
+def failed_checks(rows: Iterable[Facts], run_trust: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The checks that failed, of the run and then of its steps (rows with their ``trust``)."""
+    lists = (run_trust, *(row.get("trust", ()) for row in rows))
+    return [check for checks in lists for check in checks if check["status"] == Status.FAIL]
+
+
 def is_valid(rows: Iterable[Facts], run_trust: Iterable[Mapping[str, str]]) -> bool:
     """Whether no check failed, of the run or of its steps (rows with their ``trust``). Else the run is INVALID."""
-    return not any(
-        check["status"] == Status.FAIL for checks in (run_trust, *(row["trust"] for row in rows)) for check in checks
-    )
+    return not failed_checks(rows, run_trust)
 
 
 def supported(count: int) -> str:

@@ -1,45 +1,59 @@
-"""Compare two sides metric by metric: the change, its bounds, and the verdict."""
+"""Compare two sides metric by metric: the change, its bounds, and the verdict.
+
+A row is *regressed* or *improved* only if both bounds of its change lie beyond the noise, and if its p value says so
+after Holm's correction over all rows of the comparison. So a comparison of equal sides calls any row changed in at most
+one of twenty cases (at 95 % confidence), however many rows it has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
-from typing import Final
+
+import numpy as np
 
 from perftest.results.reader import Run, read_run, run_directories, summarise
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
 from reports.comparison.figures import Metric, Side, metrics_of
-from reports.stats import confidence as intervals
+from reports.stats import two_sides
 from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, Change, Verdict, judge
-
-REPEATS_MIN: Final = 3
-"""Repetitions of each side that a verdict takes: how much runs differ is not known from fewer."""
-REPEATS_ADVISED: Final = 6
-"""Repetitions of each side that find a change of 30 % in most steps of a sweep of six whose runs differ by 7 %."""
+from reports.stats.two_sides import REPEATS_MIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedMetric:
-    """One metric of one step. ``base`` and ``candidate`` are the geometric means of the repetitions, in ``unit``;
-    ``doubt`` says why a verdict is inconclusive whatever the figures."""
+    """One metric of one step. ``base_values`` and ``candidate_values`` have the value of each run, in ``unit`` and in
+    the order of the runs; ``base`` and ``candidate`` are their medians.
+
+    ``change`` is the Hodges-Lehmann effect with bounds at the confidence of the comparison. ``p`` and ``p_adjusted``
+    are NaN where nothing could be tested. ``reason`` says why a verdict is inconclusive, and is empty otherwise.
+    ``needed`` is the number of repetitions of each side that would decide, if more than there are, and if known.
+    """
 
     step: str
     metric: str
     unit: str
+    more_is_better: bool
+    noise: float
+    base_values: tuple[float, ...]
+    candidate_values: tuple[float, ...]
     base: float
     candidate: float
     change: Change
+    p: float
+    p_adjusted: float
     verdict: Verdict
-    doubt: str = ""
+    reason: str = ""
+    needed: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """``refused`` is not empty when the runs are too unlike; then there are no lines.
+    """``refused`` is not empty when the runs are too unlike, or a run cannot be trusted; then there are no lines.
 
-    All intervals together hold with ``confidence``, so each holds with ``confidence_each``. A side that is not
-    ``repeated`` often enough leaves every verdict inconclusive.
+    A side that is not ``repeated`` often enough leaves every verdict inconclusive.
     """
 
     base: tuple[Run, ...]
@@ -50,14 +64,23 @@ class Comparison:
     confidence: float
     noise_rate: float
     noise_latency: float
-    confidence_each: float = 0.0
     lines: list[ComparedMetric] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Steps that not every run has."""
 
+    @property
+    def comparable(self) -> bool:
+        """Whether the sides were compared."""
+        return not self.refused
+
     def count(self, verdict: Verdict) -> int:
         """How many metrics got this verdict."""
         return sum(line.verdict is verdict for line in self.lines)
+
+    def sorted_lines(self) -> list[ComparedMetric]:
+        """All lines: regressed first, and nothing left out."""
+        order = list(Verdict)
+        return sorted(self.lines, key=lambda line: order.index(line.verdict))
 
 
 def runs_of(place: Path) -> list[Run]:
@@ -76,7 +99,8 @@ def compare(
     noise_rate: float = NOISE_RATE,
     noise_latency: float = NOISE_LATENCY,
 ) -> Comparison:
-    """Compare two sides. ``metrics`` are parts of names; without any, all metrics are compared."""
+    """Compare two sides. ``metrics`` are parts of names; without any, all metrics are compared. ``confidence`` and the
+    noise are parts of 1."""
     found = differences(base[0], candidate[0])
     unlike = [each for side in (base, candidate) for other in side[1:] for each in repeats_differ(side[0], other)]
     faults = [each for other in (*base[1:], *candidate[1:]) for each in differences(other, other) if _is_fault(each)]
@@ -104,38 +128,89 @@ def _fill(result: Comparison, base: Side, candidate: Side, wanted: Sequence[str]
     common = [label for label in base.labels if label in candidate.labels]
     result.missing = sorted((base.begun | candidate.begun) - set(common))
     chosen = [
-        (label, metric)
+        _Measured(label, metric, base, candidate)
         for label in common
         for metric in metrics_of(base.series(label) & candidate.series(label))
         if not wanted or any(part in metric.name for part in wanted)
     ]
-    measured = [each for each in chosen if _is_measured(base.values(*each), candidate.values(*each))]
-    result.confidence_each = intervals.each_of(result.confidence, len(measured))
-    result.lines = [_line(result, label, metric, base, candidate) for label, metric in measured]
+    asked = [each for each in chosen if each.is_measured]
+    chances = _chances(asked, result)
+    adjusted = two_sides.holm([1.0 if np.isnan(p) else p for p in chances])
+    result.lines = [
+        _line(result, each, p, nan if np.isnan(p) else corrected, len(asked))
+        for each, p, corrected in zip(asked, chances, adjusted, strict=True)
+    ]
 
 
-def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate: Side) -> ComparedMetric:
-    measured = base.values(label, metric), candidate.values(label, metric)
-    doubt = _too_few(result) or base.doubt(label, metric) or candidate.doubt(label, metric)
-    change = intervals.change(*measured, result.confidence_each)
+class _Measured:
+    """A metric of a step on both sides, in the unit of the metric."""
+
+    def __init__(self, label: str, metric: Metric, base: Side, candidate: Side) -> None:
+        scale = 1e-6 if metric.series is not None else 1.0
+        self.label, self.metric = label, metric
+        self.base, self.candidate = (
+            tuple(scale * value for value in side.values(label, metric)) for side in (base, candidate)
+        )
+        self.doubt = base.doubt(label, metric) or candidate.doubt(label, metric)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.base) and bool(self.candidate) and any((*self.base, *self.candidate))
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether the values can be compared as ratios."""
+        return min(*self.base, *self.candidate) > 0
+
+
+def _chances(asked: Sequence[_Measured], result: Comparison) -> list[float]:
+    """The p value of each metric; NaN where too few repetitions, or a zero, leave nothing to test."""
+    found = [nan] * len(asked)
+    tested = [at for at, each in enumerate(asked) if each.has_ratio] if result.repeated else []
+    if tested:
+        base = np.array([asked[at].base for at in tested]).T
+        candidate = np.array([asked[at].candidate for at in tested]).T
+        draws = two_sides.draws_for(len(asked), 1 - result.confidence)
+        for at, p in zip(tested, two_sides.permutation_p(base, candidate, draws).tolist(), strict=True):
+            found[at] = p
+    return found
+
+
+def _line(result: Comparison, each: _Measured, p: float, p_adjusted: float, figures: int) -> ComparedMetric:
+    metric = each.metric
     noise = result.noise_rate if metric.more_is_better else result.noise_latency
-    verdict = Verdict.INCONCLUSIVE if doubt else judge(change, noise=noise, more_is_better=metric.more_is_better)
-    scale = 1e-6 if metric.series is not None else 1.0
-    before, after = (intervals.centre(values) * scale for values in measured)
+    change = two_sides.shift(each.base, each.candidate, result.confidence)
+    spread = two_sides.spread(each.base, each.candidate)
+    needed = two_sides.repetitions_needed(spread, noise=noise, confidence=result.confidence, figures=figures)
+    verdict, reason = judge(change, noise=noise, more_is_better=metric.more_is_better), _too_few(result) or each.doubt
+    if verdict in (Verdict.IMPROVED, Verdict.REGRESSED) and not p_adjusted <= 1 - result.confidence:
+        reason = reason or _by_chance(p, p_adjusted, figures)
+    elif verdict is Verdict.INCONCLUSIVE:
+        reason = reason or f"the interval is wider than the noise of {100 * noise:g} % on either side"
+    verdict = Verdict.INCONCLUSIVE if reason else verdict
+    enough = needed is not None and needed <= min(len(each.base), len(each.candidate))
     return ComparedMetric(
-        step=label,
+        step=each.label,
         metric=metric.name,
         unit=metric.unit,
-        base=before,
-        candidate=after,
+        more_is_better=metric.more_is_better,
+        noise=noise,
+        base_values=each.base,
+        candidate_values=each.candidate,
+        base=float(np.median(each.base)),
+        candidate=float(np.median(each.candidate)),
         change=change,
+        p=p,
+        p_adjusted=p_adjusted,
         verdict=verdict,
-        doubt=doubt,
+        reason=reason,
+        needed=None if verdict is not Verdict.INCONCLUSIVE or enough or each.doubt else needed,
     )
 
 
-def _is_measured(base: Sequence[float], candidate: Sequence[float]) -> bool:
-    return bool(base) and bool(candidate) and any((*base, *candidate))
+def _by_chance(p: float, p_adjusted: float, figures: int) -> str:
+    return f"p = {p:.2g}, which is {p_adjusted:.2g} over all {figures} figures: chance explains the change"
 
 
 def _too_few(result: Comparison) -> str:

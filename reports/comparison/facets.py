@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from perftest.results.reader import Run
+from perftest.results.trust import failed_checks
 
 
 class Facet(StrEnum):
@@ -114,19 +115,13 @@ def _faults(base: Run, candidate: Run) -> Iterator[Difference]:
 
 
 def _fault(run: Run) -> str:
-    """Why a run cannot be trusted; harm to messages has a facet of its own."""
-    if run.killed:
-        return "the run never ended"
+    """The checks that failed, in the words of the trust list. Harm to messages has a facet of its own."""
     result = run.result or {}
-    failed = [
+    return "; ".join(
         str(check["text"])
-        for holder in (result, *result.get("steps", ()))
-        for check in holder.get("trust", ())
-        if check.get("status") == "fail" and check.get("check") != "ledger"
-    ]
-    if failed or not result.get("steps"):
-        return "; ".join(failed) or "no step has a result"
-    return ""
+        for check in failed_checks(result.get("steps", ()), result.get("trust", ()))
+        if check["check"] != "ledger" or (run.ledger or {}).get("verdict") != "violated"
+    )
 
 
 def _text(value: object) -> str:

@@ -8,19 +8,18 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, ComparedMetric, Comparison
+from reports.comparison.compare import ComparedMetric, Comparison
 from reports.comparison.facets import Difference
 from reports.stats.confidence import Verdict
+from reports.stats.two_sides import NEEDED_MAX, REPEATS_ADVISED, REPEATS_MIN
 
-HEAD: Final = ("step", "metric", "baseline", "candidate", "change", "interval", "verdict")
+HEAD: Final = ("step", "metric", "baseline", "candidate", "change", "interval", "p", "verdict")
 _ARROWS: Final = {Verdict.REGRESSED: "▼", Verdict.IMPROVED: "▲", Verdict.INCONCLUSIVE: "?"}
 
 
 def rows(result: Comparison) -> list[tuple[str, ...]]:
     """A row per metric under :data:`HEAD`, regressions first; nothing is left out."""
-    order = list(Verdict)
-    lines = sorted(result.lines, key=lambda line: order.index(line.verdict))
-    return [_row(line) for line in lines]
+    return [_row(line) for line in result.sorted_lines()]
 
 
 def sentences(result: Comparison) -> list[str]:
@@ -28,21 +27,22 @@ def sentences(result: Comparison) -> list[str]:
     counts = [(result.count(verdict), verdict) for verdict in Verdict]
     found = [", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "nothing could be compared"]
     found += _basis(result) if result.repeated else _not_repeated(result)
+    found += _needed(result)
     if result.missing:
         found.append(f"not every run has: {', '.join(result.missing)}")
     return [*found, *(_doubts(result) if result.repeated else ())]
 
 
 def _doubts(result: Comparison) -> list[str]:
-    """Why verdicts are inconclusive whatever the figures, each reason once for all metrics of a step."""
+    """Why verdicts are inconclusive, each reason once for all metrics of a step."""
     metrics: dict[tuple[str, str], list[str]] = {}
     for line in result.lines:
-        if line.doubt:
-            metrics.setdefault((line.step, line.doubt), []).append(line.metric)
+        if line.reason:
+            metrics.setdefault((line.step, line.reason), []).append(line.metric)
     compared = Counter(line.step for line in result.lines)
     return [
-        f"{step or 'run'}, {'all metrics' if len(names) == compared[step] else ', '.join(names)}: {doubt}"
-        for (step, doubt), names in metrics.items()
+        f"{step or 'run'}, {'all metrics' if len(names) == compared[step] else ', '.join(names)}: {reason}"
+        for (step, reason), names in metrics.items()
     ]
 
 
@@ -69,14 +69,13 @@ def markdown(result: Comparison) -> str:
 
 
 def to_json(result: Comparison) -> dict[str, Any]:
-    """The comparison for a program. Unknown bounds are null."""
+    """The comparison for a program. Unknown bounds, and p values of what was not tested, are null."""
     return {
         "base": [str(run.path) for run in result.base],
         "candidate": [str(run.path) for run in result.candidate],
         "comparable": not result.refused,
         "repeated": result.repeated,
         "confidence": result.confidence,
-        "confidence_each": result.confidence_each,
         "noise": {"rate": result.noise_rate, "latency": result.noise_latency},
         "differences": [asdict(each) for each in result.differences],
         "refused": [asdict(each) for each in result.refused],
@@ -88,16 +87,37 @@ def to_json(result: Comparison) -> dict[str, Any]:
 
 def _basis(result: Comparison) -> list[str]:
     runs = f"{len(result.base)} and {len(result.candidate)} repetitions"
-    found = [
-        f"{100 * result.confidence:g} % confidence for all intervals together (Student's, over {runs}); changes up to "
-        f"{100 * result.noise_rate:g} % of a rate and {100 * result.noise_latency:g} % of a latency are noise"
+    level = 100 * result.confidence
+    return [
+        f"each interval holds with {level:g} % (Hodges-Lehmann, over {runs}); a change takes a whole interval beyond "
+        f"the noise ({100 * result.noise_rate:g} % of a rate, {100 * result.noise_latency:g} % of a latency), and p of "
+        f"a permutation test of at most {100 - level:.3g} % for all {len(result.lines)} figures together (Holm)"
     ]
-    if any(line.verdict is Verdict.INCONCLUSIVE and not line.doubt for line in result.lines):
-        found.append(
-            "inconclusive: the runs differ too much among themselves for so few of them. Repeat each side more often, "
-            "or compare fewer metrics (--metric)"
-        )
-    return found
+
+
+def _needed(result: Comparison) -> list[str]:
+    """How many repetitions would decide what is inconclusive, and under which assumption."""
+    undecided = [line for line in result.lines if line.verdict is Verdict.INCONCLUSIVE]
+    known = [line for line in undecided if line.needed is not None]
+    if not known:
+        return _spread_unknown(result) if undecided and not result.repeated else []
+    most = max(known, key=lambda line: line.needed or 0)
+    least = min(line.needed or 0 for line in known)
+    name = f"{most.step}, {most.metric}" if most.step else most.metric
+    number = f"{least} to {most.needed}" if least != most.needed else f"{most.needed}"
+    if most.needed == NEEDED_MAX + 1:
+        number = f"{least} to more than {NEEDED_MAX}" if least != most.needed else f"more than {NEEDED_MAX}"
+    return [
+        f"{number} repetitions of each side would decide {len(known)} of {len(undecided)} inconclusive metrics (most "
+        f"for {name}). The assumption: runs go on to vary as these did, normally in logarithms; then no change, and a "
+        "change of twice the noise, are told from the noise in four of five comparisons"
+    ]
+
+
+def _spread_unknown(result: Comparison) -> list[str]:
+    if max(len(result.base), len(result.candidate)) > 1:
+        return []
+    return [f"with {REPEATS_MIN} repetitions of each side, compare tells how many would decide"]
 
 
 def _not_repeated(result: Comparison) -> list[str]:
@@ -105,9 +125,8 @@ def _not_repeated(result: Comparison) -> list[str]:
     runs = f"{len(result.base)} run{'s' if len(result.base) > 1 else ''} against {len(result.candidate)}"
     return [
         f"no verdict: {runs} cannot tell a change from chance, because how much runs differ is not known",
-        f"measure each side {REPEATS_ADVISED} times (at least {REPEATS_MIN}), in turn, into a directory of its own: "
-        f"`perftest run --out DIR` again and again, or `perftest sweep --repeats {REPEATS_ADVISED}`; then compare the "
-        "directories",
+        f"measure each side {REPEATS_ADVISED} times (at least {REPEATS_MIN}), in turn: `perftest compare --collect "
+        f"{REPEATS_ADVISED} --base '-h URI1' --candidate '-h URI2' -- perftest run ...` does so, and compares",
         "to gate a build on one run, give it objectives: `perftest run --slo 'confirm.p99<20ms'` ends with 4 if one is "
         "missed",
     ]
@@ -118,7 +137,8 @@ def _row(line: ComparedMetric) -> tuple[str, ...]:
     bounds = f"{_percent(change.low)} … {_percent(change.high)}" if math.isfinite(change.low) else "–"
     verdict = f"{_ARROWS.get(line.verdict, '·')} {line.verdict}"
     values = (f"{_number(line.base)} {line.unit}", f"{_number(line.candidate)} {line.unit}")
-    return (line.step or "–", line.metric, *values, _percent(change.value), bounds, verdict)
+    chance = f"{line.p_adjusted:.2g}" if math.isfinite(line.p_adjusted) else "–"
+    return (line.step or "–", line.metric, *values, _percent(change.value), bounds, chance, verdict)
 
 
 def _percent(part: float) -> str:
@@ -139,6 +159,7 @@ def _difference(each: Difference) -> str:
 
 
 def _line_json(line: ComparedMetric) -> dict[str, Any]:
-    change = asdict(line.change)
-    bounds = {"change": change.pop("value"), **change}
-    return asdict(line) | {name: value if math.isfinite(value) else None for name, value in bounds.items()}
+    plain = {name: value for name, value in asdict(line).items() if name != "change"}
+    numbers = {"p": line.p, "p_adjusted": line.p_adjusted}
+    numbers |= {"change": line.change.value, "low": line.change.low, "high": line.change.high}
+    return plain | {name: value if math.isfinite(value) else None for name, value in numbers.items()}

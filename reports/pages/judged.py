@@ -65,7 +65,7 @@ def judged(result: Comparison) -> Judged:
     return Judged(
         base=tuple(str(run.manifest["id"]) for run in result.base),
         candidate=tuple(str(run.manifest["id"]) for run in result.candidate),
-        rows=tuple(_row(line, result) for line in lines),
+        rows=tuple(map(_row, lines)),
         differences=tuple(
             JudgedDifference(
                 facet=str(each.facet),
@@ -81,7 +81,7 @@ def judged(result: Comparison) -> Judged:
     )
 
 
-def _row(line: ComparedMetric, result: Comparison) -> JudgedRow:
+def _row(line: ComparedMetric) -> JudgedRow:
     return JudgedRow(
         step=line.step,
         metric=line.metric,
@@ -91,7 +91,7 @@ def _row(line: ComparedMetric, result: Comparison) -> JudgedRow:
         value=line.change.value,
         low=line.change.low,
         high=line.change.high,
-        noise=result.noise_rate if line.unit == "msg/s" else result.noise_latency,
+        noise=line.noise,
         verdict=line.verdict,
-        doubt=line.doubt,
+        doubt=line.reason,
     )

@@ -490,8 +490,8 @@ def _verdict_table(comparison: Comparison) -> Section | None:
         return None
     how = Remark(
         Sentence(
-            text="Regressed metrics come first, and nothing is left out. Baseline and candidate are the geometric "
-            "means of the repetitions. The interval is that of the change; click a heading to sort."
+            text="Regressed metrics come first, and nothing is left out. Baseline and candidate are the "
+            "medians of the repetitions. The interval is that of the change; click a heading to sort."
         ),
         "how",
     )

@@ -18,6 +18,8 @@ beyond the noise           improved, or regressed
 within the noise           within noise; no change detected if the interval holds 0
 anything else              inconclusive
 =========================  ==================================
+
+:mod:`reports.stats.two_sides` has the bounds and the p values of comparisons.
 """
 
 from __future__ import annotations

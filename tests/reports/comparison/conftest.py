@@ -17,7 +17,7 @@ from perftest.spec import Isolation, Plan, QueueSpec, Settings, Step
 from tests.perftest.results.records import SECOND, STARTED_NS, ledger
 
 Make = Callable[..., Path]
-REPEATS = 6
+REPEATS = 8
 
 
 def plan(**settings: Any) -> Plan:

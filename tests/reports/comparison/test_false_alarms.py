@@ -18,10 +18,14 @@ from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.hlog import HlogLine
 from perftest.results.reader import Run, summarise
-from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, compare
-from reports.stats.confidence import Verdict
+from reports.comparison.compare import compare
+from reports.stats import two_sides
+from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, Verdict, judge
+from reports.stats.two_sides import REPEATS_ADVISED, REPEATS_MIN
 from tests.perftest.results.records import SECOND, STARTED_NS
 
+Values = np.ndarray[Any, np.dtype[np.float64]]
+DATA = Path(__file__).parents[2] / "data" / "same_broker_runs.csv"
 INTERVALS = 35
 INTERVAL_NS = SECOND // 5
 NEIGHBOURS = 0.8
@@ -127,25 +131,88 @@ def test_one_run_a_side_never_raises_an_alarm() -> None:
 @pytest.mark.parametrize("repeats", [REPEATS_MIN, REPEATS_ADVISED])
 @pytest.mark.parametrize("machine", [Machine(runs=0.05), Machine(runs=0.20)], ids=["steady", "noisy"])
 def test_repetitions_of_the_same_thing_seldom_raise_an_alarm(repeats: int, machine: Machine) -> None:
-    """Of 100 comparisons of a sweep, 30 metrics each, those in which any metric got worse or better: 5 % were allowed
+    """Of 60 comparisons of a sweep, 30 metrics each, those in which any metric got worse or better: 5 % were allowed
     by the confidence, and what is noise takes most of these away."""
     rng = np.random.default_rng(2)
     alarms = 0
-    for _ in range(100):
+    for _ in range(60):
         result = compare(side(rng, machine, repeats), side(rng, machine, repeats))
         alarms += bool(result.count(Verdict.REGRESSED) + result.count(Verdict.IMPROVED))
     assert alarms <= 3
 
 
-def test_a_real_change_is_found_with_six_repetitions() -> None:
-    """30 % slower in all six steps: each of 30 comparisons says so, of most steps, and calls nothing improved."""
+def test_a_real_change_is_found_with_ten_repetitions() -> None:
+    """30 % slower in all six steps: each of 12 comparisons says so, of most steps, and calls nothing improved."""
     rng = np.random.default_rng(3)
     found = 0
-    for _ in range(30):
+    for _ in range(12):
         sides = side(rng, Machine(), REPEATS_ADVISED), side(rng, Machine(), REPEATS_ADVISED, slower_by=0.3)
         result = compare(*sides)
         worse = {line.step for line in result.lines if line.verdict is Verdict.REGRESSED}
         assert worse
         assert result.count(Verdict.IMPROVED) == 0
         found += len(worse)
-    assert found >= 0.7 * 30 * len(LABELS)
+    assert found >= 0.7 * 12 * len(LABELS)
+
+
+# The gate as a whole: how often it fails, over all its figures, by per-run values alone
+
+FIGURES = 9
+RATES = 2
+"""The first figures are rates; the p99 whose power is asked is figure :data:`P99`."""
+P99 = 3
+
+
+def changed(base: Values, candidate: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which figures of a comparison get a verdict (a row for each run, a column for each figure), as ``compare`` does
+    it: a whole interval beyond the noise, and p after Holm."""
+    chances = two_sides.holm(two_sides.permutation_p(base, candidate).tolist())
+    found = np.zeros(base.shape[1], bool)
+    for at, p in enumerate(chances):
+        if p <= 0.05:
+            change = two_sides.shift(base[:, at].tolist(), candidate[:, at].tolist(), 0.95)
+            noise = NOISE_RATE if at < RATES else NOISE_LATENCY
+            found[at] = judge(change, noise=noise, more_is_better=False) in (Verdict.REGRESSED, Verdict.IMPROVED)
+    return found
+
+
+def simulated(rng: np.random.Generator, runs: float) -> tuple[Values, Values]:
+    """Ten runs of each side: each run is a little slower as a whole, and each figure varies by itself, too."""
+    whole, own = rng.normal(0, runs / math.sqrt(2), (2, 10, 1)), rng.normal(0, runs / math.sqrt(2), (2, 10, FIGURES))
+    base, candidate = np.exp(whole + own)
+    return base, candidate
+
+
+@pytest.mark.parametrize("runs", [0.03, 0.10])
+def test_the_gate_seldom_fails_without_a_change(runs: float) -> None:
+    """At most 5 % of 200 comparisons, over all figures together; wide runs are where noise thresholds do not help."""
+    rng = np.random.default_rng(4)
+    alarms = sum(changed(*simulated(rng, runs)).any() for _ in range(200))
+    assert alarms <= 10
+
+
+def test_the_gate_finds_a_p99_worse_by_a_tenth() -> None:
+    """In at least 80 % of 200 comparisons of ten runs a side that differ by 3 %, among nine figures."""
+    rng = np.random.default_rng(5)
+    found = 0
+    for _ in range(200):
+        base, candidate = simulated(rng, 0.03)
+        candidate[:, P99] *= 1.1
+        found += bool(changed(base, candidate)[P99])
+    assert found >= 160
+
+
+def recorded_values() -> Values:
+    """Runs of one broker, one after the other, with nothing changed (see the head of the file)."""
+    return np.loadtxt(DATA, delimiter=",", comments="#", skiprows=3)
+
+
+def test_the_gate_seldom_fails_on_recorded_runs_of_one_broker() -> None:
+    """200 splits of runs that were really measured, on a machine that others used: two sides of ten, by chance."""
+    rng, values = np.random.default_rng(6), recorded_values()
+    alarms = 0
+    for _ in range(200):
+        chosen = rng.permutation(len(values))[:20]
+        alarms += bool(changed(values[chosen[:10]], values[chosen[10:]]).any())
+    assert len(values) >= 20
+    assert alarms <= 10
