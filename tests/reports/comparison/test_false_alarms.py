@@ -22,7 +22,7 @@ from reports.comparison.compare import compare
 from reports.stats import two_sides
 from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, Verdict, judge
 from reports.stats.two_sides import REPEATS_ADVISED, REPEATS_MIN
-from tests.perftest.results.records import SECOND, STARTED_NS
+from tests.perftest.results.records import SECOND, STARTED_NS, ledger
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 DATA = Path(__file__).parents[2] / "data" / "same_broker_runs.csv"
@@ -59,7 +59,7 @@ def manifest(labels: tuple[str, ...]) -> dict[str, Any]:
 
 def recorded(rng: np.random.Generator, machine: Machine) -> Run:
     """A run of one step with all its intervals and histograms, 60 messages an interval."""
-    run = Run(path=Path("run"), manifest=manifest(LABELS[:1]))
+    run = Run(path=Path("run"), manifest=manifest(LABELS[:1]), ledger=ledger("ok"))
     whole = rng.normal(0, machine.runs)
     for at, slower in enumerate(whole + wander(rng, INTERVALS, machine.intervals)):
         count = round(60 * math.exp(-slower))
