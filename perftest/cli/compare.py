@@ -65,8 +65,7 @@ _compare_options = options(
         *(Exit.NOT_INSTALLED, Exit.REGRESSED, Exit.INTERRUPTED),
     ),
     examples=(
-        "perftest compare baseline/ candidate/ --metric p99 --markdown > summary.md",
-        "perftest compare baseline/ candidate/ --report            an HTML page, too",
+        "perftest compare baseline/ candidate/ --report --metric p99   two directories of runs, with a page",
         "perftest compare --collect 10 --base '-h amqp://old' --candidate '-h amqp://new' -- perftest run -u q -z 30",
         "perftest compare --collect 10 --base-program old/bin/perftest -- perftest run -z 30   two versions",
     ),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     examples=(
         'perftest query "SELECT run_id, name, length_s FROM runs ORDER BY started_ns DESC LIMIT 10"',
         'perftest query "SELECT run_id, e2e_p99_ns/1e6 AS p99_ms FROM steps WHERE in_flight = 200" --csv',
-        "perftest query --tables          the tables",
         "perftest query --tables steps    the columns of a table, with their units",
     ),
 )

@@ -117,7 +117,11 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
 @runs.command(
     cls=SectionedCommand,
     exits=(Exit.NOT_INSTALLED,),
-    examples=("perftest runs show 20261121-101502-in_flight-3fa1",),
+    examples=(
+        "perftest runs show 20261121-101502-in_flight-3fa1",
+        "perftest runs show runs/20261121-101502-in_flight-3fa1   by its directory",
+        "perftest runs show 20261121-101502-in_flight-3fa1 --json",
+    ),
 )
 @click.argument("run_id", metavar="RUN")
 @store_option
@@ -141,6 +145,7 @@ def show(run_id: str, store: str, as_json: bool) -> None:
     examples=(
         "perftest runs tag 20261121-101502-in_flight-3fa1 baseline release-1.4",
         "perftest runs tag 20261121-101502-in_flight-3fa1 --remove baseline",
+        "perftest runs list --tag release-1.4   find the runs with a tag",
     ),
 )
 @click.argument("run_id", metavar="RUN")
@@ -161,7 +166,11 @@ def tag(run_id: str, tags: tuple[str, ...], remove: tuple[str, ...], store: str)
 @runs.command(
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED),
-    examples=("perftest runs note 20261121-101502-in_flight-3fa1 'new drive, firmware 2.1'",),
+    examples=(
+        "perftest runs note 20261121-101502-in_flight-3fa1 'new drive, firmware 2.1'",
+        "perftest runs note 20261121-101502-in_flight-3fa1 ''   remove the note",
+        "perftest runs show 20261121-101502-in_flight-3fa1      read the note",
+    ),
 )
 @click.argument("run_id", metavar="RUN")
 @click.argument("text")

@@ -100,15 +100,15 @@ def test_a_page_of_the_comparison_keeps_the_verdict(
     call: Call, make_side: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gate stays a gate; with --json the path of the page must not stand in the JSON."""
-    from reports.store import store
+    from reports.store.store import Store
 
     def published(runs: list[Path], place: Path) -> None:
-        with store.new_attempt(place) as attempt:
-            store.publish(place, attempt, [], {})
+        with Store.open(place).writer() as writer:
+            writer.publish()
 
     monkeypatch.setattr("perftest.cli.report.fill_store", published)
     sides = str(make_side("a", seed=1)), str(make_side("b", seed=2, ms=2.6))
     code, out, err = call("compare", *sides, "--out", str(tmp_path / "page"), "--json")
-    assert code == 4 and json.loads(out)["comparable"]
+    assert code == 8 and json.loads(out)["comparable"]
     page = tmp_path / "page" / "comparison.html"
     assert str(page) in err and "▼ regressed" in page.read_text(encoding="utf-8")

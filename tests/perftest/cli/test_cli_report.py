@@ -39,7 +39,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     fake = Pipeline()
     monkeypatch.setattr(subprocess, "run", fake)
 
-    def build(store: Path, out: Path, *, page: Path | None, command: list[str]) -> Path:
+    def build(store: Path, out: Path, *, page: Path | None, command: list[str], separate: bool) -> Path:
         page = page or out / "report.html"
         out.mkdir(parents=True, exist_ok=True)
         (out / "summary.json").write_text(json.dumps({"findings": fake.findings}))

@@ -8,14 +8,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from perftest.cli.main import call
 from reports.html.render import render
 from reports.pages.history import history_page, sentences
 from reports.stats.history import history, metric_named, origin
-from reports.store.schema import TABLES
-from reports.store.store import new_attempt, publish, write_rows
+from reports.store.columns import Table
+from reports.store.run_tables import RunTables
+from reports.store.schema import HOSTS, RUNS, STEPS
+from reports.store.store import Store
 from reports.store.tables import Tables
 
 DAY_NS = 24 * 3600 * 10**9
@@ -77,16 +80,28 @@ def test_metrics_have_the_names_of_compare() -> None:
 def store(sample_tables: ModuleType, tmp_path: Path) -> Path:
     place = tmp_path / "store"
     tables = tables_over_days(sample_tables, BEFORE + AFTER)
-    runs = tables.runs["run_id"].tolist()
-    with new_attempt(place) as attempt:
-        for table in TABLES:
-            if table.name in ("runs", "steps", "hosts"):
-                frame = getattr(tables, table.name)
-                for run_id in runs:
-                    rows = json.loads(frame[frame["run_id"] == run_id].to_json(orient="records", double_precision=15))
-                    write_rows(attempt, table, run_id, rows)
-        publish(place, attempt, runs)
+    with Store.open(place).writer() as writer:
+        for run in tables.runs.to_dict("records"):
+            kept = {table.name: _rows(tables, table, run["run_id"]) for table in (RUNS, STEPS, HOSTS)}
+            place_of_run = f"runs/{run['run_id']}"
+            writer.add(
+                RunTables(
+                    run_id=run["run_id"],
+                    source=place_of_run,
+                    signature="as it is",
+                    started_ns=run["started_ns"],
+                    experiment=run["name"],
+                    tables=kept,
+                )
+            )
+        writer.publish()
     return place
+
+
+def _rows(tables: Tables, table: Table, run_id: str) -> pa.Table:
+    frame = getattr(tables, table.name)
+    rows = json.loads(frame[frame["run_id"] == run_id].to_json(orient="records", double_precision=15))
+    return pa.Table.from_pylist(rows, table.arrow)
 
 
 def test_the_command_plots_and_writes_json_and_csv(
