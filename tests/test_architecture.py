@@ -124,8 +124,13 @@ MAY_IMPORT = {
     ),
     "reports.store": ("reports.store", "reports.errors", "perftest.errors", "perftest.results"),
     "reports.pipeline": (
-        "reports.pipeline",
-        "reports.store",
+        *(f"reports.{each}" for each in ("pipeline", "compute", "store", "errors")),
+        "perftest.errors",
+        "perftest.results",
+    ),
+    "reports.compute": (
+        "reports.compute",
+        *(f"reports.store.{each}" for each in ("columns", "schema")),
         "reports.errors",
         "perftest.errors",
         "perftest.results",
@@ -176,6 +181,7 @@ PURE = (
     "perftest.engine.consuming.ack_policy",
     "perftest.search",
     "reports.stats",
+    "reports.compute",
 )
 IMPURE_IMPORTS = {
     "asyncio", "socket", "os", "pathlib", "time", "random", "threading", "logging", "subprocess", "secrets", "uvloop",

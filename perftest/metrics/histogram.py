@@ -187,10 +187,11 @@ class Histogram:
         if not len(used):
             return 0.0
         middles = BUCKET_LOWEST_NS[used] + (BUCKET_HIGHEST_NS[used] - BUCKET_LOWEST_NS[used] + 1 >> 1)
+        counts = self.counts[used]
+        if counts.sum(dtype=np.float64) * float(middles[-1]) < 2.0**62:
+            return float(int(np.dot(counts, middles)) / self.total)
         # Python integers: counts times nanoseconds leave 64 bits at about 2.5 million samples of one hour.
-        weighted = sum(
-            count * middle for count, middle in zip(self.counts[used].tolist(), middles.tolist(), strict=True)
-        )
+        weighted = sum(count * middle for count, middle in zip(counts.tolist(), middles.tolist(), strict=True))
         return float(weighted / self.total)
 
     def percentiles_ns(self, wanted: Sequence[float]) -> list[int]:

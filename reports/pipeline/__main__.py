@@ -33,18 +33,18 @@ def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]
 def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:
     began = time.monotonic()
     # Before Spark is imported, let alone started: a wrong path is told at once.
-    opened = source.open_runs(runs)
+    listed = source.list_runs(runs)
     from reports.pipeline.run import run_sources
     from reports.pipeline.session import parse_conf, spark_session
 
-    with spark_session(master, parse_conf(conf), source.input_bytes(opened.runs)) as spark:
+    with spark_session(master, parse_conf(conf), source.input_bytes(listed)) as spark:
         started = time.monotonic()
-        published = run_sources(spark, opened, store)
+        published = run_sources(spark, listed, store)
     return {
         "store": str(published.store),
         "publication": published.number,
         "runs": list(published.runs),
-        "left_out": {str(each.path): each.reason for each in published.left_out},
+        "left_out": {each.source: each.reason for each in published.left_out},
         "rows": dict(published.rows),
         "start_s": round(started - began, 3),
         "run_s": round(published.seconds, 3),

@@ -1,37 +1,51 @@
 """Run the pipeline: run directories in, a published store out. The only place that starts Spark jobs.
 
-The tables are independent of each other once lines are parsed and slots are merged. So parsed lines and merged slots
-are kept (persisted), and two threads write the tables, because a small write waits more than it works.
+One job reads the files of many runs with Spark's own readers, brings the files of each run together in one task, and
+computes all tables of the run there (:mod:`reports.compute`). So the driver reads no file of a run, and the cost of a
+run is the cost of its own lines. The driver gets the tables, which are small beside the input, and hands them to the
+store. Runs go in waves of WAVE_BYTES of input, which bounds the memory of the driver.
 """
 
 from __future__ import annotations
 
-import tempfile
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 
-from perftest.results import schema as files
-from reports.errors import EmptyRunError, SparkError
-from reports.pipeline import attempts, frames, manifests, parsing, source, stages, use
-from reports.pipeline.session import SMALL_JOB_BYTES
+from perftest.errors import HelpfulError
+from reports.errors import RunChoiceError, SparkError
+from reports.pipeline import large, source, tasks
+from reports.pipeline.frames import escaped, struct_of
+from reports.pipeline.source import RunDirectory
 from reports.store import schema, store
-from reports.store.columns import Table
-from reports.store.run_tables import LeftOut
+from reports.store.run_tables import LeftOut, RunTables
 
-WRITERS: Final = 2
-"""Tables written at once. More would hold task slots while they wait for the same kept frames."""
-NO_INTERVAL: Final = "every interval is damaged"
+WAVE_BYTES: Final = 1024**3
+"""Input of one job, in octets; the driver holds the tables of one job."""
+SMALL_RUN_BYTES: Final = 64 * 1024**2
+"""The largest input of a run that one task takes as a whole, in octets; a larger run is cut into parts."""
+TASK_BYTES: Final = 32 * 1024**2
+"""Input of one task, in octets; a task takes whole runs."""
+
+ROWS_AT_ONCE: Final = 64
+"""Tables of runs that the driver unpacks at once."""
+
+READING: Final = {
+    # A run has eight files at most, and most are small: the sizes decide how files are put together, not their number.
+    "spark.sql.files.openCostInBytes": "65536",
+    # Asking for the sizes of files in a job of its own pays off for very many files only.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "4096",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,45 +53,77 @@ class Published:
     """What a run of the pipeline put into the store: rows per table, of these runs only."""
 
     store: Path
-    number: int
+    attempt: str
     runs: tuple[str, ...]
-    left_out: tuple[source.LeftOut, ...]
+    left_out: tuple[LeftOut, ...]
     rows: Mapping[str, int]
     seconds: float
 
 
-def run(spark: SparkSession, paths: Sequence[Path], target: Path) -> Published:
+def run(spark: SparkSession, paths: Sequence[Path], target: Path, small_run_bytes: int = SMALL_RUN_BYTES) -> Published:
     """Read these run directories, compute every table and publish them in the store at ``target``.
 
-    A run that the store already has is replaced; other runs of the store stay as they are. A damaged or empty run is
-    left out, unless no other is left.
+    A run that the store already has is replaced; other runs of the store stay as they are. A damaged, empty or newer
+    run is left out, unless no other is left.
 
-    :raises RunDirectoryError: a directory is no run, or the only run is damaged
+    :raises RunDirectoryError: a directory is no run, or the only run is damaged or newer
+    :raises RunChoiceError: no run, or two directories hold the same run
     :raises EmptyRunError: no run has a usable interval
     :raises StoreError: the store cannot be written or is of another version
     :raises SparkError: a job failed
     """
-    return run_sources(spark, source.open_runs(paths), target)
+    return run_sources(spark, source.list_runs(paths), target, small_run_bytes)
 
 
-def run_sources(spark: SparkSession, opened: source.Sources, target: Path) -> Published:
-    """As :func:`run`, of directories that were opened before Spark was started."""
+def run_sources(
+    spark: SparkSession, runs: Sequence[RunDirectory], target: Path, small_run_bytes: int = SMALL_RUN_BYTES
+) -> Published:
+    """As :func:`run`, of directories that were listed before Spark was started."""
     began = time.monotonic()
-    with store.Store.open(target).writer() as writer, tempfile.TemporaryDirectory(dir=target) as scratch:
-        attempt = Path(scratch)
-        with _jobs(target):
-            usable = _write_all(spark, opened.runs, attempt)
-        for run in usable:
-            writer.add(attempts.run_tables(attempt, run))
-        damaged = [source.LeftOut(path=run.path, reason=NO_INTERVAL) for run in opened.runs if run not in usable]
-        left_out = (*opened.left_out, *damaged)
-        for each in left_out:
-            writer.add(LeftOut(source=str(each.path), signature=source.signature(each.path), reason=each.reason))
-        done = writer.publish()
-    seconds = time.monotonic() - began
-    return Published(
-        store=target, number=done.number, runs=done.runs, left_out=left_out, rows=done.rows, seconds=seconds
-    )
+    if (target / store.MANIFEST).exists():
+        store.read_manifest(target)
+    with _jobs(target):
+        return publish(target, computed(spark, runs, small_run_bytes), began)
+
+
+def computed(
+    spark: SparkSession, runs: Sequence[RunDirectory], small_run_bytes: int = SMALL_RUN_BYTES
+) -> Iterator[RunTables | tuple[LeftOut, HelpfulError]]:
+    """The tables of each run, or why it has none; lazily, small runs wave by wave, then large runs one by one."""
+    for name, value in READING.items():
+        spark.conf.set(name, value)
+    for wave in waves([each for each in runs if each.line_bytes <= small_run_bytes]):
+        batches = whole_runs(spark, wave).toArrow().to_batches(max_chunksize=ROWS_AT_ONCE)
+        yield from tasks.results(row for batch in batches for row in batch.to_pylist())
+    for each in runs:
+        if each.line_bytes > small_run_bytes:
+            yield from tasks.results(large.run_in_parts(spark, each))
+
+
+def waves(runs: Sequence[RunDirectory]) -> Iterator[list[RunDirectory]]:
+    """The runs in lots of at most WAVE_BYTES, one run at least."""
+    lot: list[RunDirectory] = []
+    for run_ in runs:
+        if lot and source.input_bytes([*lot, run_]) > WAVE_BYTES:
+            yield lot
+            lot = []
+        lot.append(run_)
+    if lot:
+        yield lot
+
+
+def whole_runs(spark: SparkSession, runs: Sequence[RunDirectory]) -> DataFrame:
+    """The tables of these runs (RESULT), each of which one task takes as a whole."""
+    paths = [escaped(f"{run_.path}/{name}") for run_ in runs for name in run_.sizes]
+    files = spark.read.format("binaryFile").load(paths).select("path", "content")
+    directory = F.regexp_replace("path", "/[^/]*$", "")
+    wanted = max(2 * spark.sparkContext.defaultParallelism, math.ceil(source.input_bytes(runs) / TASK_BYTES))
+    if len(runs) == 1:
+        together = files.coalesce(1)
+    else:
+        together = files.repartition(min(wanted, len(runs)), directory).sortWithinPartitions(directory)
+    known = {tasks.directory_of(str(each.path)): tasks.Listed(each.source, each.signature) for each in runs}
+    return together.mapInArrow(partial(tasks.compute_runs, runs=known), struct_of(tasks.RESULT))
 
 
 @contextmanager
@@ -97,154 +143,43 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _usable(attempt: Path, runs: Sequence[source.RunSource]) -> list[source.RunSource]:
-    """The runs that have an interval that can be used."""
-    usable = [run for run in runs if attempts.attempt_rows(attempt, schema.INTERVALS, run.run_id)]
-    if not usable:
-        raise EmptyRunError(
-            f"the run {runs[0].run_id}: {NO_INTERVAL}",
-            str(runs[0].path / files.INTERVALS_CSV),
-            "copy the directory again from the host that made the run",
+def publish(target: Path, found: Iterable[RunTables | tuple[LeftOut, HelpfulError]], began: float) -> Published:
+    """Write the runs into a new attempt of the store, and publish it. The only function that knows how stores are
+    written.
+
+    :param began: when the pipeline began, by the monotonic clock
+    """
+    places: dict[str, str] = {}
+    left_out: list[tuple[LeftOut, HelpfulError]] = []
+    rows = dict.fromkeys((table.name for table in schema.TABLES), 0)
+    with store.new_attempt(target) as attempt:
+        for each in found:
+            if not isinstance(each, RunTables):
+                left_out.append(each)
+                continue
+            _check_single(places, each)
+            for table in schema.TABLES:
+                content = each.tables[table.name]
+                store.write_table(attempt, table, each.run_id, content)
+                rows[table.name] += len(content)
+        if not places:
+            raise left_out[0][1]
+        reasons = {left.source: left.reason for left, _ in left_out}
+        store.publish(target, attempt, tuple(places), reasons)
+    return Published(
+        store=target,
+        attempt=attempt.name,
+        runs=tuple(places),
+        left_out=tuple(left for left, _ in left_out),
+        rows=rows,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _check_single(places: dict[str, str], found: RunTables) -> None:
+    """Two directories with the same run would count every message twice."""
+    other = places.setdefault(found.run_id, found.source)
+    if other != found.source:
+        raise RunChoiceError(
+            f"two directories hold the run {found.run_id}", f"{other} and {found.source}", "give one of them"
         )
-    return usable
-
-
-def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: Path) -> list[source.RunSource]:
-    """Write every table of every run; the runs that can be published."""
-    tables = _SparkTables(spark, runs)
-    try:
-        # Intervals first: without any there is no report, and nothing else need be computed.
-        tables.write("intervals", attempt)
-        usable = _usable(attempt, runs)
-        with ThreadPoolExecutor(WRITERS) as pool:
-            write = inheritable_thread_target(spark)(tables.write)
-            for done in [pool.submit(write, name, attempt) for name in tables.names if name != "intervals"]:
-                done.result()
-    finally:
-        tables.release()
-    _write_known(usable, attempt)
-    return usable
-
-
-def _write_known(runs: Sequence[source.RunSource], attempt: Path) -> None:
-    """The tables that come from manifests and ledgers alone: rows that the driver has."""
-    for run in runs:
-        attempts.write_rows(attempt, schema.HOSTS, run.run_id, manifests.host_rows(run))
-        attempts.write_rows(attempt, schema.LEDGER, run.run_id, manifests.ledger_rows(run))
-        last_ns = attempts.last_interval_ns(attempt, run.run_id)
-        attempts.write_rows(attempt, schema.RUNS, run.run_id, [manifests.run_row(run, last_ns)])
-
-
-class _SparkTables:
-    """The tables that need Spark, by name, lazily; frames that several of them read are kept until released."""
-
-    def __init__(self, spark: SparkSession, runs: Sequence[source.RunSource]) -> None:
-        self._spark = spark
-        self._sources = runs
-        self._kept: list[DataFrame] = []
-        self._small = source.input_bytes(runs) <= SMALL_JOB_BYTES
-        self._runs = frames.rows_frame(spark, [manifests.context_row(run) for run in runs], frames.RUN_CONTEXT)
-        hosts = [row for run in runs for row in manifests.host_context_rows(run)]
-        self._hosts = frames.rows_frame(spark, hosts, frames.HOST_CONTEXT)
-        planned = [row for run in runs for row in manifests.planned_rows(run)]
-        self._planned = frames.rows_frame(spark, planned, frames.PLANNED_STEPS)
-        self._frames = self._build()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tables, in the best order for writing: the tables that others wait for come first."""
-        return tuple(self._frames)
-
-    def write(self, name: str, attempt: Path) -> None:
-        """One file per run and table: the tables are small, and many small files are slow to read."""
-        frame = self._frames[name]
-        # A small table fits one task; bringing a large one together by run costs a shuffle and is worth it.
-        whole = frame.coalesce(1) if self._small else frame.repartition("run_id")
-        whole.write.partitionBy("run_id").parquet(str(attempt / name), compression="zstd")
-
-    def release(self) -> None:
-        """Let go of the kept frames."""
-        for frame in self._kept:
-            frame.unpersist()
-
-    def _build(self) -> dict[str, DataFrame]:
-        raw_intervals = self._parse(files.INTERVALS_CSV, parsing.parse_intervals, parsing.PARSED_INTERVALS)
-        raw_histograms = self._parse(files.LATENCY_HLOG, parsing.parse_histograms, parsing.PARSED_HISTOGRAMS)
-        raw_events = self._parse(files.EVENTS, parsing.parse_events, parsing.PARSED_EVENTS)
-        raw_samples = self._parse(files.HOST, parsing.parse_host_samples, parsing.PARSED_HOST_SAMPLES)
-        raw_brokers = self._parse(files.BROKER, parsing.parse_brokers, parsing.PARSED_BROKERS)
-        known = frames.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
-
-        good_histograms = stages.good(raw_histograms)
-        timed = stages.in_time(stages.good(raw_intervals), self._hosts, self._runs)
-        begins = stages.origins(timed)
-        intervals = self._keep(stages.into_slots(timed, begins))
-        clocked = stages.in_time(stages.of_clients(good_histograms), self._hosts, self._runs)
-        histograms = stages.into_slots(clocked, begins)
-        staged = stages.merge_histograms(stages.steady(stages.of_stages(good_histograms)), ["run_id", "step", "series"])
-        by_slot = self._keep(stages.merge_histograms(histograms, [*stages.SLOT, "series"]))
-        by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), [*stages.STEP, "series"]))
-        latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "group", "series"])))
-        brokers = self._keep(use.differences(stages.good(raw_brokers), self._runs))
-        samples = use.host_rates(stages.good(raw_samples))
-        spread, raw_clocks = self._of_several_hosts(intervals, good_histograms, brokers, samples)
-        return {
-            "intervals": frames.conform(intervals, schema.INTERVALS),
-            "timeline": stages.timeline(intervals, stages.percentiles(by_slot), self._planned, self._runs),
-            "latency": latency,
-            "brokers": frames.conform(brokers, schema.BROKERS),
-            "writes": frames.conform(use.writes(brokers), schema.WRITES),
-            "steps": self._steps(intervals, latency, brokers, samples),
-            "spectrum": stages.spectrum(by_step, self._planned),
-            "stages": stages.broker_stages(staged, self._planned),
-            "events": self._timed(stages.good(raw_events), schema.EVENTS),
-            "host_samples": self._timed(samples, schema.HOST_SAMPLES),
-            **spread,
-            "quarantine": stages.quarantine(
-                (raw_intervals, raw_histograms, raw_events, raw_samples, raw_brokers, *raw_clocks), known
-            ),
-        }
-
-    def _of_several_hosts(
-        self, intervals: DataFrame, histograms: DataFrame, brokers: DataFrame, samples: DataFrame
-    ) -> tuple[dict[str, DataFrame], list[DataFrame]]:
-        """The tables of runs on several hosts, and the parsed lines of files that only such runs have. Without such a
-        run there are no tables, and nothing is computed."""
-        runs = [run.run_id for run in self._sources if manifests.is_spread(run)]
-        if not runs:
-            return {}, []
-
-        def of_them(frame: DataFrame) -> DataFrame:
-            return frame.where(F.col("run_id").isin(runs))
-
-        keys, steady = [*stages.STEP, "host"], stages.steady(of_them(intervals))
-        steps, by_host = stages.totals(steady, stages.STEP), stages.totals(steady, keys)
-        recorded = stages.of_clients(stages.steady(of_them(histograms)))
-        merged = stages.merge_histograms(recorded.where(F.col("series").isin(*schema.HOST_SERIES)), [*keys, "series"])
-        used = use.of_each_host(of_them(samples), steps)
-        raw_clocks = self._parse(files.CLOCKS, parsing.parse_clocks, parsing.PARSED_CLOCKS)
-        tables = {
-            "host_steps": stages.host_steps(by_host, stages.percentiles(merged), used, self._hosts, self._planned),
-            "links": frames.conform(use.links(of_them(brokers), steps), schema.LINKS),
-            "clocks": self._timed(stages.good(raw_clocks), schema.CLOCKS),
-        }
-        return tables, [raw_clocks]
-
-    def _steps(self, intervals: DataFrame, latency: DataFrame, brokers: DataFrame, samples: DataFrame) -> DataFrame:
-        totals = self._keep(stages.totals(stages.steady(intervals), stages.STEP))
-        used = (use.of_brokers(brokers, totals), use.of_hosts(samples, totals, self._hosts))
-        return stages.steps(stages.step_starts(intervals), totals, latency, self._planned, used, self._runs)
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        self._kept.append(frame.persist())
-        return self._kept[-1]
-
-    def _parse(self, file: str, parser: stages.Worker, parsed: pa.Schema) -> DataFrame:
-        """The records of one file of every run; kept, because the quarantine reads them once more."""
-        splits = stages.split_frame(self._spark, source.splits(self._sources, file))
-        return self._keep(stages.parse(splits, parser, parsed))
-
-    def _timed(self, records: DataFrame, table: Table) -> DataFrame:
-        """Records with ``t_s`` from ``t_ns``."""
-        frame = records.join(F.broadcast(self._runs), "run_id").withColumn("t_s", frames.since_start("t_ns"))
-        return frames.conform(frame, table)

@@ -419,7 +419,8 @@ def test_a_run_of_damaged_intervals_is_named_and_left_out(
 ) -> None:
     """One spoiled run must not end the report of five others."""
     result, tables = published
-    assert [(each.path, each.reason) for each in result.left_out] == [(runs[SPOILED], "every interval is damaged")]
+    reason = f"the run {SPOILED}: every interval is damaged"
+    assert [(each.source, each.reason) for each in result.left_out] == [(str(runs[SPOILED]), reason)]
     assert set(result.runs) == set(tables.runs["run_id"]) == set(runs) - {SPOILED}
 
 

@@ -14,8 +14,10 @@ from perftest.errors import HelpfulError
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import DamagedRunError, NewerRunError, NotARunError
+from reports.compute.run import run_tables
+from reports.compute.run_files import READ, RunFiles, open_run
 from reports.errors import EmptyRunError, RunChoiceError
-from reports.pipeline import source
+from reports.pipeline import source, tasks
 from reports.pipeline.__main__ import main
 
 
@@ -51,6 +53,11 @@ SPOILED: dict[str, tuple[Callable[[Path], object], type[HelpfulError], str]] = {
 }
 
 
+def opened(run: Path) -> RunFiles:
+    contents = {name: (run / name).read_bytes() for name in READ if (run / name).is_file()}
+    return RunFiles(source=str(run), contents=contents)
+
+
 @pytest.mark.parametrize("name", SPOILED)
 def test_unusable_directories_are_told_in_three_lines(tmp_path: Path, make_run: Callable[..., Path], name: str) -> None:
     """A person with a wrong path needs the path, the reason and the way out, at once."""
@@ -58,28 +65,26 @@ def test_unusable_directories_are_told_in_three_lines(tmp_path: Path, make_run: 
     run = make_run(tmp_path / "run", steps=(1,))
     spoil(run)
     with pytest.raises(kind) as caught:
-        source.open_runs([run])
+        (listed,) = source.list_runs([run])
+        open_run(opened(listed.path))
     what, where, fix = caught.value.lines().splitlines()
     assert words in what + where and where.startswith("  at   ") and fix.startswith("  fix  ")
     assert str(run) in where
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_a_damaged_or_empty_run_is_left_out_beside_others(
+def test_a_worker_tells_the_problem_of_a_run_to_the_driver(
     tmp_path: Path, make_run: Callable[..., Path], name: str
 ) -> None:
-    """Nineteen good rounds must not go without a report for the one that was interrupted in its first second. What is
-    no run at all is a mistake of the one who typed it."""
+    """Nineteen good rounds must not go without a report for the one that was interrupted in its first second."""
     spoil, kind, words = SPOILED[name]
-    good, other = (make_run(tmp_path / run_id, run_id=run_id, steps=(1,)) for run_id in ("good", "other"))
-    spoil(other)
-    if kind in (NotARunError, NewerRunError):
-        with pytest.raises(kind):
-            source.open_runs([good, other])
-        return
-    opened = source.open_runs([other, good])
-    assert [run.run_id for run in opened.runs] == ["good"]
-    assert [(each.path, words in each.reason) for each in opened.left_out] == [(other, True)]
+    run = make_run(tmp_path / "run", steps=(1,))
+    spoil(run)
+    known = tasks.Listed(str(run), "signature")
+    rows = tasks.result_of(known, lambda: run_tables(opened(run))).to_pylist()
+    ((left, error),) = tasks.results(rows)
+    assert type(error) is kind and left.source == str(run) and left.signature == "signature"
+    assert words in error.what + error.where and error.what == left.reason
 
 
 def test_a_header_alone_is_an_empty_run(tmp_path: Path, make_run: Callable[..., Path]) -> None:
@@ -88,27 +93,33 @@ def test_a_header_alone_is_an_empty_run(tmp_path: Path, make_run: Callable[..., 
     path = run / files.INTERVALS_CSV
     path.write_text(path.read_text().splitlines()[0] + "\n")
     with pytest.raises(EmptyRunError):
-        source.open_runs([run])
+        open_run(opened(run))
 
 
-def test_the_same_directory_twice_is_one_run_and_a_copy_is_refused(
-    tmp_path: Path, make_run: Callable[..., Path]
-) -> None:
+def test_the_same_directory_twice_is_one_run(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     """Counting a run twice doubles every rate of it."""
     run = make_run(tmp_path / "run", steps=(1,))
-    assert len(source.open_runs([run, tmp_path / "." / "run"]).runs) == 1
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
-    with pytest.raises(RunChoiceError, match="two directories"):
-        source.open_runs([run, copy])
+    assert len(source.list_runs([run, tmp_path / "." / "run"])) == 1
+    with pytest.raises(RunChoiceError):
+        source.list_runs([])
+
+
+def test_a_run_that_grew_has_another_signature(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    """A store asks by the signature whether it has a run as it is now."""
+    run = make_run(tmp_path / "run", steps=(1,))
+    before = source.list_runs([run])
+    assert source.list_runs([run]) == before
+    with (run / files.EVENTS).open("a") as events:
+        events.write("{}\n")
+    assert source.list_runs([run])[0].signature != before[0].signature
 
 
 def test_a_damaged_ledger_does_not_stop_the_report(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     """The figures are in other files; that the ledger is unreadable is itself a finding."""
     run = make_run(tmp_path / "run", steps=(1,))
     (run / files.LEDGER).write_text('{"schema": 1')
-    (opened,) = source.open_runs([run]).runs
-    assert opened.ledger is None and opened.ledger_problem is not None and "not readable" in opened.ledger_problem
+    head = open_run(opened(run))
+    assert head.ledger is None and head.ledger_problem is not None and "not readable" in head.ledger_problem
 
 
 @pytest.mark.parametrize(

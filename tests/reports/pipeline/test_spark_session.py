@@ -15,7 +15,7 @@ from reports.pipeline import session
 def test_executors_can_import_our_code_from_the_archive(tmp_path: Path) -> None:
     """On another machine the archive is all there is: a module missing from it fails every task."""
     archive = session._code_archive(tmp_path)
-    names = ("reports.pipeline.histograms", "reports.pipeline.parsing", "perftest.results.schema")
+    names = ("reports.pipeline.tasks", "reports.compute.run", "perftest.results.schema")
     script = f"import sys; sys.path.insert(0, {str(archive)!r})\n" + "".join(
         f"import {name}; print({name}.__file__)\n" for name in names
     )

@@ -7,14 +7,13 @@ that is absent leaves its columns empty; it does not stop the report.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, Final
 
 from perftest.results import schema as files
 from perftest.results.hosts import has_load, roles_of
 from perftest.results.run_checks import one_machine
 from perftest.results.summary import OPEN, background_loads_of, loads_of, run_loop, step_loop
-from reports.pipeline.source import RunSource
+from reports.compute.run_files import RunHead
 from reports.store import schema
 from reports.store.columns import Type
 
@@ -26,7 +25,7 @@ DEFAULT_INTERVAL_S: Final = 1.0
 INTERVAL_MAX_S: Final = 86_400.0
 
 
-def run_row(run: RunSource, last_ns: int) -> Row:
+def run_row(run: RunHead, last_ns: int) -> Row:
     """The row of ``runs``.
 
     :param last_ns: Unix time at which the last interval ended, which is the end of a run that did not end itself
@@ -64,22 +63,22 @@ def run_row(run: RunSource, last_ns: int) -> Row:
         "clock_bound_ns": max((_whole(host, "clock_bound_ns", 0) for host in hosts), default=0),
         "command": json.dumps(manifest.get("command", [])),
         "tool_dirty": bool(tool.get("dirty", False)),
-        "path": str(run.path),
+        "path": run.source,
         "manifest": json.dumps(manifest, ensure_ascii=False),
     }
 
 
-def context_row(run: RunSource) -> Row:
-    """The row of RUN_CONTEXT."""
-    return {
-        "run_id": run.run_id,
-        "started_ns": run.started_ns,
-        "interval_ns": int(interval_s(run) * 1e9),
-        "background": bool(_part(run.manifest, "plan").get("background")),
-    }
+def interval_ns(run: RunHead) -> int:
+    """The nominal length of an interval; at least 1 ns."""
+    return max(int(interval_s(run) * 1e9), 1)
 
 
-def interval_s(run: RunSource) -> float:
+def has_background(run: RunHead) -> bool:
+    """Whether a background load ran beside the measured load."""
+    return bool(_part(run.manifest, "plan").get("background"))
+
+
+def interval_s(run: RunHead) -> float:
     """The nominal length of an interval."""
     value = _part(run.manifest, "plan").get("interval_s")
     usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < INTERVAL_MAX_S
@@ -93,8 +92,8 @@ def _uris(broker: Row) -> list[str]:
     return nodes + ([str(uri) for uri in given] if isinstance(given, list) else [])
 
 
-def planned_rows(run: RunSource) -> list[Row]:
-    """The rows of PLANNED_STEPS."""
+def planned_rows(run: RunHead) -> list[Row]:
+    """The steps of the plan, of each group of load, with their settings."""
     rows = []
     plan = _part(run.manifest, "plan")
     measured = loads_of(plan | {"groups": _parts(plan, "groups")})
@@ -102,7 +101,7 @@ def planned_rows(run: RunSource) -> list[Row]:
     for group, load in (measured | beside).items():
         for step in _parts(dict(load), "steps"):
             number, settings = step.get("number"), _part(step, "settings")
-            if isinstance(number, int):
+            if isinstance(number, int) and 0 < number < 2**63:
                 row: Row = {"run_id": run.run_id, "step": number, "group": group}
                 row |= {"label": str(step.get("label") or f"step {number}")}
                 row |= {"settings": json.dumps(settings), **_settings(settings)}
@@ -111,7 +110,7 @@ def planned_rows(run: RunSource) -> list[Row]:
     return rows
 
 
-def host_rows(run: RunSource) -> list[Row]:
+def host_rows(run: RunHead) -> list[Row]:
     """The rows of ``hosts``."""
     rows = []
     for host in _parts(run.manifest, "hosts"):
@@ -133,21 +132,17 @@ def host_rows(run: RunSource) -> list[Row]:
     return rows
 
 
-def host_context_rows(run: RunSource) -> list[Row]:
-    """The rows of HOST_CONTEXT."""
-    made = {_text(host, "name"): has_load(host) for host in _parts(run.manifest, "hosts")}
-    return [
-        {name: row[name] for name in ("run_id", "host", "cores")} | {"has_load": made[row["host"]]}
-        for row in host_rows(run)
-    ]
+def hosts_with_load(run: RunHead) -> dict[str, bool]:
+    """Whether each host made load."""
+    return {_text(host, "name"): has_load(host) for host in _parts(run.manifest, "hosts")}
 
 
-def is_spread(run: RunSource) -> bool:
+def is_spread(run: RunHead) -> bool:
     """Whether the run took place on several hosts."""
     return len(_parts(run.manifest, "hosts")) > 1
 
 
-def ledger_rows(run: RunSource) -> list[Row]:
+def ledger_rows(run: RunHead) -> list[Row]:
     """The rows of ``ledger``: the account of the measured load, and of each named group. A run without a ledger has no
     row."""
     if run.ledger is None:
@@ -157,7 +152,7 @@ def ledger_rows(run: RunSource) -> list[Row]:
     return [_ledger_row(run, group, account) for group, account in [("", run.ledger), *of_groups]]
 
 
-def _ledger_row(run: RunSource, group: str, account: Row) -> Row:
+def _ledger_row(run: RunHead, group: str, account: Row) -> Row:
     row: Row = {"run_id": run.run_id, "group": group}
     for column in schema.LEDGER.columns[2:]:
         if column.type is Type.INT:
@@ -168,13 +163,11 @@ def _ledger_row(run: RunSource, group: str, account: Row) -> Row:
     return row | {"examples": examples, "verdict": str(account.get("verdict", "unknown"))}
 
 
-def quarantine_rows(runs: Iterable[RunSource]) -> list[Row]:
+def quarantine_rows(run: RunHead) -> list[Row]:
     """Files that cannot be used as a whole."""
-    return [
-        {"run_id": run.run_id, "file": files.LEDGER, "offset": 0, "reason": run.ledger_problem, "raw": ""}
-        for run in runs
-        if run.ledger_problem is not None
-    ]
+    if run.ledger_problem is None:
+        return []
+    return [{"run_id": run.run_id, "file": files.LEDGER, "offset": 0, "reason": run.ledger_problem, "raw": ""}]
 
 
 def _settings(settings: Row) -> Row:
@@ -187,7 +180,7 @@ def _settings(settings: Row) -> Row:
         elif column.type is Type.FLOAT:
             row[column.name] = _float(value)
         else:
-            row[column.name] = value if isinstance(value, int) and not isinstance(value, bool) else None
+            row[column.name] = _whole(settings, column.name, None)
     return row
 
 

@@ -1,7 +1,6 @@
-"""Lines of a run directory's files to records, in Spark's Python workers.
+"""Lines of the files of one run to records.
 
-Functions ``parse_*`` take splits (:data:`reports.pipeline.source.SPLIT_SCHEMA`) and give the records of their lines. A
-line that cannot be used gives a row whose ``problem`` says why and whose ``raw`` shows it, and no data: damage is set
+A line that cannot be used gives a row whose ``problem`` says why and whose ``raw`` shows it, and no data: damage is set
 aside and counted, never skipped in silence. A last line without its end is damage, too: half a number looks like a
 number.
 """
@@ -10,21 +9,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from perftest.metrics.clock_model import ClockModel
-from perftest.metrics.histogram import DamagedHistogramError, Histogram
 from perftest.metrics.host_clock import Exchange
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
 from perftest.results.folder import json_object
-from perftest.results.intervals import COUNT_COLUMNS, parser
+from perftest.results.intervals import COUNT_COLUMNS
+from perftest.results.intervals import parser as interval_parser
 from reports.store import schema
 from reports.store.columns import Batches, Row, Table
 
@@ -38,7 +36,7 @@ _PROBLEM: Final = pa.schema(
 
 def _parsed(columns: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
     """A schema of parsed lines: every column of data may be null, because a damaged line has none of them."""
-    return pa.schema([("run_id", pa.string()), *columns, *_PROBLEM])
+    return pa.schema([*columns, *_PROBLEM])
 
 
 def _of_table(table: Table, *computed: str, more: Iterable[tuple[str, pa.DataType]] = ()) -> pa.Schema:
@@ -70,88 +68,116 @@ PARSED_BROKERS: Final = _of_table(
 )
 
 
+PARSED: Final = {
+    files.INTERVALS_CSV: PARSED_INTERVALS,
+    files.LATENCY_HLOG: PARSED_HISTOGRAMS,
+    files.EVENTS: PARSED_EVENTS,
+    files.HOST: PARSED_HOST_SAMPLES,
+    files.BROKER: PARSED_BROKERS,
+    files.CLOCKS: PARSED_CLOCKS,
+}
+"""The records of each file."""
+
+
 class FileLine(NamedTuple):
-    """A line of a file: where it begins, its text without the end of line, and whether it had one."""
+    """A line of a file: where it begins, its octets without the end of line, and whether it had one."""
 
     offset: int
-    text: str
+    octets: bytes
     whole: bool
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path, begin: int, end: int) -> Iterator[FileLine]:
-    """The lines that begin in ``[begin, end)``; a line that began before is the previous split's."""
-    with path.open("rb") as file:
-        if begin:
-            file.seek(begin - 1)
-            file.readline()
-        offset = file.tell()
-        while offset < end:
-            octets = file.readline()
-            if not octets:
-                return
-            whole = octets.endswith(b"\n")
-            text = octets.rstrip(b"\r\n").decode("utf-8", errors="replace")
-            yield FileLine(offset, text, whole)
-            offset += len(octets)
+def lines_of(content: bytes) -> Iterator[FileLine]:
+    """The lines of a whole file."""
+    offset = 0
+    while offset < len(content):
+        end = content.find(b"\n", offset)
+        if end < 0:
+            yield FileLine(offset, content[offset:], False)
+            return
+        yield FileLine(offset, content[offset:end], True)
+        offset = end + 1
 
 
 Parser = Callable[[str], Row | None]
 """Text of a line to its record, or None for a line without one (headers, comments); raises LineError."""
 
 
-def _parse(batches: Batches, parsed: pa.Schema, parser_of: Callable[[Row], Parser]) -> Batches:
+def _parse(file: str, lines: Iterable[FileLine], parsed: pa.Schema, parser: Parser) -> Batches:
     rows: list[Row] = []
-    for batch in batches:
-        for split in batch.to_pylist():
-            parser = parser_of(split)
-            for line in read_lines(Path(split["path"]), split["begin"], split["end"]):
-                row = _record(split, line, parser)
-                if row is not None:
-                    rows.append(row)
-                if len(rows) >= ROWS_PER_BATCH:
-                    yield pa.RecordBatch.from_pylist(rows, parsed)
-                    rows = []
-    yield pa.RecordBatch.from_pylist(rows, parsed)
+    for line in lines:
+        row = _record(file, line, parser)
+        if row is not None:
+            rows.append(row)
+        if len(rows) >= ROWS_PER_BATCH:
+            yield pa.RecordBatch.from_pylist(rows, parsed)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, parsed)
 
 
-def _record(split: Row, line: FileLine, parser: Parser) -> Row | None:
-    if not line.text.strip():
+def _record(file: str, line: FileLine, parser: Parser) -> Row | None:
+    text = line.octets.rstrip(b"\r").decode("utf-8", errors="replace")
+    if not text.strip():
         return None
-    place = {"run_id": split["run_id"], "file": split["file"], "offset": line.offset}
+    place = {"file": file, "offset": line.offset}
     try:
         if not line.whole:
             raise LineError("cut short: the line has no end")
-        data = parser(line.text)
+        data = parser(text)
     except LineError as error:
-        return place | {"problem": str(error), "raw": line.text[:RAW_MAX]}
+        return place | {"problem": str(error), "raw": text[:RAW_MAX]}
     return None if data is None else data | place
+
+
+def parse(file: str, lines: Iterable[FileLine], columns: Sequence[str] = (), base_ns: int = 0) -> Batches:
+    """The records of lines of one file of a run, damaged ones included; the lines need not be all lines of the file.
+
+    :param columns: the header, for lines of intervals.csv
+    :param base_ns: what times count from before the first of these lines, for lines of latency.hlog
+    """
+    parsers: dict[str, Callable[[], Parser]] = {
+        files.INTERVALS_CSV: lambda: _interval_parser(columns),
+        files.LATENCY_HLOG: lambda: _histogram_parser(base_ns),
+        files.EVENTS: lambda: _event,
+        files.HOST: lambda: _host_sample,
+        files.BROKER: lambda: _broker_sample,
+        files.CLOCKS: lambda: _clock,
+    }
+    return _parse(file, lines, PARSED[file], parsers[file]())
 
 
 # --- intervals.csv ---------------------------------------------------------------------------------------------------
 
 
-def parse_intervals(batches: Batches) -> Batches:
-    """Lines of intervals.csv: our own columns; PerfTest's are derived and are not read back."""
-    return _parse(batches, PARSED_INTERVALS, _interval_parser)
+AMOUNT_MAX: Final = 2**50
+"""More than any interval counts, in messages, octets or nanoseconds: sums of thousands stay within 64 bits."""
+TIME_MAX_NS: Final = 2**62
 
 
-def _interval_parser(split: Row) -> Parser:
-    return parser(json.loads(split["context"]))
+def _interval_parser(columns: Sequence[str]) -> Parser:
+    """Our own columns; PerfTest's are derived and are not read back."""
+    parse_line = interval_parser(list(columns))
+
+    def parse(text: str) -> Row | None:
+        row = parse_line(text)
+        for name in COUNT_COLUMNS if row is not None else ():
+            if row is not None and row[name] > (TIME_MAX_NS if name == "start_ns" else AMOUNT_MAX):
+                raise LineError(f"{name} is {row[name]}, more than an interval can have")
+        return row
+
+    return parse
 
 
 # --- latency.hlog ----------------------------------------------------------------------------------------------------
 
 
-def parse_histograms(batches: Batches) -> Batches:
-    """Lines of latency.hlog; every payload is decoded once here, so that later stages may trust it."""
-    return _parse(batches, PARSED_HISTOGRAMS, _histogram_parser)
-
-
-def _histogram_parser(split: Row) -> Parser:
-    base_ns = hlog.seconds_to_ns(split["context"] or "0")
+def _histogram_parser(base_ns: int) -> Parser:
+    """The place, the time and the payload of a line. :func:`reports.compute.histograms.decoded` looks into the payload,
+    once, when histograms are merged."""
 
     def parse(text: str) -> Row | None:
         nonlocal base_ns
@@ -160,38 +186,13 @@ def _histogram_parser(split: Row) -> Parser:
         line = hlog.parse_line(text, base_ns)
         if line is None:
             return None
-        try:
-            histogram = Histogram()
-            histogram.add_payload(line.payload, line.max_ns)
-            histogram.check_maximum()
-        except DamagedHistogramError as error:
-            raise LineError(f"payload: {error}") from error
-        return {each.name: getattr(line, each.name) for each in fields(line)}
+        # Should the payload be damaged, this is what the quarantine shows.
+        return {each.name: getattr(line, each.name) for each in fields(line)} | {"raw": text[:RAW_MAX]}
 
     return parse
 
 
 # --- *.jsonl ---------------------------------------------------------------------------------------------------------
-
-
-def parse_events(batches: Batches) -> Batches:
-    """Lines of events.jsonl."""
-    return _parse(batches, PARSED_EVENTS, lambda _: _event)
-
-
-def parse_host_samples(batches: Batches) -> Batches:
-    """Lines of host.jsonl."""
-    return _parse(batches, PARSED_HOST_SAMPLES, lambda _: _host_sample)
-
-
-def parse_clocks(batches: Batches) -> Batches:
-    """Lines of clocks.jsonl."""
-    return _parse(batches, PARSED_CLOCKS, lambda _: _clock)
-
-
-def parse_brokers(batches: Batches) -> Batches:
-    """Lines of broker.jsonl."""
-    return _parse(batches, PARSED_BROKERS, lambda _: _broker_sample)
 
 
 def _event(text: str) -> Row:
@@ -266,9 +267,14 @@ def _broker_sample(text: str) -> Row:
 
 def _object(text: str) -> Row:
     try:
-        return json_object(text)
+        record = json_object(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise LineError("a text in it has half a character") from error
     except ValueError as error:
         raise LineError(str(error)) from error
+    return record
 
 
 def _whole(record: Row, key: str) -> int:

@@ -1,0 +1,273 @@
+"""The histograms of a run, merged over workers, slots and hosts, and the figures of the merged histograms.
+
+Merging is bucket-wise addition: exact, associative and commutative. So histograms may be merged in any order and in
+several places, and the result is the same bit for bit. Percentiles come from merged histograms only; no percentile is
+averaged.
+
+:func:`merge_run` goes through the histograms slot by slot, decodes each payload once, and keeps no more than the merged
+histograms of steps (and of hosts, in a run on several hosts): the memory that it takes does not grow with the length of
+the run. :func:`merge_part` makes fewer histograms of many, for a run that several workers read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from perftest.metrics.histogram import BUCKET_HIGHEST_NS, DamagedHistogramError, Histogram, rank
+from perftest.results import schema as files
+from perftest.results.trust import supports
+from reports.compute.plan import RunPlan
+from reports.store.columns import Row
+from reports.store.schema import HOST_SERIES, LATENCY, PERCENTILES, TIMELINE_PERCENTILES, TIMELINE_SERIES, WHOLE_RUN
+
+PLACE: Final = ("step", "group", "phase", "slot", "series", "host")
+"""What a histogram is about, in the order in which histograms are merged."""
+SLOTTED: Final = pa.schema(
+    [
+        *(("step", pa.int64()), ("group", pa.string()), ("phase", pa.string()), ("slot", pa.int64())),
+        *(("series", pa.string()), ("host", pa.string())),
+        *(("max_ns", pa.int64()), ("payload", pa.string()), ("offset", pa.int64()), ("raw", pa.string())),
+    ]
+)
+"""Histograms with their places; ``offset`` and ``raw`` are about the line, should the payload be damaged."""
+COUNT_MAX: Final = 2.0**50
+"""More values than any histogram of an interval has: sums of thousands of histograms stay within 64 bits."""
+
+
+class Damage(NamedTuple):
+    """A payload that cannot be used, and the reason."""
+
+    offset: int
+    reason: str
+    raw: str
+
+
+class _Slotted(NamedTuple):
+    """One row of SLOTTED."""
+
+    step: int
+    group: str
+    phase: str
+    slot: int
+    series: str
+    host: str
+    max_ns: int
+    payload: str
+    offset: int
+    raw: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Merged:
+    """The histograms of one run, merged. Steps, hosts and stages are about steady time only."""
+
+    steps: dict[tuple[int, str, str], Histogram] = field(default_factory=dict)
+    """By step, group of load and series."""
+    hosts: dict[tuple[int, str, str, str], Histogram] = field(default_factory=dict)
+    """By step, group of load, host and series; empty for a run on one host."""
+    stages: dict[tuple[int, str], Histogram] = field(default_factory=dict)
+    """Of stages within the broker, by step and series."""
+    slots: dict[tuple[int, str, str, int], Row] = field(default_factory=dict)
+    """The columns of ``timeline`` about latencies, by step, group of load, phase and slot."""
+    damaged: list[Damage] = field(default_factory=list)
+
+
+def decoded(payload: str, max_ns: int) -> Histogram:
+    """The histogram of a payload that a file holds. Raises DamagedHistogramError."""
+    histogram = Histogram()
+    histogram.add_payload(payload, max_ns)
+    histogram.check_maximum()
+    if histogram.counts.sum(dtype=np.float64) > COUNT_MAX:
+        raise DamagedHistogramError("it counts more values than an interval can have")
+    return histogram
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+def merge_run(slotted: pa.Table, spread: bool) -> Merged:
+    """All merged histograms of a run.
+
+    :param slotted: rows of SLOTTED, in any order
+    :param spread: whether the run took place on several hosts
+    """
+    merged = Merged()
+    for place, parts in groupby(_in_order(slotted), lambda row: row[:5]):
+        whole: Histogram | None = None
+        for host, of_host in groupby(parts, lambda row: row.host):
+            found = _sum(of_host, merged.damaged)
+            if found is not None:
+                if spread:
+                    _add_host(merged, place, host, found)
+                whole = _plus(whole, found)
+        if whole is not None:
+            _add_slot(merged, place, whole)
+    return merged
+
+
+def merge_part(slotted: pa.Table) -> tuple[pa.Table, list[Damage]]:
+    """A part of the histograms of a run, those of equal places merged, and the damaged payloads."""
+    damaged: list[Damage] = []
+    rows: list[Row] = []
+    for place, parts in groupby(_in_order(slotted), lambda row: row[:6]):
+        found = _sum(parts, damaged)
+        if found is not None:
+            content = {"max_ns": found.max_ns, "payload": found.encode(), "offset": 0, "raw": ""}
+            rows.append(dict(zip(PLACE, place, strict=True)) | content)
+    return pa.Table.from_pylist(rows, SLOTTED), damaged
+
+
+def _in_order(slotted: pa.Table) -> list[_Slotted]:
+    """The rows, those of equal places beside each other. Histograms of stages are of the steady time of a step as a
+    whole, and have no slot and no group."""
+    columns = [slotted.column(name).to_pylist() for name in SLOTTED.names]
+    return sorted(map(_Slotted._make, zip(*columns, strict=True)))
+
+
+def _sum(parts: Iterable[_Slotted], damaged: list[Damage]) -> Histogram | None:
+    """The sum of the histograms that can be used; None if there is none."""
+    whole: Histogram | None = None
+    for part in parts:
+        try:
+            whole = _plus(whole, decoded(part.payload, part.max_ns))
+        except DamagedHistogramError as error:
+            damaged.append(Damage(part.offset, f"payload: {error}", part.raw))
+    return whole
+
+
+def _plus(whole: Histogram | None, part: Histogram) -> Histogram:
+    """The sum; a histogram that stays alone is not added to anything. Both may be changed."""
+    if whole is None:
+        return part
+    whole.add(part)
+    return whole
+
+
+def _add_host(merged: Merged, place: Sequence[Any], host: str, found: Histogram) -> None:
+    step, group, phase, _, series = place
+    if phase == "steady" and series in HOST_SERIES:
+        merged.hosts.setdefault((step, group, host, series), Histogram()).add(found)
+
+
+def _add_slot(merged: Merged, place: Sequence[Any], found: Histogram) -> None:
+    step, group, phase, slot, series = place
+    if is_stage(series):
+        if phase == "steady":
+            merged.stages.setdefault((step, series), Histogram()).add(found)
+        return
+    if series in TIMELINE_SERIES:
+        merged.slots.setdefault((step, group, phase, slot), {}).update(_slot_columns(series, found))
+    if phase == "steady":
+        merged.steps.setdefault((step, group, series), Histogram()).add(found)
+
+
+def _slot_columns(series: str, histogram: Histogram) -> Row:
+    values_ns = histogram.capped_percentiles_ns([PERCENTILES[name] for name in TIMELINE_PERCENTILES])
+    row: Row = {f"{series}_{name}_ns": ns for name, ns in zip(TIMELINE_PERCENTILES, values_ns, strict=True)}
+    return row | {f"{series}_count": histogram.total, f"{series}_max_ns": histogram.max_ns}
+
+
+def is_stage(series: str) -> bool:
+    """Whether a node kept the histogram, of a stage within the broker; else the load generator measured it."""
+    return series.startswith(files.STAGE_PREFIX)
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+FIGURES: Final = (*LATENCY.part("count", "mean_ns", *(f"{name}_ns" for name in PERCENTILES)).names, "max_ns")
+"""The figures of a histogram, each in a column of its own."""
+
+
+def figures(histogram: Histogram) -> Row:
+    """Count, mean, percentiles and maximum. A percentile is the top of its bucket, but never above the maximum."""
+    values_ns = histogram.capped_percentiles_ns(tuple(PERCENTILES.values()))
+    row: Row = {"count": histogram.total, "mean_ns": histogram.mean_ns, "max_ns": histogram.max_ns}
+    return row | {f"{name}_ns": value_ns for name, value_ns in zip(PERCENTILES, values_ns, strict=True)}
+
+
+def by_series(rows: Iterable[tuple[Any, str, Row]]) -> dict[Any, Row]:
+    """One row per key of figures in columns ``{series}_{figure}``, of (key, series, figures)."""
+    wide: dict[Any, Row] = {}
+    for key, series, row in rows:
+        wide.setdefault(key, {}).update({f"{series}_{figure}": row[figure] for figure in FIGURES})
+    return wide
+
+
+def latency_rows(merged: Merged) -> list[Row]:
+    """The rows of ``latency``: steps, and whole runs as step 0."""
+    whole: dict[tuple[int, str, str], Histogram] = {}
+    for (_, group, series), histogram in merged.steps.items():
+        whole.setdefault((WHOLE_RUN, group, series), Histogram()).add(histogram)
+    return [
+        {"step": step, "group": group, "series": series, **figures(histogram), "payload": histogram.encode()}
+        for (step, group, series), histogram in sorted((whole | merged.steps).items(), key=_key)
+    ]
+
+
+def stage_rows(merged: Merged, plan: RunPlan) -> list[Row]:
+    """The rows of ``stages``; a series is ``stage.<chain>.<stage>``."""
+    rows = []
+    for (step, series), histogram in sorted(merged.stages.items(), key=_key):
+        _, chain, stage = series.split(".", 2)
+        row: Row = {"step": step, "label": plan.label_of_any_group(step), "chain": chain, "stage": stage}
+        rows.append(row | figures(histogram) | {"payload": histogram.encode()})
+    return rows
+
+
+def spectrum_rows(merged: Merged, plan: RunPlan) -> list[Row]:
+    """The rows of ``spectrum``."""
+    rows = []
+    for (step, group, series), histogram in sorted(merged.steps.items(), key=_key):
+        place: Row = {"step": step, "group": group, "series": series, "label": plan.label(step, group)}
+        for point in curve(histogram, tuple(PERCENTILES.values())):
+            shown = {"value_ns": min(point.value_ns, histogram.max_ns)}
+            rows.append(place | point._asdict() | shown | {"supported": supports(histogram.total, point.percentile)})
+    return rows
+
+
+def _key(item: tuple[Any, Histogram]) -> Any:
+    return item[0]
+
+
+class CurvePoint(NamedTuple):
+    """One point of a percentile curve; ``count_above`` samples are higher than ``value_ns``."""
+
+    percentile: float
+    nines: float
+    value_ns: int
+    count_above: int
+
+
+POINTS_PER_NINE: Final = 10
+
+
+def curve(histogram: Histogram, always: tuple[float, ...] = ()) -> list[CurvePoint]:
+    """A percentile curve, evenly spaced in nines, as far as one sample lies beyond the percentile.
+
+    :param always: percentiles (below 100) to include besides the even ones, so that tables and curve meet
+    """
+    samples = histogram.total
+    if not samples:
+        return []
+    cumulative = np.cumsum(histogram.counts)
+    nines_max = float(np.log10(samples))
+    even = np.arange(int(nines_max * POINTS_PER_NINE + 1e-9) + 1) / POINTS_PER_NINE
+    wanted = {round(100.0 - 100.0 / 10.0**nines, 10) for nines in even.tolist()}
+    wanted |= {percentile for percentile in always if nines_of(percentile) <= nines_max}
+    points = []
+    for percentile in sorted(wanted):
+        at = int(np.searchsorted(cumulative, rank(percentile, samples)))
+        above = samples - int(cumulative[at])
+        points.append(CurvePoint(percentile, nines_of(percentile), int(BUCKET_HIGHEST_NS[at]), above))
+    return points
+
+
+def nines_of(percentile: float) -> float:
+    """``-log10(1 - percentile / 100)``: 1 is p90, 2 is p99."""
+    return float(-np.log10(1.0 - percentile / 100.0)) + 0.0

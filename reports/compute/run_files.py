@@ -1,0 +1,133 @@
+"""The files of one run as octets, and what its manifest and ledger say.
+
+All checks that decide whether a run can be reported at all are here. Nothing here knows where the octets came from.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+from perftest.results import schema as files
+from perftest.results.errors import DamagedRunError, LineError
+from perftest.results.folder import read_object
+from perftest.results.intervals import cells_of, missing_columns
+from perftest.results.reader import read_manifest
+from reports.errors import EmptyRunError
+
+LINES: Final = (files.INTERVALS_CSV, files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER, files.CLOCKS)
+"""The files of a run whose lines are records."""
+WHOLE: Final = (files.MANIFEST, files.LEDGER)
+"""The files of a run that are one record each."""
+READ: Final = (*WHOLE, *LINES)
+"""The files that the reports read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """The octets of the files of one run, by name: those of READ that the run has. ``source`` is the run directory, in
+    words for a person."""
+
+    source: str
+    contents: Mapping[str, bytes]
+
+    @property
+    def where(self) -> str:
+        """As :attr:`perftest.results.folder.Folder.where`."""
+        return self.source
+
+    def names(self, below: str = "") -> list[str]:
+        """As :meth:`perftest.results.folder.Folder.names`."""
+        return [] if below else sorted(self.contents)
+
+    def open(self, name: str) -> BinaryIO:
+        """As :meth:`perftest.results.folder.Folder.open`."""
+        if name not in self.contents:
+            raise FileNotFoundError(2, "No such file", f"{self.source}/{name}")
+        return io.BytesIO(self.contents[name])
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """The files of a run are never changed."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHead:
+    """What is known of a run before its lines are read: its manifest, its ledger, the columns of its intervals."""
+
+    run_id: str
+    source: str
+    manifest: dict[str, Any]
+    ledger: dict[str, Any] | None
+    ledger_problem: str | None
+    columns: tuple[str, ...]
+
+    @property
+    def started_ns(self) -> int:
+        """Unix time."""
+        return int(self.manifest["started_ns"])
+
+
+def open_run(run: RunFiles) -> RunHead:
+    """The head of a run. Of intervals.csv only the first line is read, and whether anything follows.
+
+    :raises NotARunError: no manifest, or a damaged one
+    :raises NewerRunError: a version that is not known here
+    :raises EmptyRunError: the run has no interval
+    """
+    manifest = read_manifest(run)
+    columns = _interval_columns(run)
+    ledger, problem = _ledger(run)
+    return RunHead(
+        run_id=manifest["id"],
+        source=run.source,
+        manifest=manifest,
+        ledger=ledger,
+        ledger_problem=problem,
+        columns=tuple(columns),
+    )
+
+
+def _no_intervals(source: str, what: str) -> EmptyRunError:
+    """The error for a run in which nothing was measured."""
+    return EmptyRunError(
+        f"the run {what}: nothing was measured",
+        f"{source}/{files.INTERVALS_CSV}",
+        "see events.jsonl beside it for the reason, and run the load again",
+    )
+
+
+def _interval_columns(run: RunFiles) -> list[str]:
+    """The header of the intervals: it names our columns, and something follows."""
+    if files.INTERVALS_CSV not in run.contents:
+        raise _no_intervals(run.source, "has no intervals.csv")
+    first, _, rest = run.contents[files.INTERVALS_CSV].partition(b"\n")
+    try:
+        header = cells_of(first.rstrip(b"\r").decode("utf-8", errors="replace"))
+    except LineError:
+        header = [""]
+    missing = missing_columns(header)
+    if header and missing:
+        raise DamagedRunError(
+            f"columns are missing: {', '.join(missing)}",
+            f"{run.source}/{files.INTERVALS_CSV}: line 1",
+            "the file is of another tool or was edited; give the directory as perftest wrote it",
+        )
+    if not rest:
+        raise _no_intervals(run.source, "has no interval")
+    return header
+
+
+def _ledger(run: RunFiles) -> tuple[dict[str, Any] | None, str | None]:
+    """The ledger, or why it cannot be used; a killed run has neither."""
+    try:
+        value = read_object(run, files.LEDGER)
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError) as error:
+        return None, f"not readable: {error}"
+    if value.get("schema") != files.SCHEMA_VERSION:
+        return None, "not a ledger of a version known here"
+    return value, None

@@ -1,0 +1,152 @@
+"""Small runs are taken whole by a task, large runs in parts: both must give the same tables, whatever is damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from perftest.results import schema as files
+from reports.compute.run import run_tables
+from reports.compute.run_files import READ, RunFiles
+from reports.errors import EmptyRunError, RunChoiceError
+from reports.pipeline import large, source, tasks
+from reports.pipeline.run import computed, run
+from reports.store import store
+from reports.store.run_tables import LeftOut, RunTables
+
+pytestmark = pytest.mark.spark
+
+ODD_NAME = "a run [of] {odd} names, 100 % #1? *"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> list[Path]:
+    """Runs on one host and on several, one damaged in every file, one below a directory with a strange name."""
+    base = tmp_path_factory.mktemp("ways") / ODD_NAME
+    base.mkdir()
+    spread = make_run(
+        base / "spread", run_id="spread", steps=(4, 16), workers=3, hosts=2, broker_hosts=2, clock_offset_ns=10**9
+    )
+    stages = ("stage.delivery.fsync", "stage.delivery.total")
+    alone = make_run(base / "alone", run_id="alone", steps=(1, 8), stages=stages, groups=("a", "b"))
+    damaged = make_run(base / "damaged", run_id="damaged", steps=(2, 4), killed=True, steady=2)
+    for name in (files.INTERVALS_CSV, files.EVENTS, files.HOST, files.BROKER, files.LATENCY_HLOG):
+        path = damaged / name
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines[:5], b"spoiled \xff\r\n", b"\n", lines[5][:-30] + b"\n", *lines[6:]])[:-2])
+    appended = make_run(base / "appended", run_id="appended", steps=(1,), workers=1)
+    log = appended / files.LATENCY_HLOG
+    log.write_text(log.read_text() + log.read_text().replace("1795256102.000", "1795256202.000"))
+    return [spread, alone, damaged, appended]
+
+
+def tables_by_run(found: Iterator[Any]) -> dict[str, RunTables]:
+    return {each.run_id: each for each in found}
+
+
+@pytest.fixture
+def tiny_splits(spark: SparkSession) -> Iterator[None]:
+    """Files are cut into splits of a few lines."""
+    names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+    before = {name: spark.conf.get(name) for name in names}
+    for name in names:
+        spark.conf.set(name, "4096")
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, runs: list[Path]) -> dict[str, RunTables]:
+    """The tables of runs that a task takes whole."""
+    return tables_by_run(computed(spark, source.list_runs(runs)))
+
+
+def assert_same(found: dict[str, RunTables], expected: dict[str, RunTables]) -> None:
+    assert found.keys() == expected.keys() == {"spread", "alone", "damaged", "appended"}
+    for run_id, tables in expected.items():
+        assert found[run_id].tables.keys() == tables.tables.keys()
+        for name, table in tables.tables.items():
+            assert found[run_id].tables[name].equals(table), (run_id, name)
+
+
+def test_both_ways_give_the_same_tables_bit_for_bit(
+    spark: SparkSession, runs: list[Path], whole: dict[str, RunTables]
+) -> None:
+    """A run must not have other figures because it is long."""
+    assert_same(tables_by_run(computed(spark, source.list_runs(runs), small_run_bytes=1)), whole)
+    assert len(whole["damaged"].tables["quarantine"]) >= 10
+
+
+def test_where_a_file_is_cut_changes_no_figure(
+    spark: SparkSession, runs: list[Path], whole: dict[str, RunTables], tiny_splits: None
+) -> None:
+    """A run must not have other figures because a machine has more cores."""
+    listed = source.list_runs(runs)
+    found = {}
+    for each in listed:
+        (tables,) = tasks.results(large.run_in_parts(spark, each))
+        assert isinstance(tables, RunTables)
+        found[tables.run_id] = tables
+    assert_same(found, whole)
+
+
+def test_the_tables_are_those_of_a_plain_call(runs: list[Path], whole: dict[str, RunTables]) -> None:
+    """Spark brings files to the computation and changes nothing."""
+    for path in runs:
+        contents = {name: (path / name).read_bytes() for name in READ if (path / name).is_file()}
+        tables = run_tables(RunFiles(source=str(path), contents=contents))
+        assert all(tables[name].equals(table) for name, table in whole[path.name].tables.items())
+
+
+def _newer(run_: Path) -> None:
+    path = run_ / files.MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 2}))
+
+
+def _empty(run_: Path) -> None:
+    (run_ / files.INTERVALS_CSV).write_text("")
+
+
+def _cut(run_: Path) -> None:
+    (run_ / files.MANIFEST).write_text('{"schema": 1,')
+
+
+@pytest.mark.parametrize("small_run_bytes", [1, 10**9])
+def test_runs_that_cannot_be_reported_are_left_out_beside_others(
+    spark: SparkSession, tmp_path: Path, make_run: Callable[..., Path], small_run_bytes: int
+) -> None:
+    """Nineteen good rounds must not go without a report for three that were cut short, empty, or newer."""
+    model = make_run(tmp_path / "run0", run_id="run0", steps=(1,), workers=1, steady=1)
+    places = [model]
+    for at in range(1, 8):
+        copy = shutil.copytree(model, tmp_path / f"run{at}")
+        manifest = json.loads((copy / files.MANIFEST).read_text())
+        (copy / files.MANIFEST).write_text(json.dumps(manifest | {"id": f"run{at}"}))
+        places.append(copy)
+    for at, spoil in ((0, _newer), (3, _empty), (6, _cut)):
+        spoil(places[at])
+    published = run(spark, places, tmp_path / "store", small_run_bytes)
+    assert sorted(published.runs) == ["run1", "run2", "run4", "run5", "run7"]
+    reasons = {Path(each.source).name: each.reason for each in published.left_out}
+    assert reasons.keys() == {"run0", "run3", "run6"}
+    assert "schema 2" in reasons["run0"] and "nothing was measured" in reasons["run3"] and "JSON" in reasons["run6"]
+    assert all(isinstance(each, LeftOut) and each.signature for each in published.left_out)
+    assert set(store.read_tables(tmp_path / "store").runs["run_id"]) == set(published.runs)
+
+
+def test_a_copy_of_a_run_is_refused(spark: SparkSession, tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    """Counting a run twice doubles every rate of it."""
+    model = make_run(tmp_path / "run", steps=(1,), workers=1, steady=1)
+    copy = shutil.copytree(model, tmp_path / "copy")
+    with pytest.raises(RunChoiceError, match="two directories"):
+        run(spark, [model, copy], tmp_path / "store")
+    _empty(model)
+    with pytest.raises(EmptyRunError):
+        run(spark, [model], tmp_path / "store")
