@@ -11,7 +11,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +21,15 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
+from perftest.cli.report_server import serve_reports
 from perftest.cli.sections import SectionedCommand, json_option, option
 
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
 
+Say = Callable[[str], None]
+"""Tells a person what is going on."""
+ELLIPSIS = " …"
 SUMMARY = "summary.json"
 """The file with the content of the page for programs."""
 
@@ -34,12 +39,11 @@ SUMMARY = "summary.json"
     exits=(Exit.RUN_ERROR, Exit.MISSED, Exit.NOT_INSTALLED),
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
-        "perftest report runs/*-prefetch-* --out prefetch-report",
         "perftest report runs/2026* --separate --out november   an overview, and a page for each run",
-        "perftest report runs/20261121-101502-in_flight-3fa1 --json   print the path of the page as JSON",
+        "perftest report --serve                                all runs in the browser",
     ),
 )
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
 @option(
     "--out",
     section="Output",
@@ -53,6 +57,14 @@ SUMMARY = "summary.json"
     is_flag=True,
     help="Write a page for each run, and an overview with links to them. All pages share one script beside them.",
 )
+@option(
+    "--serve",
+    section="Output",
+    is_flag=True,
+    help="Show the runs in the directory RUN (default: runs) in the browser of this machine, until Ctrl-C: a list, pages "
+    "when they are asked for, and runs in progress, live.",
+)
+@option("--port", section="Output", type=click.IntRange(0, 65535), default=8765, help="Port of --serve; 0: a free one.")
 @option(
     "--assert",
     "assert_findings",
@@ -68,6 +80,8 @@ def report(
     runs: tuple[Path, ...],
     out: Path | None,
     separate: bool,
+    serve: bool,
+    port: int,
     assert_findings: bool,
     as_json: bool,
 ) -> None:
@@ -77,6 +91,11 @@ def report(
     run, or a directory that holds the rounds of a sweep, or its layouts.
     """
     require("report", "a report")
+    if serve:
+        serve_reports(runs, port, lambda run: build_report([run], None, run))
+        return
+    if not runs:
+        raise CliError("no run was given", "RUN", "name a run directory: perftest report runs/ID", Exit.USAGE)
 
     from perftest.cli.ui.summary import terminal_width, wrapped_lines
     from perftest.results.reader import read_manifest
@@ -153,31 +172,31 @@ def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) ->
 
 def fill_store(runs: Sequence[Path], store: Path) -> None:
     """Compute the tables of ``runs`` and publish them in ``store``. Raises CliError."""
-    counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
-    with _progress(f"reading {counted} with Spark"):
-        _pipeline(runs, store)
+    with _progress(f"looking at {len(runs)} run{'s' if len(runs) > 1 else ''}") as say:
+        _pipeline(runs, store, say)
 
 
 @contextlib.contextmanager
-def _progress(what: str) -> Iterator[None]:
-    """Show what is going on: a line, or on a terminal a line with the elapsed seconds, which vanishes at the end."""
+def _progress(what: str) -> Iterator[Say]:
+    """Show what is going on, and hand out a function that says what comes next: a line each, or on a terminal one line
+    with the elapsed seconds, which vanishes at the end."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("CI"):
-        click.echo(f"{what} …", err=True)
-        yield
+        click.echo(f"{what}{ELLIPSIS}", err=True)
+        yield lambda words: click.echo(f"{words}{ELLIPSIS}", err=True)
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
+        task = progress.add_task(what, total=None)
+        yield lambda words: progress.update(task, description=words)
 
 
-def _pipeline(runs: Sequence[Path], store: Path) -> None:
-    """Run the pipeline in its own process. Its words on stderr are shown if it fails."""
+def _pipeline(runs: Sequence[Path], store: Path, say: Say) -> None:
+    """Run the pipeline in its own process, and say what it waits for. Its words on stderr are shown if it fails."""
     command = [sys.executable, "-m", "reports.pipeline", *(str(run) for run in runs), "--store", str(store)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _followed(command, say)
     if done.returncode == 0:
         for path, reason in json.loads(done.stdout)["left_out"].items():
             click.echo(f"left out: {path}: {reason}", err=True)
@@ -188,6 +207,24 @@ def _pipeline(runs: Sequence[Path], store: Path) -> None:
     where = next((line.removeprefix("  at").strip() for line in lines if line.startswith("  at")), str(store))
     again = f"try `perftest report {' '.join(str(run) for run in runs)}` again"
     raise CliError(f"no report: {first.removeprefix('error: ')}", where, fix.replace("--store", "--out") or again)
+
+
+def _followed(command: Sequence[str], say: Say) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. Lines on its stderr that end in an ellipsis are said at once, and are no part of the
+    result."""
+    kept = []
+    # A file takes all of stdout while stderr is being read; a pipe would be full at 64 KiB.
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as stdout:
+        with subprocess.Popen(
+            command, stdout=stdout, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace"
+        ) as process:
+            for line in process.stderr or ():
+                if line.endswith(f"{ELLIPSIS}\n"):
+                    say(line.removesuffix(f"{ELLIPSIS}\n"))
+                else:
+                    kept.append(line)
+        stdout.seek(0)
+        return subprocess.CompletedProcess(command, process.returncode, stdout.read(), "".join(kept))
 
 
 def _cause(lines: Sequence[str]) -> str:

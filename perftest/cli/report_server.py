@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -12,10 +12,15 @@ import click
 from perftest.cli.exits import CliError, Exit
 
 
-def serve_reports(folder: Path, port: int, make_page: Callable[[Path], Path]) -> None:
-    """Serve the runs below ``folder`` until Ctrl-C. ``make_page`` makes the page of a run. Raises CliError."""
+def serve_reports(folders: Sequence[Path], port: int, make_page: Callable[[Path], Path]) -> None:
+    """Serve the runs of one folder (none: ``runs``) until Ctrl-C. ``make_page`` makes the page of a run. Raises
+    CliError."""
     from reports.server.app import LOOPBACK, serve
 
+    if len(folders) > 1:
+        fix = "name the one that holds the runs: perftest report --serve runs"
+        raise CliError("one directory of runs is served", " ".join(map(str, folders)), fix, Exit.USAGE)
+    folder = folders[0] if folders else Path("runs")
     if not folder.is_dir():
         fix = "name the directory that holds the runs: perftest report --serve runs"
         raise CliError("there is no such directory", str(folder), fix, Exit.USAGE)

@@ -1,6 +1,8 @@
 """``python -m reports.pipeline RUN... --store DIR``: fill a store, in a process that takes the JVM along when it ends.
 
-Prints one JSON line. Exit codes: 0, 1 (Java or Spark does not work), 2 (input or usage), 130 (interrupted).
+Says on stderr what it waits for, in lines that end in an ellipsis, and prints one JSON line.
+
+Exit codes: 0, 1 (Java or Spark does not work), 2 (input or usage), 130 (interrupted).
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, 
     began = time.monotonic()
     # Before Spark is imported, let alone started: a wrong path is told at once.
     listed = source.list_runs(runs)
+    _say("starting Java")
     from reports.pipeline.run import run_sources
     from reports.pipeline.session import parse_conf, spark_session
 
     with spark_session(master, parse_conf(conf), source.input_bytes(listed)) as spark:
         started = time.monotonic()
-        published = run_sources(spark, listed, store)
+        _say(f"reading {len(listed)} run{'s' if len(listed) > 1 else ''}")
+        published = run_sources(spark, listed, store, say=_say)
     return {
         "store": str(published.store),
         "publication": published.number,
@@ -49,6 +53,10 @@ def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, 
         "start_s": round(started - began, 3),
         "run_s": round(published.seconds, 3),
     }
+
+
+def _say(words: str) -> None:
+    click.echo(f"{words} …", err=True)
 
 
 if __name__ == "__main__":

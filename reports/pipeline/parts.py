@@ -16,7 +16,6 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.ipc as ipc
 
 from perftest.results import hlog
 from perftest.results import schema as files
@@ -24,7 +23,7 @@ from perftest.results.errors import LineError
 from reports.compute import histograms, intervals, parsing
 from reports.compute.run import Records, damaged, slotted, tables_of, usable
 from reports.compute.run_files import LINES, RunHead
-from reports.pipeline.tasks import Listed, octets_of, result_of
+from reports.pipeline.tasks import Listed, octets_of, result_of, table_of
 from reports.store import schema
 from reports.store.columns import Batches, Row
 
@@ -181,11 +180,8 @@ def _records(found: Sequence[Row]) -> Records:
 
 def _whole(found: Sequence[Row], kind: str, none: pa.Table, file: str | None = None) -> pa.Table:
     """The pieces of a kind, of one file or of all, one after the other."""
-    tables = []
-    for row in found:
-        if row["kind"] == kind and file in (None, row["file"]):
-            with ipc.open_stream(row["content"]) as stream:
-                tables.append(stream.read_all())
+    wanted = (row for row in found if row["kind"] == kind and file in (None, row["file"]))
+    tables = [table_of(row["content"]) for row in wanted]
     return pa.concat_tables([none, *tables])
 
 

@@ -2,15 +2,15 @@
 
 One job reads the files of many runs with Spark's own readers, brings the files of each run together in one task, and
 computes all tables of the run there (:mod:`reports.compute`). So the driver reads no file of a run, and the cost of a
-run is the cost of its own lines. The driver gets the tables, which are small beside the input, and hands them to the
-store. Runs go in waves of WAVE_BYTES of input, which bounds the memory of the driver.
+run is the cost of its own lines. The driver gets the tables and hands them to the store. The tables of a run of seconds
+are some 40 % of its files. Runs go in waves of WAVE_BYTES of input, which bounds the memory of the driver.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from reports.pipeline.source import RunDirectory
 from reports.store import schema, store
 from reports.store.run_tables import LeftOut, RunTables
 
-WAVE_BYTES: Final = 1024**3
+WAVE_BYTES: Final = 256 * 1024**2
 """Input of one job, in octets; the driver holds the tables of one job."""
 SMALL_RUN_BYTES: Final = 64 * 1024**2
 """The largest input of a run that one task takes as a whole, in octets; a larger run is cut into parts."""
@@ -38,6 +38,10 @@ TASK_BYTES: Final = 32 * 1024**2
 
 ROWS_AT_ONCE: Final = 64
 """Tables of runs that the driver unpacks at once."""
+
+Say = Callable[[str], None]
+Found = RunTables | tuple[LeftOut, HelpfulError]
+"""The tables of a run, or why it has none."""
 
 READING: Final = {
     # A run has eight files at most, and most are small: the sizes decide how files are put together, not their number.
@@ -76,19 +80,31 @@ def run(spark: SparkSession, paths: Sequence[Path], target: Path, small_run_byte
 
 
 def run_sources(
-    spark: SparkSession, runs: Sequence[RunDirectory], target: Path, small_run_bytes: int = SMALL_RUN_BYTES
+    spark: SparkSession,
+    runs: Sequence[RunDirectory],
+    target: Path,
+    small_run_bytes: int = SMALL_RUN_BYTES,
+    say: Say = lambda _: None,
 ) -> Published:
-    """As :func:`run`, of directories that were listed before Spark was started."""
+    """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next."""
     began = time.monotonic()
     if (target / store.MANIFEST).exists():
         store.read_manifest(target)
     with _jobs(target):
-        return publish(target, computed(spark, runs, small_run_bytes), began)
+        return publish(target, _telling(computed(spark, runs, small_run_bytes), say), began)
+
+
+def _telling(found: Iterator[Found], say: Say) -> Iterator[Found]:
+    """The same, and a word when the first run is there."""
+    for at, each in enumerate(found):
+        if not at:
+            say("writing tables")
+        yield each
 
 
 def computed(
     spark: SparkSession, runs: Sequence[RunDirectory], small_run_bytes: int = SMALL_RUN_BYTES
-) -> Iterator[RunTables | tuple[LeftOut, HelpfulError]]:
+) -> Iterator[Found]:
     """The tables of each run, or why it has none; lazily, small runs wave by wave, then large runs one by one."""
     for name, value in READING.items():
         spark.conf.set(name, value)
@@ -143,7 +159,7 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def publish(target: Path, found: Iterable[RunTables | tuple[LeftOut, HelpfulError]], began: float) -> Published:
+def publish(target: Path, found: Iterable[Found], began: float) -> Published:
     """Write the runs into a new attempt of the store, and publish it. The only function that knows how stores are
     written.
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import reports
+from perftest.cli.report import _followed
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -27,8 +28,9 @@ class Pipeline:
         self.left_out: dict[str, str] = {}
         self.findings: list[dict[str, Any]] = []
 
-    def __call__(self, command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+    def __call__(self, command: list[str], say: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
         self.commands.append(command)
+        say("reading runs")
         stdout = json.dumps({"left_out": self.left_out}) if self.returncode == 0 else ""
         return subprocess.CompletedProcess(command, self.returncode, stdout, self.stderr)
 
@@ -37,7 +39,7 @@ class Pipeline:
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """The pipeline's process and the pages replaced: what is asked of them is noted."""
     fake = Pipeline()
-    monkeypatch.setattr(subprocess, "run", fake)
+    monkeypatch.setattr("perftest.cli.report._followed", fake)
 
     def build(store: Path, out: Path, *, page: Path | None, command: list[str], separate: bool) -> Path:
         page = page or out / "report.html"
@@ -195,6 +197,14 @@ def test_what_the_pipeline_says_is_passed_on(
     pipeline.returncode, pipeline.stderr = 1, stderr
     code, out, err = call("report", str(run))
     assert (code, out) == (1, "") and lines in err and "  fix  " in err
+
+
+def test_the_progress_of_the_pipeline_is_said_as_it_goes() -> None:
+    """A person who waits for a minute wants to know for what; a long answer must not block the process."""
+    script = "import sys; print('reading 2 runs …\\nerror: none', file=sys.stderr, flush=True); print('x' * 200_000)"
+    said: list[str] = []
+    done = _followed([sys.executable, "-X", "utf8", "-c", script], said.append)
+    assert said == ["reading 2 runs"] and done.stderr == "error: none\n" and len(done.stdout) == 200_001
 
 
 def test_a_report_that_fails_does_not_spoil_the_measurement(
