@@ -61,8 +61,8 @@ SUMMARY = "summary.json"
     "--serve",
     section="Output",
     is_flag=True,
-    help="Show the runs in the directory RUN (default: runs) in the browser of this machine, until Ctrl-C: a list, pages "
-    "when they are asked for, and runs in progress, live.",
+    help="Show the runs in the directory RUN (default: runs) in the browser of this machine, until Ctrl-C: a list, "
+    "pages when they are asked for, and runs in progress, live.",
 )
 @option("--port", section="Output", type=click.IntRange(0, 65535), default=8765, help="Port of --serve; 0: a free one.")
 @option(

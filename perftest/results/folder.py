@@ -31,8 +31,8 @@ class Entry:
     modified_ns: int
 
 
-class Folder(Protocol):
-    """A place that holds files. All calls may raise OSError."""
+class ReadableFolder(Protocol):
+    """A place whose files can be read. All calls may raise OSError."""
 
     @property
     def where(self) -> str:
@@ -41,11 +41,15 @@ class Folder(Protocol):
     def names(self, below: str = "") -> list[str]:
         """The names of the files and folders right below ``below``, sorted; none if there is nothing."""
 
-    def files(self, below: str = "") -> list[Entry]:
-        """Every file below ``below``, at any depth, sorted by name; none if there is nothing."""
-
     def open(self, name: str) -> BinaryIO:
         """A file for reading. Raises FileNotFoundError."""
+
+
+class Folder(ReadableFolder, Protocol):
+    """A place that holds files. All calls may raise OSError."""
+
+    def files(self, below: str = "") -> list[Entry]:
+        """Every file below ``below``, at any depth, sorted by name; none if there is nothing."""
 
     def put_if_absent(self, name: str, content: Content) -> bool:
         """Write a whole file, on disk when the call returns; False, and nothing is changed, if the name is taken. Of
@@ -127,18 +131,18 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def folder_of(place: Path | Folder) -> Folder:
+def folder_of(place: Path | ReadableFolder) -> ReadableFolder:
     """The folder at a path."""
     return LocalFolder(place) if isinstance(place, Path) else place
 
 
-def read_text(folder: Folder, name: str) -> str:
+def read_text(folder: ReadableFolder, name: str) -> str:
     """A file as text; octets that are no UTF-8 are replaced. Raises OSError."""
     with folder.open(name) as file:
         return file.read().decode("utf-8", errors="replace")
 
 
-def read_object(folder: Folder, name: str) -> dict[str, Any]:
+def read_object(folder: ReadableFolder, name: str) -> dict[str, Any]:
     """The JSON object that a file holds. Raises OSError, and ValueError if the file holds anything else."""
     with folder.open(name) as file:
         return json_object(file.read())

@@ -17,7 +17,7 @@ from perftest.metrics.histogram import DamagedHistogramError
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
-from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
+from perftest.results.folder import LocalFolder, ReadableFolder, folder_of, json_object, read_object, read_text
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.run_checks import Disturbances, result_of
 from perftest.results.summary import BrokerCpu, Tally, background_loads_of, background_rows_of, rows_of
@@ -59,7 +59,7 @@ class Run:
         return bool(self.manifest["state"] == "running")
 
 
-def read_manifest(place: Path | Folder) -> dict[str, Any]:
+def read_manifest(place: Path | ReadableFolder) -> dict[str, Any]:
     """The manifest of a run directory. Its ``id`` may name a directory, ``started_ns`` is Unix time, and ``plan`` an
     object.
 
@@ -100,7 +100,7 @@ _NEEDED: Final[Mapping[str, Callable[[Any], bool]]] = {
 """What a manifest must have, and the form of each."""
 
 
-def read_run(place: Path | Folder) -> Run:
+def read_run(place: Path | ReadableFolder) -> Run:
     """Read everything a run directory holds. Raises as :func:`read_manifest` does."""
     folder = folder_of(place)
     run = Run(path=Path(folder.where), manifest=read_manifest(folder))
@@ -171,7 +171,7 @@ def summarise(run: Run) -> dict[str, Any]:
     return result_of({**run.manifest, "broker": broker}, rows, run.ledger, disturbances, beside)
 
 
-def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:
+def _lines(run: Run, folder: ReadableFolder, name: str) -> Iterator[tuple[int, str]]:
     """The whole lines of a file, numbered from 1; a missing file has none."""
     try:
         text = read_text(folder, name)
@@ -186,7 +186,7 @@ def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:
         run.damaged.append(Damage(file=name, line=len(whole) + 1, reason="cut short"))
 
 
-def _intervals(run: Run, folder: Folder) -> Iterator[Interval]:
+def _intervals(run: Run, folder: ReadableFolder) -> Iterator[Interval]:
     lines = _lines(run, folder, schema.INTERVALS_CSV)
     parse = intervals.parser(intervals.cells_of(next(lines, (0, ""))[1]))
     beside = background_loads_of(run.manifest["plan"])
@@ -201,7 +201,7 @@ def _intervals(run: Run, folder: Folder) -> Iterator[Interval]:
                 yield Interval(**columns | {"phase": Phase(columns["phase"]), "measured": measured})
 
 
-def _histograms(run: Run, folder: Folder) -> Iterator[hlog.HlogLine]:
+def _histograms(run: Run, folder: ReadableFolder) -> Iterator[hlog.HlogLine]:
     base_ns = 0
     for number, text in _lines(run, folder, schema.LATENCY_HLOG):
         try:
@@ -215,7 +215,7 @@ def _histograms(run: Run, folder: Folder) -> Iterator[hlog.HlogLine]:
                 yield line
 
 
-def _json_lines(run: Run, folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+def _json_lines(run: Run, folder: ReadableFolder, name: str) -> Iterator[dict[str, Any]]:
     for number, line in _lines(run, folder, name):
         try:
             yield json_object(line)
@@ -223,7 +223,7 @@ def _json_lines(run: Run, folder: Folder, name: str) -> Iterator[dict[str, Any]]
             run.damaged.append(Damage(file=name, line=number, reason="not a JSON object"))
 
 
-def _json_file(run: Run, folder: Folder, name: str) -> dict[str, Any] | None:
+def _json_file(run: Run, folder: ReadableFolder, name: str) -> dict[str, Any] | None:
     try:
         return read_object(folder, name)
     except FileNotFoundError:

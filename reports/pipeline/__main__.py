@@ -16,6 +16,7 @@ import click
 from perftest.errors import HelpfulError
 from perftest.results.errors import RunDirectoryError
 from reports.pipeline import source
+from reports.store.store import Store
 
 
 @click.command()
@@ -32,24 +33,31 @@ def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]
         raise SystemExit(2 if isinstance(error, RunDirectoryError) else error.code) from error
 
 
-def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:
+def _publish(runs: tuple[Path, ...], place: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:
     began = time.monotonic()
-    # Before Spark is imported, let alone started: a wrong path is told at once.
+    # Before Spark is imported, let alone started: a wrong path is told at once, and what is known is not read again.
     listed = source.list_runs(runs)
+    stored = Store.open(place).manifest.runs
+    unread = source.unread(listed, {run.source: run.signature for run in stored.values()})
+    sources = {each.source for each in listed} - {each.source for each in unread}
+    known = [run.run_id for run in stored.values() if run.source in sources]
+    found: dict[str, object] = {"store": str(place), "runs": known, "left_out": {}, "rows": {}, "read": 0}
+    if not unread:
+        return found | {"start_s": 0.0, "run_s": 0.0}
     _say("starting Java")
     from reports.pipeline.run import run_sources
     from reports.pipeline.session import parse_conf, spark_session
 
-    with spark_session(master, parse_conf(conf), source.input_bytes(listed)) as spark:
+    with spark_session(master, parse_conf(conf), source.input_bytes(unread)) as spark:
         started = time.monotonic()
-        _say(f"reading {len(listed)} run{'s' if len(listed) > 1 else ''}")
-        published = run_sources(spark, listed, store, say=_say)
-    return {
-        "store": str(published.store),
+        _say(f"reading {len(unread)} run{'s' if len(unread) > 1 else ''}")
+        published = run_sources(spark, unread, place, say=_say)
+    return found | {
         "publication": published.number,
-        "runs": list(published.runs),
+        "runs": [*known, *published.runs],
         "left_out": {each.source: each.reason for each in published.left_out},
         "rows": dict(published.rows),
+        "read": len(unread),
         "start_s": round(started - began, 3),
         "run_s": round(published.seconds, 3),
     }

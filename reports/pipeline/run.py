@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 
 from perftest.errors import HelpfulError
-from reports.errors import RunChoiceError, SparkError
+from reports.errors import SparkError
 from reports.pipeline import large, source, tasks
 from reports.pipeline.frames import escaped, struct_of
 from reports.pipeline.source import RunDirectory
-from reports.store import schema, store
 from reports.store.run_tables import LeftOut, RunTables
+from reports.store.store import Store
 
 WAVE_BYTES: Final = 256 * 1024**2
 """Input of one job, in octets; the driver holds the tables of one job."""
@@ -56,8 +56,9 @@ READING: Final = {
 class Published:
     """What a run of the pipeline put into the store: rows per table, of these runs only."""
 
-    store: Path
-    attempt: str
+    store: str
+    number: int
+    """Of the publication in the store, from 1."""
     runs: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
     rows: Mapping[str, int]
@@ -88,10 +89,9 @@ def run_sources(
 ) -> Published:
     """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next."""
     began = time.monotonic()
-    if (target / store.MANIFEST).exists():
-        store.read_manifest(target)
+    store = Store.open(target)
     with _jobs(target):
-        return publish(target, _telling(computed(spark, runs, small_run_bytes), say), began)
+        return publish(store, _telling(computed(spark, runs, small_run_bytes), say), began)
 
 
 def _telling(found: Iterator[Found], say: Say) -> Iterator[Found]:
@@ -159,43 +159,29 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def publish(target: Path, found: Iterable[Found], began: float) -> Published:
-    """Write the runs into a new attempt of the store, and publish it. The only function that knows how stores are
-    written.
+def publish(store: Store, found: Iterable[Found], began: float) -> Published:
+    """Hand the runs to the store, and publish them at once.
 
     :param began: when the pipeline began, by the monotonic clock
     """
-    places: dict[str, str] = {}
     left_out: list[tuple[LeftOut, HelpfulError]] = []
-    rows = dict.fromkeys((table.name for table in schema.TABLES), 0)
-    with store.new_attempt(target) as attempt:
+    usable = False
+    with store.writer() as writer:
         for each in found:
-            if not isinstance(each, RunTables):
+            if isinstance(each, RunTables):
+                usable = True
+                writer.add(each)
+            else:
                 left_out.append(each)
-                continue
-            _check_single(places, each)
-            for table in schema.TABLES:
-                content = each.tables[table.name]
-                store.write_table(attempt, table, each.run_id, content)
-                rows[table.name] += len(content)
-        if not places:
+                writer.add(each[0])
+        if not usable:
             raise left_out[0][1]
-        reasons = {left.source: left.reason for left, _ in left_out}
-        store.publish(target, attempt, tuple(places), reasons)
+        done = writer.publish()
     return Published(
-        store=target,
-        attempt=attempt.name,
-        runs=tuple(places),
-        left_out=tuple(left for left, _ in left_out),
-        rows=rows,
+        store=store.folder.where,
+        number=done.number,
+        runs=done.runs,
+        left_out=done.left_out,
+        rows=done.rows,
         seconds=time.monotonic() - began,
     )
-
-
-def _check_single(places: dict[str, str], found: RunTables) -> None:
-    """Two directories with the same run would count every message twice."""
-    other = places.setdefault(found.run_id, found.source)
-    if other != found.source:
-        raise RunChoiceError(
-            f"two directories hold the run {found.run_id}", f"{other} and {found.source}", "give one of them"
-        )

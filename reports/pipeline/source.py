@@ -48,6 +48,14 @@ def list_runs(paths: Iterable[Path]) -> list[RunDirectory]:
     return found
 
 
+def unread(runs: Iterable[RunDirectory], known: Mapping[str, str]) -> list[RunDirectory]:
+    """The runs that are not in a store as they are now.
+
+    :param known: the signatures of the runs in the store, by their sources
+    """
+    return [run for run in runs if known.get(run.source) != run.signature]
+
+
 def input_bytes(runs: Iterable[RunDirectory]) -> int:
     """Octets that the workers will read."""
     return sum(sum(run.sizes.values()) for run in runs)

@@ -401,7 +401,7 @@ def test_publishing_again_replaces_one_run(
 ) -> None:
     """Reporting a run again after more of it was collected must not touch the others, nor double it."""
     before = published[1]
-    again = run(spark, [runs[KILLED]], published[0].store)
+    again = run(spark, [runs[KILLED]], Path(published[0].store))
     after = store.read_tables(published[0].store)
     assert again.number > published[0].number
     for table in schema.TABLES:
