@@ -138,6 +138,14 @@ MAY_IMPORT = {
         "perftest.metrics.host_clock",
         "perftest.metrics.clock_model",
     ),
+    "reports.catalogue": ("reports.catalogue", "reports.store", "reports.errors", "perftest.results"),
+    "reports.server": (
+        "reports.server",
+        "reports.html.render",
+        "perftest.errors",
+        "perftest.results",
+        "perftest.metrics",
+    ),
     "reports.stats": ("reports.stats", "reports.store.schema", "reports.store.tables", "perftest.results"),
     "infra": ("infra", "perftest.errors", "perftest.results.provenance"),
 }

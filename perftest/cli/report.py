@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -170,10 +170,10 @@ def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) ->
         return Path(reports.build_comparison(out / "store", result, page=out / "comparison.html", names=said))
 
 
-def fill_store(runs: Sequence[Path], store: Path) -> None:
-    """Compute the tables of ``runs`` and publish them in ``store``. Raises CliError."""
+def fill_store(runs: Sequence[Path], store: Path | str) -> dict[str, Any]:
+    """Compute the tables of ``runs`` and publish them in ``store``; what the pipeline says of that. Raises CliError."""
     with _progress(f"looking at {len(runs)} run{'s' if len(runs) > 1 else ''}") as say:
-        _pipeline(runs, store, say)
+        return _pipeline(runs, store, say)
 
 
 @contextlib.contextmanager
@@ -193,14 +193,15 @@ def _progress(what: str) -> Iterator[Say]:
         yield lambda words: progress.update(task, description=words)
 
 
-def _pipeline(runs: Sequence[Path], store: Path, say: Say) -> None:
+def _pipeline(runs: Sequence[Path], store: Path | str, say: Say) -> dict[str, Any]:
     """Run the pipeline in its own process, and say what it waits for. Its words on stderr are shown if it fails."""
     command = [sys.executable, "-m", "reports.pipeline", *(str(run) for run in runs), "--store", str(store)]
     done = _followed(command, say)
     if done.returncode == 0:
-        for path, reason in json.loads(done.stdout)["left_out"].items():
+        told: dict[str, Any] = json.loads(done.stdout)
+        for path, reason in told["left_out"].items():
             click.echo(f"left out: {path}: {reason}", err=True)
-        return
+        return told
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("error:")), _cause(lines))
     fix = next((line.removeprefix("  fix").strip() for line in lines if line.startswith("  fix")), "")

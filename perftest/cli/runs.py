@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.catalogue import DATE, STORE, day, store_option
+from perftest.cli.catalogue import DATE, day, store_option
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option, options
@@ -112,6 +112,31 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
     print_table([(_record if as_json else _line)(entry) for entry in found[:limit]], as_json=as_json)
     if len(found) > limit:
         click.echo(f"{len(found) - limit} more runs: raise --limit, or ask for less", err=True)
+
+
+@runs.command(
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED),
+    examples=(
+        "perftest runs read                                      all new runs below runs/",
+        "perftest runs read nightly/ --store nightly/.store",
+        "perftest runs read runs/20261121-101502-in_flight-3fa1   one run",
+    ),
+)
+@click.argument("places", metavar="[PLACE]...", nargs=-1, type=click.Path(path_type=Path))
+@store_option
+def read(places: tuple[Path, ...], store: str) -> None:
+    """Read runs into the store. A run that the store has as it is now is not read again.
+
+    PLACE is a run directory, or a directory that holds runs. Without PLACE: runs.
+    """
+    from perftest.cli.report import fill_store
+    from perftest.results.reader import run_directories
+
+    require("report", "a store of runs")
+    found = [run for place in places or (Path("runs"),) for run in run_directories(place)]
+    told = fill_store(found, store)
+    click.echo(f"{store}: {told['read']} of {len(found)} runs were read, {len(told['left_out'])} of them left out")
 
 
 @runs.command(
@@ -248,8 +273,3 @@ def _line(entry: Entry) -> dict[str, Any]:
 
 def _broker(entry: Entry) -> str:
     return f"{entry.product} {entry.broker_version}".strip()
-
-
-def store_beside(run: Path) -> Path:
-    """The store of many runs beside a run directory."""
-    return run.resolve().parent / STORE

@@ -35,22 +35,18 @@ class RunFiles:
 
     @property
     def where(self) -> str:
-        """As :attr:`perftest.results.folder.Folder.where`."""
+        """As :attr:`perftest.results.folder.ReadableFolder.where`."""
         return self.source
 
     def names(self, below: str = "") -> list[str]:
-        """As :meth:`perftest.results.folder.Folder.names`."""
+        """As :meth:`perftest.results.folder.ReadableFolder.names`."""
         return [] if below else sorted(self.contents)
 
     def open(self, name: str) -> BinaryIO:
-        """As :meth:`perftest.results.folder.Folder.open`."""
+        """As :meth:`perftest.results.folder.ReadableFolder.open`."""
         if name not in self.contents:
             raise FileNotFoundError(2, "No such file", f"{self.source}/{name}")
         return io.BytesIO(self.contents[name])
-
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        """The files of a run are never changed."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

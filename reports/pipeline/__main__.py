@@ -15,17 +15,18 @@ import click
 
 from perftest.errors import HelpfulError
 from perftest.results.errors import RunDirectoryError
+from perftest.results.reader import run_directories
 from reports.pipeline import source
 from reports.store.store import Store
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--store", required=True, type=click.Path(path_type=Path), help="Directory of the report store.")
+@click.option("--store", required=True, help="Report store: a directory, or a URI such as s3a://bucket/store.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
-def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> None:
-    """Compute the report tables of RUNS and publish them in a store."""
+def main(runs: tuple[Path, ...], store: str, master: str, conf: tuple[str, ...]) -> None:
+    """Compute the report tables of RUNS, which are run directories or hold some, and publish them in a store."""
     try:
         click.echo(json.dumps(_publish(runs, store, master, conf)))
     except HelpfulError as error:
@@ -33,15 +34,15 @@ def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]
         raise SystemExit(2 if isinstance(error, RunDirectoryError) else error.code) from error
 
 
-def _publish(runs: tuple[Path, ...], place: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:
+def _publish(runs: tuple[Path, ...], place: str, master: str, conf: tuple[str, ...]) -> dict[str, object]:
     began = time.monotonic()
     # Before Spark is imported, let alone started: a wrong path is told at once, and what is known is not read again.
-    listed = source.list_runs(runs)
+    listed = source.list_runs(run for each in runs for run in run_directories(each))
     stored = Store.open(place).manifest.runs
     unread = source.unread(listed, {run.source: run.signature for run in stored.values()})
     sources = {each.source for each in listed} - {each.source for each in unread}
     known = [run.run_id for run in stored.values() if run.source in sources]
-    found: dict[str, object] = {"store": str(place), "runs": known, "left_out": {}, "rows": {}, "read": 0}
+    found: dict[str, object] = {"store": place, "runs": known, "left_out": {}, "rows": {}, "read": 0}
     if not unread:
         return found | {"start_s": 0.0, "run_s": 0.0}
     _say("starting Java")

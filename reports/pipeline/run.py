@@ -27,7 +27,7 @@ from reports.pipeline import large, source, tasks
 from reports.pipeline.frames import escaped, struct_of
 from reports.pipeline.source import RunDirectory
 from reports.store.run_tables import LeftOut, RunTables
-from reports.store.store import Store
+from reports.store.store import Place, Store
 
 WAVE_BYTES: Final = 256 * 1024**2
 """Input of one job, in octets; the driver holds the tables of one job."""
@@ -65,7 +65,7 @@ class Published:
     seconds: float
 
 
-def run(spark: SparkSession, paths: Sequence[Path], target: Path, small_run_bytes: int = SMALL_RUN_BYTES) -> Published:
+def run(spark: SparkSession, paths: Sequence[Path], target: Place, small_run_bytes: int = SMALL_RUN_BYTES) -> Published:
     """Read these run directories, compute every table and publish them in the store at ``target``.
 
     A run that the store already has is replaced; other runs of the store stay as they are. A damaged, empty or newer
@@ -83,7 +83,7 @@ def run(spark: SparkSession, paths: Sequence[Path], target: Path, small_run_byte
 def run_sources(
     spark: SparkSession,
     runs: Sequence[RunDirectory],
-    target: Path,
+    target: Place,
     small_run_bytes: int = SMALL_RUN_BYTES,
     say: Say = lambda _: None,
 ) -> Published:
@@ -143,7 +143,7 @@ def whole_runs(spark: SparkSession, runs: Sequence[RunDirectory]) -> DataFrame:
 
 
 @contextmanager
-def _jobs(target: Path) -> Iterator[None]:
+def _jobs(target: Place) -> Iterator[None]:
     """Translates the failures of Spark."""
     try:
         yield
