@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 """Tells a person what is going on."""
 ELLIPSIS = " …"
+_OLD_STORE = ("manifest.json", "attempts", ".lock")
+"""What stores before version 5 consisted of."""
 SUMMARY = "summary.json"
 """The file with the content of the page for programs."""
 
@@ -149,6 +152,7 @@ def build_report(runs: Sequence[Path], out: Path | None, beside: Path, *, separa
     directory of the run or of its rounds. With ``separate`` each run has a page of its own beside that page.
     """
     place = out or beside / "report"
+    _remove_old_store(place / "store")
     fill_store(runs, place / "store")
     with _progress("writing the page"):
         import reports
@@ -157,6 +161,17 @@ def build_report(runs: Sequence[Path], out: Path | None, beside: Path, *, separa
         command = ["perftest", "report", *(str(run) for run in runs), *flags]
         page = None if out else beside / "report.html"
         return Path(reports.build(place / "store", place, page=page, command=command, separate=separate))
+
+
+def _remove_old_store(store: Path) -> None:
+    """Remove what an earlier version left where the tables of a report lie: nobody reads it, and the runs are there."""
+    if (store / _OLD_STORE[0]).is_file():
+        for name in _OLD_STORE:
+            path = store / name
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) -> Path:

@@ -147,6 +147,19 @@ def test_rounds_of_a_sweep_are_reported_beside_them(
     assert pipeline.commands[0][3:5] == runs and pipeline.commands[1][-2:] == runs
 
 
+def test_the_tables_of_an_earlier_version_are_made_again(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    """They are nobody's data: the runs are. What else lies there stays."""
+    run = records.write_run(tmp_path).path
+    store = run / "report" / "store"
+    (store / "attempts" / "one").mkdir(parents=True)
+    for name in ("manifest.json", ".lock", "attempts/one/part.parquet", "of-somebody-else"):
+        (store / name).write_text("{}", encoding="utf-8")
+    assert call("report", str(run))[0] == 0
+    assert [path.name for path in store.iterdir()] == ["of-somebody-else"]
+
+
 def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
     """And JSON tells a script where it is."""
     runs = [str(records.write_run(tmp_path).path) for _ in range(2)]
