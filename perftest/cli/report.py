@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 """Tells a person what is going on."""
 ELLIPSIS = " …"
+
+
+class Spark(NamedTuple):
+    """Which Spark reads the runs: its master, and settings KEY=VALUE."""
+
+    master: str
+    conf: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        """As options of the pipeline; none for the Spark of this machine, which is the default there."""
+        master = [] if self == LOCAL else ["--master", self.master]
+        return [*master, *(word for each in self.conf for word in ("--conf", each))]
+
+
+LOCAL = Spark("local[*]")
+
 _OLD_STORE = ("manifest.json", "attempts", ".lock")
 """What stores before version 5 consisted of."""
 SUMMARY = "summary.json"
@@ -61,6 +77,21 @@ SUMMARY = "summary.json"
     help="Write a page for each run, and an overview with links to them. All pages share one script beside them.",
 )
 @option(
+    "--spark-master",
+    section="Target",
+    metavar="URL",
+    default="local[*]",
+    envvar="PERFTEST_SPARK_MASTER",
+    help="Spark that reads the runs: local[*], spark://HOST:PORT, yarn or k8s://URL.",
+)
+@option(
+    "--spark-conf",
+    section="Target",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A setting of Spark, such as spark.executor.memory=4g. Repeatable.",
+)
+@option(
     "--serve",
     section="Output",
     is_flag=True,
@@ -83,6 +114,8 @@ def report(
     runs: tuple[Path, ...],
     out: Path | None,
     separate: bool,
+    spark_master: str,
+    spark_conf: tuple[str, ...],
     serve: bool,
     port: int,
     assert_findings: bool,
@@ -94,8 +127,9 @@ def report(
     run, or a directory that holds the rounds of a sweep, or its layouts.
     """
     require("report", "a report")
+    spark = Spark(spark_master, spark_conf)
     if serve:
-        serve_reports(runs, port, lambda run: build_report([run], None, run))
+        serve_reports(runs, port, lambda run: build_report([run], None, run, spark=spark))
         return
     if not runs:
         raise CliError("no run was given", "RUN", "name a run directory: perftest report runs/ID", Exit.USAGE)
@@ -109,7 +143,7 @@ def report(
         if len(found) == 1 or not (run / MANIFEST).exists():
             read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
     several = Path("runs") / f"report-{utc_stamp()}" if len(runs) > 1 else None
-    page = build_report(found, out or several, runs[0], separate=separate)
+    page = build_report(found, out or several, runs[0], separate=separate, spark=spark)
     place = out or several or runs[0] / "report"
     judged = json.loads((place / SUMMARY).read_text(encoding="utf-8"))["findings"]
     if as_json:
@@ -145,7 +179,9 @@ def _runs_in(place: Path) -> list[Path]:
     return found
 
 
-def build_report(runs: Sequence[Path], out: Path | None, beside: Path, *, separate: bool = False) -> Path:
+def build_report(
+    runs: Sequence[Path], out: Path | None, beside: Path, *, separate: bool = False, spark: Spark = LOCAL
+) -> Path:
     """Run the pipeline, write the page to ``out/report.html``, and return the path of the page. Raises CliError.
 
     Without ``out`` the page is ``beside/report.html`` and its tables lie below ``beside/report/``; ``beside`` is the
@@ -153,7 +189,7 @@ def build_report(runs: Sequence[Path], out: Path | None, beside: Path, *, separa
     """
     place = out or beside / "report"
     _remove_old_store(place / "store")
-    fill_store(runs, place / "store")
+    fill_store(runs, place / "store", spark)
     with _progress("writing the page"):
         import reports
 
@@ -185,10 +221,10 @@ def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) ->
         return Path(reports.build_comparison(out / "store", result, page=out / "comparison.html", names=said))
 
 
-def fill_store(runs: Sequence[Path], store: Path | str) -> dict[str, Any]:
+def fill_store(runs: Sequence[Path], store: Path | str, spark: Spark = LOCAL) -> dict[str, Any]:
     """Compute the tables of ``runs`` and publish them in ``store``; what the pipeline says of that. Raises CliError."""
     with _progress(f"looking at {len(runs)} run{'s' if len(runs) > 1 else ''}") as say:
-        return _pipeline(runs, store, say)
+        return _pipeline(runs, store, say, spark)
 
 
 @contextlib.contextmanager
@@ -208,9 +244,10 @@ def _progress(what: str) -> Iterator[Say]:
         yield lambda words: progress.update(task, description=words)
 
 
-def _pipeline(runs: Sequence[Path], store: Path | str, say: Say) -> dict[str, Any]:
+def _pipeline(runs: Sequence[Path], store: Path | str, say: Say, spark: Spark) -> dict[str, Any]:
     """Run the pipeline in its own process, and say what it waits for. Its words on stderr are shown if it fails."""
     command = [sys.executable, "-m", "reports.pipeline", *(str(run) for run in runs), "--store", str(store)]
+    command += spark.words()
     done = _followed(command, say)
     if done.returncode == 0:
         told: dict[str, Any] = json.loads(done.stdout)

@@ -12,6 +12,8 @@ hdrhistogram have to be there, and the run directories have to be on a file syst
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
 import tempfile
 import zipfile
@@ -42,6 +44,11 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 """
 
 LOOPBACK: Final = "127.0.0.1"
+MASTER_S: Final = 5.0
+"""A master that does not answer for so long is not there."""
+_MASTER: Final = re.compile(
+    r"local|local\[(\*|\d+)(,\d+)?\]|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+|spark://[^\s,]+:\d{1,5}(,[^\s,]+:\d{1,5})*"
+)
 
 SMALL_JOB_BYTES: Final = 256 * 1024 * 1024
 """The largest input of a small job, in octets. With more input, Spark's defaults win back what they cost at the
@@ -83,6 +90,31 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     return conf
 
 
+def check_master(master: str) -> None:
+    """Look at the address of a Spark master before Java is started: Spark itself would wait a minute for nobody.
+
+    :raises SettingError: no address of a Spark master
+    :raises SparkError: nobody answers there
+    """
+    if not _MASTER.fullmatch(master):
+        fix = "write local[*], spark://HOST:PORT, yarn or k8s://URL"
+        raise SettingError(f"{master!r} is no Spark master", "--spark-master, PERFTEST_SPARK_MASTER", fix)
+    if not master.startswith("spark://"):
+        return
+    problem: OSError | None = None
+    for each in master.removeprefix("spark://").split(","):
+        host, _, port = each.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_S).close()
+        except OSError as error:
+            problem = error
+        else:
+            return
+    raise SparkError(
+        f"the Spark master does not answer: {problem}", master, "is it running, and reachable from here?"
+    ) from problem
+
+
 @contextmanager
 def spark_session(
     master: str = LOCAL, conf: Mapping[str, str] | None = None, input_bytes: int = 0
@@ -96,6 +128,7 @@ def spark_session(
     :raises JavaNotFoundError: no Java that Spark can use
     :raises SparkError: Spark did not start
     """
+    check_master(master)
     java = java_runtime.find_java(os.environ)
     home = java_runtime.launcher_home(java, java_runtime.cache_directory(os.environ))
     with tempfile.TemporaryDirectory(prefix="perftest-spark-", ignore_cleanup_errors=True) as scratch:
@@ -130,7 +163,9 @@ def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
 
 
 def _variables(master: str, home: Path) -> dict[str, str]:
-    variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    # Executors on other machines have a Python of their own, which their owner names.
+    python = sys.executable if _in_process(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     # Python workers do a little numpy each; a thread pool per worker would only contend for the cores.
     variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     variables["SPARK_LAUNCHER_OPTS"] = " ".join(QUICK_START)

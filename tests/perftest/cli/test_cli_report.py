@@ -160,6 +160,16 @@ def test_the_tables_of_an_earlier_version_are_made_again(
     assert [path.name for path in store.iterdir()] == ["of-somebody-else"]
 
 
+def test_another_spark_is_the_pipelines_business(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = records.write_run(tmp_path).path
+    monkeypatch.setenv("PERFTEST_SPARK_MASTER", "spark://h:7077")
+    assert call("report", str(run), "--spark-conf", "spark.executor.memory=4g")[0] == 0
+    asked = next(command for command in pipeline.commands if "reports.pipeline" in command)
+    assert asked[-4:] == ["--master", "spark://h:7077", "--conf", "spark.executor.memory=4g"]
+
+
 def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
     """And JSON tells a script where it is."""
     runs = [str(records.write_run(tmp_path).path) for _ in range(2)]

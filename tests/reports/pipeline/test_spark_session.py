@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from reports.errors import SettingError
+from reports.errors import SettingError, SparkError
 from reports.pipeline import session
 
 
@@ -48,6 +49,40 @@ def test_a_large_job_keeps_sparks_own_defaults(tmp_path: Path) -> None:
     assert small["spark.sql.adaptive.enabled"] == "false"
     assert "spark.sql.adaptive.enabled" not in large and "spark.sql.shuffle.partitions" not in large
     assert "TieredStopAtLevel" not in large["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]", "yarn", "k8s://https://h:6443"]
+)
+def test_masters_that_need_no_look(master: str) -> None:
+    session.check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["", "localhost", "spark://", "spark://h", "http://h:1", "local[x]", "spark://h:1 x"]
+)
+def test_what_is_no_master_is_named(master: str) -> None:
+    with pytest.raises(SettingError, match="is no Spark master"):
+        session.check_master(master)
+
+
+def test_a_master_that_does_not_answer_is_told_before_java_is_started() -> None:
+    """Spark itself waits a minute, and then says that all masters are unresponsive."""
+    with socket.socket() as unheard:
+        unheard.bind((session.LOOPBACK, 0))
+        port = unheard.getsockname()[1]
+        with pytest.raises(SparkError, match="does not answer"):
+            session.check_master(f"spark://{session.LOOPBACK}:{port}")
+        unheard.listen()
+        session.check_master(f"spark://{session.LOOPBACK}:{port}")
+
+
+def test_executors_elsewhere_run_the_python_that_their_owner_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python3")
+    assert session._variables("spark://h:1", tmp_path)["PYSPARK_PYTHON"] == "/opt/python3"
+    assert session._variables("local[*]", tmp_path)["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_settings_of_the_command_line() -> None:
