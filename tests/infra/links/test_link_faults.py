@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,8 @@ def start_agent(namespace: str) -> LocalAgent:
 
 @pytest.fixture
 def hosts(lab: Lab) -> Iterator[tuple[Lab, HostLinks, dict[str, LocalAgent]]]:
+    if shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
+        pytest.skip("nft is not installed")
     with ExitStack() as stack:
         agents = {host.name: start_agent(host.namespace) for host in lab.hosts}
         for each in agents.values():

@@ -15,10 +15,13 @@ from reports.charts import theme
 from reports.html.render import render, shared_files
 from reports.pages import kinds
 from reports.pages.background import background_section
+from reports.pages.history import history_page
 from reports.pages.model import Page
 from reports.pages.page import page
+from reports.stats.history import history, metric_named
 from reports.stats.lead import with_lead
 from tests.reports.browser.browsing import MARKS, Browser
+from tests.reports.pages.test_page_history import AFTER, BEFORE, tables_over_days
 
 pytestmark = MARKS
 Samples = tuple[ModuleType, ModuleType]
@@ -65,6 +68,11 @@ def _comparison(samples: Samples) -> Page:
     return made
 
 
+def _history(samples: Samples) -> Page:
+    found = history(tables_over_days(samples[0], BEFORE + AFTER), metric_named("p99"))
+    return history_page(found, workload="flow_control/in_flight", generated="")
+
+
 PAGES: Final[dict[str, Callable[[Samples], Page]]] = {
     "run": _run,
     "background": _background,
@@ -72,6 +80,7 @@ PAGES: Final[dict[str, Callable[[Samples], Page]]] = {
     "layouts": _layouts,
     "overview": _overview,
     "comparison": _comparison,
+    "history": _history,
 }
 
 LOOK: Final = """
