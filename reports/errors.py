@@ -40,6 +40,12 @@ class SettingError(PipelineError):
     """A setting on the command line is malformed."""
 
 
+class ArchiveError(PipelineError):
+    """The archive for executors cannot be made."""
+
+    code = 1
+
+
 class JavaNotFoundError(PipelineError):
     """No Java that Spark can use."""
 

@@ -24,6 +24,8 @@ from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.report_server import serve_reports
 from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.spark_archive import NAME as SPARK_ARCHIVE
+from perftest.cli.spark_archive import spark_archive
 
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
@@ -53,8 +55,20 @@ SUMMARY = "summary.json"
 """The file with the content of the page for programs."""
 
 
+class ReportCommand(SectionedCommand):
+    """The command, with a word of its own in the place of the first RUN."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the command that the first word names."""
+        if args[:1] == [SPARK_ARCHIVE]:
+            return spark_archive.make_context(f"{info_name} {SPARK_ARCHIVE}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
 @click.command(
-    cls=SectionedCommand,
+    cls=ReportCommand,
     exits=(Exit.RUN_ERROR, Exit.MISSED, Exit.NOT_INSTALLED),
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
@@ -125,6 +139,8 @@ def report(
 
     If the workload states findings, the report judges them over all runs of the same plan. RUN is the directory of a
     run, or a directory that holds the rounds of a sweep, or its layouts.
+
+    `perftest report spark-archive` writes the file that executors of a Spark cluster need; its --help says more.
     """
     require("report", "a report")
     spark = Spark(spark_master, spark_conf)

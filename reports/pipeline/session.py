@@ -5,8 +5,9 @@ the C1 compiler, the serial collector, two shuffle partitions and a fixed plan, 
 Spark's defaults on two cores. A job with a large input gets Spark's defaults: all compiler tiers, adaptive plans.
 ``conf`` overrides everything here.
 
-Any Spark master may be given. Executors on other machines get our modules as an archive; numpy, pyarrow and
-hdrhistogram have to be there, and the run directories have to be on a file system that they share.
+Any Spark master may be given. Executors on other machines need a Python of our version and nothing else: they get our
+code and its libraries as an archive (:mod:`reports.pipeline.executor_archive`). The run directories have to be on a
+file system that they share.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ import re
 import socket
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reports.errors import SettingError, SparkError
+from reports.pipeline import executors
 from reports.pipeline import java as java_runtime
+from reports.pipeline.executor_archive import FOLDER, archive_for_executors
 
 LOCAL: Final = "local[*]"
 
@@ -42,6 +45,9 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark %p %c{1}: %m%n
 """
+
+EXECUTOR_PYTHON: Final = "python3"
+"""The Python of executors on other machines, found on their PATH."""
 
 LOOPBACK: Final = "127.0.0.1"
 MASTER_S: Final = 5.0
@@ -130,20 +136,30 @@ def spark_session(
     """
     check_master(master)
     java = java_runtime.find_java(os.environ)
-    home = java_runtime.launcher_home(java, java_runtime.cache_directory(os.environ))
+    cache = java_runtime.cache_directory(os.environ)
+    home = java_runtime.launcher_home(java, cache)
+    given = (shipped(cache, conf or {}) if not in_process(master) else {}) | dict(conf or {})
     with tempfile.TemporaryDirectory(prefix="perftest-spark-", ignore_cleanup_errors=True) as scratch:
-        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES) | dict(conf or {})
-        with _environment(_variables(master, home)):
+        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES) | given
+        with _environment(_variables(master, home, given)):
             spark = _start(master, settings)
             try:
-                if not _in_process(master):
-                    spark.sparkContext.addPyFile(str(_code_archive(Path(scratch))))
+                if not in_process(master):
+                    executors.check(spark, master)
                 yield spark
             finally:
                 spark.stop()
 
 
-def _in_process(master: str) -> bool:
+def shipped(cache: Path, conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings with which executors get our code and libraries; none of ours if ``conf`` names archives itself."""
+    path = {"spark.executorEnv.PYTHONPATH": FOLDER}
+    if "spark.archives" in conf:
+        return path
+    return path | {"spark.archives": f"{archive_for_executors(cache).as_uri()}#{FOLDER}"}
+
+
+def in_process(master: str) -> bool:
     """Whether the executor is the driver: ``local-cluster`` has executors of its own."""
     return master == "local" or master.startswith("local[")
 
@@ -153,23 +169,24 @@ def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
     log4j2.write_text(LOG4J2, encoding="utf-8")
     options = [f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
     settings = BASE_CONF | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
-    if _in_process(master):
+    if in_process(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if small:
         settings |= SMALL_JOB
-    if _in_process(master) and small:
+    if in_process(master) and small:
         options += SHORT_JOB
     return settings | {"spark.driver.extraJavaOptions": " ".join(options)}
 
 
-def _variables(master: str, home: Path) -> dict[str, str]:
-    # Executors on other machines have a Python of their own, which their owner names.
-    python = sys.executable if _in_process(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+def _variables(master: str, home: Path, conf: Mapping[str, str]) -> dict[str, str]:
+    # Executors on other machines have a Python of their own, whose name their owner may know better.
+    named = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or EXECUTOR_PYTHON
+    python = sys.executable if in_process(master) else named
     variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     # Python workers do a little numpy each; a thread pool per worker would only contend for the cores.
     variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     variables["SPARK_LAUNCHER_OPTS"] = " ".join(QUICK_START)
-    if _in_process(master):
+    if in_process(master):
         variables["SPARK_LOCAL_IP"] = LOOPBACK
     return variables
 
@@ -195,28 +212,10 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     try:
         session: SparkSession = builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise SparkError(
             f"Spark did not start: {error}".splitlines()[0],
             f"master {master}, Java of JAVA_HOME {os.environ.get('JAVA_HOME')}",
             "see what Spark said above; is the master reachable, is there 1 GiB of free memory?",
         ) from error
     return session
-
-
-def _code_archive(scratch: Path) -> Path:
-    """Our packages as a zip file for executors; directories are entries, or they would be no namespace packages."""
-    import perftest.results
-    import reports
-
-    target = scratch / "perftest-reports.zip"
-    roots = {Path(folder) for package in (perftest, reports) for folder in package.__path__}
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root in sorted(roots):
-            for source in sorted(root.rglob("*.py")):
-                for folder in [*reversed(source.relative_to(root.parent).parents)][1:]:
-                    name = f"{folder.as_posix()}/"
-                    if name not in archive.NameToInfo:
-                        archive.mkdir(name)
-                archive.write(source, source.relative_to(root.parent).as_posix())
-    return target

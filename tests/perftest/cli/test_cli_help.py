@@ -21,6 +21,7 @@ HELPS = {
     "run": ["run"],
     "sweep": ["sweep"],
     "report": ["report"],
+    "report-spark-archive": ["report", "spark-archive"],
     "compare": ["compare"],
     "history": ["history"],
     "import-results": ["import-results"],

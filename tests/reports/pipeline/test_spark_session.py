@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from reports.errors import SettingError, SparkError
-from reports.pipeline import session
-
-
-def test_executors_can_import_our_code_from_the_archive(tmp_path: Path) -> None:
-    """On another machine the archive is all there is: a module missing from it fails every task."""
-    archive = session._code_archive(tmp_path)
-    names = ("reports.pipeline.tasks", "reports.compute.run", "perftest.results.schema")
-    script = f"import sys; sys.path.insert(0, {str(archive)!r})\n" + "".join(
-        f"import {name}; print({name}.__file__)\n" for name in names
-    )
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert all(line.startswith(str(archive)) for line in answer.stdout.splitlines())
-    assert len(answer.stdout.splitlines()) == len(names)
+from reports.pipeline import executors, session
 
 
 @pytest.mark.parametrize(
@@ -39,7 +26,7 @@ def test_only_a_real_cluster_leaves_the_loopback(tmp_path: Path, master: str, in
     """A report on a laptop must not listen on its network; executors elsewhere must reach the driver."""
     settings = session._settings(master, tmp_path, small=True)
     assert (settings.get("spark.driver.bindAddress") == session.LOOPBACK) is inside
-    assert ("SPARK_LOCAL_IP" in session._variables(master, tmp_path)) is inside
+    assert ("SPARK_LOCAL_IP" in session._variables(master, tmp_path, {})) is inside
     assert ("-XX:TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]) is inside
 
 
@@ -81,8 +68,8 @@ def test_executors_elsewhere_run_the_python_that_their_owner_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python3")
-    assert session._variables("spark://h:1", tmp_path)["PYSPARK_PYTHON"] == "/opt/python3"
-    assert session._variables("local[*]", tmp_path)["PYSPARK_PYTHON"] == sys.executable
+    assert session._variables("spark://h:1", tmp_path, {})["PYSPARK_PYTHON"] == "/opt/python3"
+    assert session._variables("local[*]", tmp_path, {})["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_settings_of_the_command_line() -> None:
@@ -96,3 +83,30 @@ def test_a_malformed_setting_is_named(setting: str) -> None:
     """Spark itself ignores a setting it does not know."""
     with pytest.raises(SettingError, match="no Spark setting"):
         session.parse_conf([setting])
+
+
+def test_a_cluster_gets_our_archive_unless_it_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 MB are neither made nor sent for those who put the archive on their own file system."""
+    archive = tmp_path / "made.zip"
+    monkeypatch.setattr(session, "archive_for_executors", lambda cache: archive)
+    assert session.shipped(tmp_path, {})["spark.archives"] == f"{archive.as_uri()}#perftest-env"
+    own = session.shipped(tmp_path, {"spark.archives": "hdfs:///env.zip#perftest-env"})
+    assert own == {"spark.executorEnv.PYTHONPATH": "perftest-env"}
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark",
+            "an executor has Python 3.12",
+        ),
+        ('java.io.IOException: Cannot run program "python3": error=2', "an executor has no Python named python3"),
+        ("ModuleNotFoundError: No module named 'numpy'", "an executor cannot import numpy"),
+        ("\n\nsomething else\nat line 5", "the first task failed: something else"),
+    ],
+)
+def test_what_executors_lack_is_told_in_a_sentence(said: str, what: str) -> None:
+    """Spark's own words are stack traces of two machines and two languages."""
+    error = executors._reason(said, "spark://h:1")
+    assert error.what.startswith(what) and "spark://h:1" in error.where and error.fix and error.code == 1
