@@ -11,7 +11,7 @@ demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its re
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
 
 test: check  ## ruff, mypy --strict, pytest
-	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -m "not spark_cluster" --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 check: $(SETUP)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
