@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ _SECRET_OCTETS: Final = 32
 PORT_ROLES: Final = ("amqp_port", "peer_port", "control_port", "metrics_port")
 PORT_OFFSETS: Final = (0, 100, 200, 300)
 _DATA: Final = "data"
+_BY_HAND: Final = "stop the nodes by hand and remove the directory"
 _OF_LAYOUT: Final = ("io", "drives", "instance_octets_per_second")
 """Keys of ``node.json`` that a layout sets."""
 
@@ -202,23 +203,32 @@ def load(directory: Path, file: str = "") -> Cluster:
         file = DESCRIPTION_FILE if is_described else STATE_FILE
     path = directory / file
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        fix = "start one with `perftest broker start`, or name its directory with --dir"
+        raise ClusterError(f"no cluster was started here: there is no {file}", str(directory), fix) from error
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"{file} cannot be read: {error}", str(path), _BY_HAND) from error
+    cluster = parsed(text, str(path))
+    return replace(cluster, directory=str(directory)) if file == DESCRIPTION_FILE else cluster
+
+
+def parsed(text: str, where: str) -> Cluster:
+    """The cluster that a file's text describes. Raises :class:`ClusterError`, which names the file ``where``."""
+    try:
+        plain = json.loads(text)
         if plain["version"] != STATE_VERSION:
-            raise ClusterError(f"{file} has version {plain['version']}", str(path), "use the version that wrote it")
+            raise ClusterError(f"this file has version {plain['version']}", where, "use the version that wrote it")
         return Cluster(
             cluster=plain["cluster"],
-            directory=str(directory) if file == DESCRIPTION_FILE else plain["directory"],
+            directory=plain["directory"],
             nodes=tuple(Node(**node) for node in plain["nodes"]),
             directories=Directories(**plain.get("directories", {})),
             limits=plain.get("limits", {}),
             tls=plain.get("tls", ""),
         )
-    except FileNotFoundError as error:
-        fix = "start one with `perftest broker start`, or name its directory with --dir"
-        raise ClusterError(f"no cluster was started here: there is no {file}", str(directory), fix) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        fix = "stop the nodes by hand and remove the directory"
-        raise ClusterError(f"{file} cannot be read: {error}", str(path), fix) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClusterError(f"this file cannot be read: {error}", where, _BY_HAND) from error
 
 
 def save(cluster: Cluster, file: str = STATE_FILE) -> None:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Runs:
     """Commands on the hosts of a lab."""
 
     top: Path
+    said: list[str] = field(default_factory=list)
 
     @property
     def hosts(self) -> Path:
@@ -46,9 +47,7 @@ class Runs:
         )  # fmt: skip
 
     def call(self, *words: str) -> tuple[int, str]:
-        with self.start(*words) as process:
-            said, _ = process.communicate(timeout=300)
-        return process.returncode, said
+        return self.end(self.start(*words))
 
     def begin(self, *words: str, seconds: int = 6) -> subprocess.Popen[str]:
         """Start a run with two consumers and one publisher on each load host, and wait for its first interval."""
@@ -74,6 +73,7 @@ class Runs:
     def end(self, process: subprocess.Popen[str]) -> tuple[int, str]:
         with process:
             said, _ = process.communicate(timeout=300)
+        self.said.append(f"{process.args}: {process.returncode}\n{said}")
         return process.returncode, said
 
     def processes(self) -> list[psutil.Process]:
@@ -88,6 +88,12 @@ class Runs:
     def wait_for_no_process(self) -> None:
         _gone, alive = psutil.wait_procs(self.processes(), timeout=60)
         assert not alive, [each.cmdline() for each in alive]
+
+    def assert_nothing_left(self) -> None:
+        """No process on any host, and nothing of what nodes wrote but their logs."""
+        self.wait_for_no_process()
+        left = [path for each in self.top.glob("lab/lab-*/host*/home/perftest-*") for path in (each, *each.rglob("*"))]
+        assert not left, "\n".join([*map(str, left), *self.said])
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines()]
@@ -145,7 +151,7 @@ def test_links_are_made_worse_and_mended_and_a_clock_that_is_off_is_no_matter(la
     assert [row["node"] for name in ("host4", "host5") for row in trips[name]] == ["host1", "host2", "host3"] * 2
     there_and_back_ns = 2 * 250_000
     assert all(row["round_trip_ns"] >= there_and_back_ns for rows in trips.values() for row in rows), trips
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_a_layout_of_modelled_drives_and_directories_lies_on_every_host(lab: Runs) -> None:
@@ -167,7 +173,7 @@ def test_a_layout_of_modelled_drives_and_directories_lies_on_every_host(lab: Run
     assert [path for each in lab.top.glob("drive-*") for path in each.iterdir()] == [], "what the nodes wrote is gone"
     sampled = [json.loads(line) for line in (lab.run / "broker.jsonl").read_text().splitlines()]
     assert any(each.get("drives") for each in sampled), "the modelled drives tell what they did"
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_layouts_are_a_series_that_goes_on_after_ctrl_c_and_leaves_nothing(lab: Runs) -> None:
@@ -181,15 +187,14 @@ def test_layouts_are_a_series_that_goes_on_after_ctrl_c_and_leaves_nothing(lab: 
     code, said = lab.end(process)
     series = lab.run
     assert code == 130 and f"perftest remote run {lab.hosts} --resume {series.relative_to(lab.top)}" in said, said
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
     code, said = lab.call("remote", "run", str(lab.hosts), "--resume", str(series), "--no-report", "--ui", "none")
     assert code in (0, 5) and f"perftest compare {series}/1-slow {series}/2-fast" in said, said
     told = [json.loads(path.read_text()) for path in sorted(series.glob("[12]-*/*/manifest.json"))]
     assert [each["state"] for each in told] == ["finished", "finished"]
     assert [each["broker"]["layout"].partition(":")[0] for each in told] == ["slow", "fast"]
     assert all([host["name"] for host in each["hosts"]] == [f"host{n}" for n in range(1, 6)] for each in told)
-    assert not list(lab.top.glob("lab/lab-*/host*/home/perftest-*")), "what the nodes wrote is gone"
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def node_pids(lab: Runs) -> set[int]:
@@ -229,10 +234,10 @@ def test_nodes_that_stay_are_measured_by_every_run_until_down(lab: Runs) -> None
         code, said = lab.call("remote", "down", str(lab.hosts))
     assert code == 0, said
     assert not lab.hosts.with_suffix(".cluster").exists()
-    assert not list(lab.top.glob("lab/lab-*/host*/home/perftest-*")), "what the nodes wrote is gone"
+    lab.assert_nothing_left()
     logs = lab.top.glob("lab/lab-*/host*/home/logs/perftest-*/host*/node.log")
     assert {"host1", "host2", "host3"} <= {log.parent.name for log in logs if log.stat().st_size}, "but for their logs"
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_a_node_that_a_host_does_not_reach_is_said_before_the_load(lab: Runs) -> None:
@@ -244,7 +249,7 @@ def test_a_node_that_a_host_does_not_reach_is_said_before_the_load(lab: Runs) ->
     assert [row["round_trip_ns"] is None for row in trips["host5"]] == [False, False, True]
     assert trips["host5"][2]["reason"] == "timed out"
     assert all(row["round_trip_ns"] for row in trips["host4"])
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_nodes_on_hosts_are_killed_paused_and_started_again(lab: Runs) -> None:
@@ -256,7 +261,7 @@ def test_nodes_on_hosts_are_killed_paused_and_started_again(lab: Runs) -> None:
     acted = [event["action"] for event in events if event["kind"] == "action"]
     assert acted == ["kill", "restart", "pause", "resume", "kill-host", "restart"]
     assert lab.told("manifest")["state"] == "finished" and lab.told("ledger")["lost"] == 0
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_check_tells_which_hosts_do_not_reach_each_other_and_what_runs_there(lab: Runs) -> None:
@@ -278,7 +283,7 @@ def test_check_tells_which_hosts_do_not_reach_each_other_and_what_runs_there(lab
     assert "of ours run there: infra.remote.observer" in found["host4", "running"]
     assert "port cannot be used: Address already in use" in found["host3", "ports"]
     assert not [check for _, check in found if check == "project"], "the run has sent this very version"
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_a_host_that_is_killed_costs_its_share_and_not_the_run(lab: Runs) -> None:
@@ -289,7 +294,7 @@ def test_a_host_that_is_killed_costs_its_share_and_not_the_run(lab: Runs) -> Non
     assert [host["name"] for host in manifest["hosts"] if host.get("lost")] == ["host5"]
     assert lab.told("ledger")["missing"] == [{"host": "host5", "worker": "0"}] and lab.told("ledger")["lost"] == 0
     assert "load host lost" in said
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
 
 
 def test_a_host_that_nobody_reaches_any_more_ends_its_load_by_itself(lab: Runs) -> None:
@@ -300,7 +305,7 @@ def test_a_host_that_nobody_reaches_any_more_ends_its_load_by_itself(lab: Runs) 
     assert code == 5, said
     assert [host["name"] for host in lab.told("manifest")["hosts"] if host.get("lost")] == ["host5"]
     assert lab.told("ledger")["missing"] == [{"host": "host5", "worker": "0"}]
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
     assert lab.call("lab", "heal") == (0, "")
 
 
@@ -315,5 +320,5 @@ def test_what_a_killed_coordinator_leaves_is_ended_by_down(lab: Runs) -> None:
     assert lab.call("lab", "heal") == (0, "")
     code, said = lab.call("remote", "down", str(lab.hosts))
     assert code == 0, said
-    lab.wait_for_no_process()
+    lab.assert_nothing_left()
     assert lab.told("manifest")["state"] == "running", "as of any run that was killed"

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra import description
-from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, Cluster, ClusterError, load
+from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, STATE_FILE, Cluster, ClusterError, load, parsed
 from infra.description import Place
 from infra.layout import Drive, Layout, directories_elsewhere
 from infra.remote import transfer
@@ -37,6 +37,7 @@ FILES: Final = (DESCRIPTION_FILE, SECRET_FILE)
 """What a host gets to know of the cluster."""
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
+_REMOVE_S: Final = 120.0
 _ACT_S: Final = 60.0
 _DIRECTORY_OF: Final = {
     "wal": "wal_dir", "segment": "segment_dir", "classic": "classic_dir", "data": "store_dir", "logs": "logs_dir",
@@ -44,20 +45,36 @@ _DIRECTORY_OF: Final = {
 _IS_MOUNT: Final = "import os, sys; sys.exit(not os.path.ismount(sys.argv[1]))"
 _KEPT_LOGS: Final = 20
 """So many former clusters have their logs on a host; with a new one, the oldest goes."""
+_GONE_S: Final = 30.0
+"""How long a process that was killed may go on writing: a write that hangs in a drive ends first."""
 _REMOVE: Final = f"""
-import os, shutil, sys
+import os, shutil, sys, time
 kept, log, *directories = map(os.path.realpath, sys.argv[1:])
 of_cluster = os.path.dirname(kept)
 if os.path.exists(log) and os.path.dirname(log) != kept:
     os.makedirs(kept, exist_ok=True)
     shutil.move(log, kept)
-for each in directories:
-    if each != of_cluster:
-        shutil.rmtree(each, ignore_errors=True)
+directories = [each for each in directories if each != of_cluster]
+until = time.monotonic() + {_GONE_S}
+while left := [each for each in directories if os.path.lexists(each)]:
+    for each in left:
+        shutil.rmtree(each, ignore_errors=time.monotonic() < until)
+        time.sleep(0.05 * os.path.lexists(each))
 above = os.path.dirname(of_cluster)
 former = [each for each in os.scandir(above) if each.name.startswith("perftest-")] if os.path.isdir(above) else []
 for entry in sorted(former, key=lambda entry: entry.stat().st_mtime)[:-{_KEPT_LOGS}]:
     shutil.rmtree(entry.path, ignore_errors=True)
+"""
+
+
+_CLUSTERS: Final = f"""
+import json, os, sys
+top = os.path.join(os.path.expanduser("~"), sys.argv[1])
+for each in sorted(os.scandir(top) if os.path.isdir(top) else [], key=lambda entry: entry.name):
+    kept = [os.path.join(each.path, name) for name in ("{STATE_FILE}", "{DESCRIPTION_FILE}")]
+    for path in [path for path in kept if each.name.startswith("perftest-") and os.path.exists(path)][:1]:
+        with open(path) as file:
+            print(json.dumps(dict(directory=each.path, text=file.read())))
 """
 
 
@@ -187,16 +204,35 @@ def found(inventory: Path, crew: Crew, names: Sequence[str]) -> BrokerNodes | No
     return BrokerNodes(Path(cluster.directory), {name: crew.member(name) for name in names}, cluster.cluster)
 
 
-def remove_written(connection: Connection, cluster: Cluster) -> None:
-    """Remove what the node of a host has written but for its log, once it has ended. Raises RemoteError."""
+def remove_all_written(connection: Connection) -> None:
+    """Remove what all nodes of a host have written but for their logs, once they have ended: those that ``up`` started,
+    and those of a run whose command was killed. Raises RemoteError."""
     host = connection.host
-    node = next((each for each in cluster.nodes if each.name == host.name), None)
-    if node is not None:
-        written = [above for path in node.paths().values() for above in PurePosixPath(path).parents]
-        named = {above for above in written if above.name == cluster.cluster}
-        directory = PurePosixPath(host.directory)
-        log = PurePosixPath(node.log_file)
-        connection.run(_remove_words(host.python, directory, cluster.cluster, named, log))
+    for directory, cluster in _clusters(connection):
+        node = next((each for each in cluster.nodes if each.name == host.name), None)
+        if node is not None:
+            paths = [directory / path for path in node.paths().values()]
+            named = {above for path in paths for above in path.parents if above.name == cluster.cluster}
+            log = directory / node.log_file
+            words = _remove_words(host.python, directory.parent, cluster.cluster, named, log)
+            connection.run(words, timeout_s=_REMOVE_S)
+
+
+def _clusters(connection: Connection) -> list[tuple[PurePosixPath, Cluster]]:
+    """The clusters that a host knows, with their directories there; without one whose file cannot be read, which stays
+    there. Raises RemoteError."""
+    found = connection.run(clusters_command(connection.host.python, connection.host.directory))
+    clusters = []
+    for line in found.stdout.splitlines():
+        with contextlib.suppress(ClusterError, ValueError, KeyError, TypeError):  # a login may greet
+            told = json.loads(line)
+            clusters.append((PurePosixPath(told["directory"]), parsed(told["text"], told["directory"])))
+    return clusters
+
+
+def clusters_command(python: str, directory: str) -> list[str]:
+    """What tells the clusters that a host knows."""
+    return [python, "-c", _CLUSTERS, directory]
 
 
 def forget(inventory: Path) -> None:
@@ -298,8 +334,10 @@ def _start(member: Member, cluster: Cluster, identity: str) -> None:
 def _remove(member: Member, identity: str) -> None:
     """Stop the node of a host, and remove what it wrote. Raises RemoteError."""
     words = stop_command(member.installed, identity)
-    member.connection.run(words, timeout_s=_STOP_S, check=False)  # it may not have been started
-    member.connection.run(remove_command(member.installed, identity, member.spec))
+    try:
+        member.connection.run(words, timeout_s=_STOP_S, check=False)  # it may not have been started
+    finally:
+        member.connection.run(remove_command(member.installed, identity, member.spec), timeout_s=_REMOVE_S)
 
 
 def _refused(what_failed: str, member: Member, said: str) -> RemoteError:

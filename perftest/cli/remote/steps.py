@@ -42,7 +42,14 @@ def of_up(spec: HostSpec) -> list[str]:
 def of_down(spec: HostSpec) -> list[str]:
     """The steps of ``perftest remote down``."""
     ending = processes.command(spec.python, "end", spec.directory, str(processes.GRACE_S))
-    return [_line(ending) + SCRIPT, _line(("sh", "-c", REMNANTS))]
+    clusters = brokers.clusters_command(spec.python, spec.directory)
+    removing = brokers.remove_command(Installed(spec.python, PurePosixPath(spec.directory), ""), "CLUSTER", spec)
+    return [
+        _line(ending) + SCRIPT,
+        _line(("sh", "-c", REMNANTS)),
+        _line(clusters) + "   tells which nodes have left files",
+        _line(removing) + "   for each of these",
+    ]
 
 
 def of_check(spec: HostSpec) -> list[str]:

@@ -140,7 +140,7 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
     """End every process that was started on the hosts, whoever started it and however that ended.
 
     Only processes that belong to the directory of the inventory are ended. Faults of links that are left are undone.
-    Files stay, but for those of nodes that `perftest remote up` started.
+    Files stay, but for those that broker nodes wrote: nodes of `perftest remote up`, and of runs that were killed.
     """
     from infra.links.kernel import REMNANTS
     from infra.remote import processes
@@ -157,8 +157,7 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
     def end(connection: Connection) -> list[processes.HostProcess]:
         ended = processes.end(connection)
         connection.run(["sh", "-c", REMNANTS])
-        if cluster is not None:
-            brokers.remove_written(connection, cluster)
+        brokers.remove_all_written(connection)
         return ended
 
     done, errors = on_reachable(specs, end)
