@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,19 @@ __all__ = ["build", "build_comparison"]
 
 
 def build(
-    store: Path,
+    store: Path | str,
     out: Path,
     *,
     page: Path | None = None,
     command: Sequence[str] | None = None,
     separate: bool = False,
+    runs: Sequence[str] | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Path:
     """Make the page of every run in ``store`` and return its path: ``page``, or ``out/report.html``.
+
+    With ``runs``, ids, the page has these runs only, and names the run directories in ``left_out`` with the reasons.
+    ``store`` is a path or URI; the page needs it no more once it is made.
 
     Writes the page, and ``summary.json``, ``data/steps.csv`` and ``data/spectrum.csv`` into ``out``, each renamed into
     place. ``command`` is the command line that makes this page again; the page shows it. With ``separate`` the page is
@@ -36,15 +41,24 @@ def build(
     from reports.html.write import write_report  # pandas and pyarrow only when a page is asked for
 
     target = page or out / "report.html"
-    return write_report(store, out, target=target, command=tuple(command or ()), separate=separate)
+    words = tuple(command or ())
+    return write_report(store, out, target=target, command=words, separate=separate, runs=runs, left_out=left_out)
 
 
-def build_comparison(store: Path, result: Comparison, *, page: Path, names: tuple[str, str]) -> Path:
+def build_comparison(
+    store: Path | str,
+    result: Comparison,
+    *,
+    page: Path,
+    names: tuple[str, str],
+    runs: Sequence[str] | None = None,
+) -> Path:
     """Make the page of a comparison and return its path, ``page``.
 
     ``store`` has the tables of the runs that were compared; the page lacks the figures of a run that is not there.
+    ``runs`` are the ids of these runs, if the store has others, too.
     ``names`` are the directories of baseline and candidate, as the user named them. Raises as :func:`build`.
     """
     from reports.html.write import write_comparison
 
-    return write_comparison(store, result, target=page, names=names)
+    return write_comparison(store, result, target=page, names=names, runs=runs)

@@ -24,6 +24,12 @@ class EmptyRunError(PipelineError):
     """A run has no interval to report."""
 
 
+class PlaceError(PipelineError):
+    """A place of runs cannot be reached or listed."""
+
+    code = 1
+
+
 class StoreError(PipelineError):
     """A store cannot be read, or is of a version that this reader does not know."""
 

@@ -7,14 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import click
 
-from perftest.cli.sections import option
+from perftest.cli.sections import option, options
 
 STORE: Final = ".store"
 """The store of many runs lies beside them: ``runs/.store``."""
+STORE_VARIABLE: Final = "PERFTEST_STORE"
+"""Names the store for all commands."""
 
+_URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?")
 
 
@@ -25,10 +29,47 @@ def store_option(function: Any) -> Any:
         section="Target",
         metavar="PLACE",
         default=str(Path("runs") / STORE),
-        envvar="PERFTEST_STORE",
+        envvar=STORE_VARIABLE,
         help="Store of report tables: a directory, or a URI such as s3a://bucket/store.",
     )
     return declared(function)
+
+
+def spark_options(function: Any) -> Any:
+    """Declare ``--spark-master`` and ``--spark-conf``."""
+    declared = options(
+        option(
+            "--spark-master",
+            section="Target",
+            metavar="URL",
+            default="local[*]",
+            envvar="PERFTEST_SPARK_MASTER",
+            help="Spark that reads the runs: local[*], spark://HOST:PORT, yarn or k8s://URL.",
+        ),
+        option(
+            "--spark-conf",
+            section="Target",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="A setting of Spark, such as spark.executor.memory=4g. Repeatable.",
+        ),
+    )
+    return declared(function)
+
+
+class RunPlaceType(click.ParamType["Path | str"]):
+    """A path of this machine, or a URI such as ``s3a://bucket/runs``."""
+
+    name = "PLACE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """The path; a URI stays a text, because a path has no two slashes. A URI of this machine becomes a path."""
+        if not isinstance(value, str) or not _URI.match(value):
+            return Path(value)
+        return Path(unquote(urlsplit(value).path)) if value.startswith("file:") else value
+
+
+RUN_PLACE: Final = RunPlaceType()
 
 
 class DateType(click.ParamType[int]):

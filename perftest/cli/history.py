@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from perftest.cli.catalogue import store_option
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
@@ -40,8 +41,7 @@ _options = options(
            help="Only runs that began before this day."),
     option("--level", section="Judgement", type=PART, default="5%",
            help="Probability that a history without any change shows one."),
-    option("--store", section="Target", type=click.Path(path_type=Path, file_okay=False), default=Path("runs/.store"),
-           help="Report store with the runs."),
+    store_option,
     option("--page", section="Output", type=click.Path(path_type=Path, dir_okay=False), default=None,
            help="Write a page, too."),
     option("--csv", "as_csv", section="Output", is_flag=True, help="Print a line of CSV for each run."),
@@ -70,7 +70,7 @@ def history(
     since: str,
     until: str,
     level: float,
-    store: Path,
+    store: str,
     page: Path | None,
     as_csv: bool,
     as_json: bool,
@@ -105,7 +105,7 @@ def history(
 
 
 def _chosen(
-    store: Path, workload: str, broker: str, host: str, span: tuple[int | None, int | None]
+    store: str, workload: str, broker: str, host: str, span: tuple[int | None, int | None]
 ) -> tuple[Tables, str]:
     """The tables of the runs that are wanted, and the name of their workload. Raises CliError."""
     from dataclasses import fields, replace
@@ -117,7 +117,7 @@ def _chosen(
     names = sorted(set(runs["name"]))
     if not workload and len(names) > 1:
         fix = f"choose one with --workload: {', '.join(names[:12])}"
-        raise CliError(f"the store has runs of {len(names)} workloads", str(store), fix, Exit.USAGE)
+        raise CliError(f"the store has runs of {len(names)} workloads", store, fix, Exit.USAGE)
     kept = runs["name"] == workload if workload else runs["name"].notna()
     kept &= (runs["product"] + " " + runs["broker_version"]).str.contains(broker, case=False, regex=False)
     for bound_ns, is_first in zip(span, (True, False), strict=True):
@@ -129,7 +129,7 @@ def _chosen(
     chosen = set(runs[kept]["run_id"])
     if not chosen:
         fix = f"the store has {len(runs)} runs, of {', '.join(names[:12]) or 'no workload'}: choose less strictly"
-        raise CliError("no run in the store is as wanted", str(store), fix, Exit.USAGE)
+        raise CliError("no run in the store is as wanted", store, fix, Exit.USAGE)
     frames = {each.name: getattr(tables, each.name) for each in fields(tables)}
     only = {key: frame[frame["run_id"].isin(chosen)].reset_index(drop=True) for key, frame in frames.items()}
     return replace(tables, **only), workload or names[0]

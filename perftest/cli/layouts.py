@@ -11,6 +11,7 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import option
+from perftest.results.schema import LAYOUTS
 from perftest.spec.cluster import Product
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 LAYOUT_RULE: Final = "a layout is for a cluster that this command starts"
 LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster with this layout is started"
-SERIES: Final = "layouts.json"
+SERIES: Final = LAYOUTS
 """The state of a sweep over layouts (:mod:`perftest.cli.layout_series`), in the directory of its runs."""
 _MIB: Final = 1 << 20
 LAYOUT_PATH: Final = click.Path(path_type=Path, dir_okay=False)

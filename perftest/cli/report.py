@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from perftest.cli.catalogue import RUN_PLACE, STORE_VARIABLE, spark_options
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.report_server import serve_reports
@@ -30,6 +31,8 @@ from perftest.cli.spark_archive import spark_archive
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
 
+RunPlace = Path | str
+"""The directory of a run, or of runs: a path of this machine, or a URI."""
 Say = Callable[[str], None]
 """Tells a person what is going on."""
 ELLIPSIS = " …"
@@ -76,7 +79,7 @@ class ReportCommand(SectionedCommand):
         "perftest report --serve                                all runs in the browser",
     ),
 )
-@click.argument("runs", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, type=RUN_PLACE)
 @option(
     "--out",
     section="Output",
@@ -91,20 +94,15 @@ class ReportCommand(SectionedCommand):
     help="Write a page for each run, and an overview with links to them. All pages share one script beside them.",
 )
 @option(
-    "--spark-master",
+    "--store",
     section="Target",
-    metavar="URL",
-    default="local[*]",
-    envvar="PERFTEST_SPARK_MASTER",
-    help="Spark that reads the runs: local[*], spark://HOST:PORT, yarn or k8s://URL.",
+    metavar="PLACE",
+    default=None,
+    envvar=STORE_VARIABLE,
+    help="Store of report tables: a directory, or a URI.  [default: .store in the directory that holds the runs; "
+    "beside the page if that cannot be written]",
 )
-@option(
-    "--spark-conf",
-    section="Target",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="A setting of Spark, such as spark.executor.memory=4g. Repeatable.",
-)
+@spark_options
 @option(
     "--serve",
     section="Output",
@@ -125,9 +123,10 @@ class ReportCommand(SectionedCommand):
 def report(
     ctx: click.Context,
     /,
-    runs: tuple[Path, ...],
+    runs: tuple[RunPlace, ...],
     out: Path | None,
     separate: bool,
+    store: str | None,
     spark_master: str,
     spark_conf: tuple[str, ...],
     serve: bool,
@@ -138,29 +137,27 @@ def report(
     """Make an HTML report of one or more runs.
 
     If the workload states findings, the report judges them over all runs of the same plan. RUN is the directory of a
-    run, or a directory that holds the rounds of a sweep, or its layouts.
+    run, or a directory that holds runs, the rounds of a sweep, or its layouts; or the URI of a run or of a directory
+    that holds runs, such as s3a://bucket/runs/ID.
 
     `perftest report spark-archive` writes the file that executors of a Spark cluster need; its --help says more.
     """
     require("report", "a report")
     spark = Spark(spark_master, spark_conf)
     if serve:
-        serve_reports(runs, port, lambda run: build_report([run], None, run, spark=spark))
+        serve_reports([Path(each) for each in runs], port, lambda run: _served(run, store, spark))
         return
     if not runs:
         raise CliError("no run was given", "RUN", "name a run directory: perftest report runs/ID", Exit.USAGE)
 
     from perftest.cli.ui.summary import terminal_width, wrapped_lines
-    from perftest.results.reader import read_manifest
-    from perftest.results.schema import MANIFEST
 
-    found = [each for run in runs for each in _runs_in(run)]
-    for run in found:
-        if len(found) == 1 or not (run / MANIFEST).exists():
-            read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
-    several = Path("runs") / f"report-{utc_stamp()}" if len(runs) > 1 else None
-    page = build_report(found, out or several, runs[0], separate=separate, spark=spark)
-    place = out or several or runs[0] / "report"
+    found = _found(runs)
+    (first, *others) = runs
+    if out is None and (others or isinstance(first, str)):
+        out = Path("runs") / f"report-{utc_stamp()}"
+    page = build_report(found, out, Path(first), separate=separate, spark=spark, store=store)
+    place = out or Path(first) / "report"
     judged = json.loads((place / SUMMARY).read_text(encoding="utf-8"))["findings"]
     if as_json:
         click.echo(json.dumps({"report": str(page), "findings": judged}, ensure_ascii=False))
@@ -171,6 +168,25 @@ def report(
         click.echo(page)
     missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
     ctx.exit(int(Exit.MISSED if assert_findings and missed else Exit.OK))
+
+
+def _served(run: Path, store: str | None, spark: Spark) -> Path:
+    return build_report([run], None, run, spark=spark, store=store)
+
+
+def _found(places: Sequence[RunPlace]) -> list[RunPlace]:
+    """The runs on this machine, each by its directory, and the URIs as they are: the pipeline lists what lies there.
+    Raises NotARunError."""
+    from perftest.results.reader import read_manifest
+    from perftest.results.schema import MANIFEST
+
+    found: list[RunPlace] = []
+    for place in places:
+        found += [place] if isinstance(place, str) else _runs_in(place)
+    for run in found:
+        if isinstance(run, Path) and (len(found) == 1 or not (run / MANIFEST).exists()):
+            read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
+    return found
 
 
 def utc_stamp() -> str:
@@ -196,23 +212,39 @@ def _runs_in(place: Path) -> list[Path]:
 
 
 def build_report(
-    runs: Sequence[Path], out: Path | None, beside: Path, *, separate: bool = False, spark: Spark = LOCAL
+    runs: Sequence[RunPlace],
+    out: Path | None,
+    beside: Path,
+    *,
+    separate: bool = False,
+    spark: Spark = LOCAL,
+    store: str | None = None,
 ) -> Path:
     """Run the pipeline, write the page to ``out/report.html``, and return the path of the page. Raises CliError.
 
-    Without ``out`` the page is ``beside/report.html`` and its tables lie below ``beside/report/``; ``beside`` is the
-    directory of the run or of its rounds. With ``separate`` each run has a page of its own beside that page.
+    Without ``out`` the page is ``beside/report.html`` and what belongs to it lies below ``beside/report/``; ``beside``
+    is the directory of the run or of its rounds. With ``separate`` each run has a page of its own beside that page.
+    ``store`` takes the tables; see :func:`fill_store`.
     """
     place = out or beside / "report"
     _remove_old_store(place / "store")
-    fill_store(runs, place / "store", spark)
+    told = fill_store(runs, store, spark, beside=place / "store")
     with _progress("writing the page"):
         import reports
 
-        flags = [*(["--separate"] if separate else []), *(["--out", str(out)] if out else [])]
-        command = ["perftest", "report", *(str(run) for run in runs), *flags]
-        page = None if out else beside / "report.html"
-        return Path(reports.build(place / "store", place, page=page, command=command, separate=separate))
+        named = (("--separate", separate), ("--out", out), ("--store", store))
+        flags = [word for name, value in named if value for word in ([name] if value is True else [name, str(value)])]
+        return Path(
+            reports.build(
+                told["pages"],
+                place,
+                page=None if out else beside / "report.html",
+                command=["perftest", "report", *map(str, runs), *flags],
+                separate=separate,
+                runs=told["runs"],
+                left_out=told["left_out"],
+            )
+        )
 
 
 def _remove_old_store(store: Path) -> None:
@@ -229,18 +261,25 @@ def _remove_old_store(store: Path) -> None:
 def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) -> Path:
     """Run the pipeline over both sides, write the page of the comparison to ``out/comparison.html``, and return its
     path. ``names`` are the directories of baseline and candidate. Raises CliError."""
-    fill_store([run.path for run in (*result.base, *result.candidate)], out / "store")
+    told = fill_store([run.path for run in (*result.base, *result.candidate)], beside=out / "store")
     with _progress("writing the page"):
         import reports
 
         said = (str(names[0]), str(names[1]))
-        return Path(reports.build_comparison(out / "store", result, page=out / "comparison.html", names=said))
+        page = out / "comparison.html"
+        return Path(reports.build_comparison(told["pages"], result, page=page, names=said, runs=told["runs"]))
 
 
-def fill_store(runs: Sequence[Path], store: Path | str, spark: Spark = LOCAL) -> dict[str, Any]:
-    """Compute the tables of ``runs`` and publish them in ``store``; what the pipeline says of that. Raises CliError."""
-    with _progress(f"looking at {len(runs)} run{'s' if len(runs) > 1 else ''}") as say:
-        return _pipeline(runs, store, say, spark)
+def fill_store(
+    runs: Sequence[RunPlace], store: str | None = None, spark: Spark = LOCAL, *, beside: Path | None = None
+) -> dict[str, Any]:
+    """Compute the tables of ``runs`` and publish them in ``store``; what the pipeline says of that. Raises CliError.
+
+    Without ``store`` the tables go where PERFTEST_STORE says, or into the store in the directory that holds the runs.
+    If that cannot be used, or no page can read it, they go into the store ``beside`` the page.
+    """
+    with _progress("looking at the runs") as say:
+        return _pipeline(runs, store or os.environ.get(STORE_VARIABLE) or None, beside, say, spark)
 
 
 @contextlib.contextmanager
@@ -260,22 +299,29 @@ def _progress(what: str) -> Iterator[Say]:
         yield lambda words: progress.update(task, description=words)
 
 
-def _pipeline(runs: Sequence[Path], store: Path | str, say: Say, spark: Spark) -> dict[str, Any]:
+def _pipeline(
+    runs: Sequence[RunPlace], store: str | None, beside: Path | None, say: Say, spark: Spark
+) -> dict[str, Any]:
     """Run the pipeline in its own process, and say what it waits for. Its words on stderr are shown if it fails."""
-    command = [sys.executable, "-m", "reports.pipeline", *(str(run) for run in runs), "--store", str(store)]
+    command = [sys.executable, "-m", "reports.pipeline", *map(str, runs)]
+    command += [
+        word for name, place in (("--store", store), ("--beside", beside)) if place for word in (name, str(place))
+    ]
     command += spark.words()
     done = _followed(command, say)
     if done.returncode == 0:
         told: dict[str, Any] = json.loads(done.stdout)
         for path, reason in told["left_out"].items():
             click.echo(f"left out: {path}: {reason}", err=True)
+        if told["note"]:
+            click.echo(told["note"], err=True)
         return told
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("error:")), _cause(lines))
     fix = next((line.removeprefix("  fix").strip() for line in lines if line.startswith("  fix")), "")
-    where = next((line.removeprefix("  at").strip() for line in lines if line.startswith("  at")), str(store))
+    where = next((line.removeprefix("  at").strip() for line in lines if line.startswith("  at")), str(store or beside))
     again = f"try `perftest report {' '.join(str(run) for run in runs)}` again"
-    raise CliError(f"no report: {first.removeprefix('error: ')}", where, fix.replace("--store", "--out") or again)
+    raise CliError(f"no report: {first.removeprefix('error: ')}", where, fix or again)
 
 
 def _followed(command: Sequence[str], say: Say) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,7 @@ from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.results.reader import Run, read_manifest, read_run
+from perftest.results.schema import ROUNDS
 from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan, Step
@@ -26,7 +27,7 @@ from perftest.spec.sweep import in_order
 from reports.stats.confidence import half_width
 from reports.stats.reproduction import Reproduction
 
-STATE: Final = "sweep.json"
+STATE: Final = ROUNDS
 UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
 """Fewer rounds do not tell how much rounds differ."""

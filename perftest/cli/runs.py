@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.catalogue import DATE, day, store_option
+from perftest.cli.catalogue import DATE, RUN_PLACE, day, spark_options, store_option
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option, options
@@ -119,24 +119,23 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
     exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED),
     examples=(
         "perftest runs read                                      all new runs below runs/",
-        "perftest runs read nightly/ --store nightly/.store",
+        "perftest runs read s3a://bucket/runs --store s3a://bucket/runs/.store",
         "perftest runs read runs/20261121-101502-in_flight-3fa1   one run",
     ),
 )
-@click.argument("places", metavar="[PLACE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("places", metavar="[PLACE]...", nargs=-1, type=RUN_PLACE)
 @store_option
-def read(places: tuple[Path, ...], store: str) -> None:
+@spark_options
+def read(places: tuple[Path | str, ...], store: str, spark_master: str, spark_conf: tuple[str, ...]) -> None:
     """Read runs into the store. A run that the store has as it is now is not read again.
 
-    PLACE is a run directory, or a directory that holds runs. Without PLACE: runs.
+    PLACE is a run directory or a directory that holds runs, or the URI of one. Without PLACE: runs.
     """
-    from perftest.cli.report import fill_store
-    from perftest.results.reader import run_directories
+    from perftest.cli.report import Spark, fill_store
 
     require("report", "a store of runs")
-    found = [run for place in places or (Path("runs"),) for run in run_directories(place)]
-    told = fill_store(found, store)
-    click.echo(f"{store}: {told['read']} of {len(found)} runs were read, {len(told['left_out'])} of them left out")
+    told = fill_store(places or (Path("runs"),), store, Spark(spark_master, spark_conf))
+    click.echo(f"{store}: {told['read']} of {told['listed']} runs were read, {len(told['left_out'])} of them left out")
 
 
 @runs.command(

@@ -43,6 +43,11 @@ STATED: Final = "stated.jsonl"
 LEDGER: Final = "ledger.json"
 RESULT: Final = "result.json"
 
+ROUNDS: Final = "sweep.json"
+"""Lies in the directory that holds the rounds of a sweep, which are run directories."""
+LAYOUTS: Final = "layouts.json"
+"""Lies in the directory of a sweep over layouts, which has a directory of rounds for each layout."""
+
 PERFTEST_COLUMNS: Final = (
     "id",
     "time (s)",

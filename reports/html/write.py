@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,10 +33,20 @@ SHARED: Final = "shared"
 """The folder with the script and the style of pages that share them, beside these pages."""
 
 
-def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str], separate: bool = False) -> Path:
+def write_report(
+    store: Path | str,
+    out: Path,
+    *,
+    target: Path,
+    command: Sequence[str],
+    separate: bool = False,
+    runs: Sequence[str] | None = None,
+    left_out: Mapping[str, str] | None = None,
+) -> Path:
     """See :func:`reports.build`."""
-    tables = report_store.read_tables(store)
-    left_out = {each.source: each.reason for each in report_store.read_manifest(store).left_out.values()}
+    tables = report_store.read_tables(store, runs)
+    if runs is None:
+        left_out = {each.source: each.reason for each in report_store.read_manifest(store).left_out.values()}
     raw = _files(tables, leave_out=target)
     pages = _names(tables) if separate else {}
     made = page(
@@ -44,7 +54,7 @@ def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]
         generated=_generated(tables, alone=not separate),
         rebuild=command,
         files=raw,
-        left_out=left_out,
+        left_out=left_out or {},
         pages=pages,
     )
     with _writing(out):
@@ -64,9 +74,16 @@ def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]
     return target
 
 
-def write_comparison(store: Path, result: Comparison, *, target: Path, names: tuple[str, str]) -> Path:
+def write_comparison(
+    store: Path | str,
+    result: Comparison,
+    *,
+    target: Path,
+    names: tuple[str, str],
+    runs: Sequence[str] | None = None,
+) -> Path:
     """See :func:`reports.build_comparison`."""
-    tables = report_store.read_tables(store)
+    tables = report_store.read_tables(store, runs)
     made = comparison_page(judged(result), tables, generated=_generated(tables), names=names)
     with _writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)

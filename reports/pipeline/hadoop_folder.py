@@ -5,7 +5,10 @@ name is taken at most once depends on the kind of place:
 
 - ``file:``: a hard link, as :class:`perftest.results.folder.LocalFolder` does;
 - object storages (``s3a:``): a conditional create, which the service decides (Hadoop 3.4.2 and later);
-- others (``hdfs:``): a file beside, and a rename, which the name node refuses if the target exists.
+- ``hdfs:``, also over HTTP: a file beside, and a rename, which the name node refuses if the target exists;
+- others: not at all. Whether two writers could both get a name there is not known, so nothing is written.
+
+``viewfs:`` is what its mount point leads to.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ from perftest.results.folder import Content, Entry, LocalFolder
 
 CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 OBJECT_STORAGES: Final = ("s3a", "s3", "s3n")
+NAME_NODES: Final = ("hdfs", "webhdfs", "swebhdfs")
 COPY_BYTES: Final = 1024 * 1024
 _TAKEN: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 _DENIED: Final = ("AccessDeniedException", "AccessControlException")
+_SILENT: Final = ("ConnectException", "ConnectTimeoutException", "NoRouteToHostException", "UnknownHostException")
 
 
 class HadoopFolder:
@@ -46,6 +51,9 @@ class HadoopFolder:
             self._root = self._system.makeQualified(self._root)
         self._base = str(self._root.toUri().getPath()).rstrip("/")
         self._scheme = str(self._root.toUri().getScheme())
+        if self._scheme != "file":
+            # As Spark's readers name it: with the address of the file system, which a URI may leave out.
+            self.where = str(self._root.toString()).rstrip("/")
 
     def names(self, below: str = "") -> list[str]:
         """As :meth:`Folder.names`."""
@@ -75,11 +83,23 @@ class HadoopFolder:
 
     def put_if_absent(self, name: str, content: Content) -> bool:
         """As :meth:`Folder.put_if_absent`."""
-        if self._scheme == "file":
-            return LocalFolder(Path(self._base)).put_if_absent(name, content)
-        put = self._create if self._scheme in OBJECT_STORAGES else self._rename
+        target = self._target()
+        scheme = str(target.getScheme())
+        if scheme == "file":
+            return LocalFolder(Path(str(target.getPath()))).put_if_absent(name, content)
+        if scheme not in (*OBJECT_STORAGES, *NAME_NODES):
+            raise OSError(errno.ENOTSUP, f"{scheme}: is no kind of place where of two writers one is sure to win", name)
+        put = self._create if scheme in OBJECT_STORAGES else self._rename
         with _local(content) as path, _as_os_errors(name):
             return put(name, path)
+
+    def _target(self) -> Any:
+        """The URI of this folder behind mount points."""
+        if self._scheme != "viewfs":
+            return self._root.toUri()
+        with _as_os_errors(self.where):
+            self._system.mkdirs(self._root)
+            return self._system.resolvePath(self._root).toUri()
 
     def delete(self, name: str) -> None:
         """As :meth:`Folder.delete`."""
@@ -162,6 +182,10 @@ def _os_error(java_class: str, words: str, where: str) -> OSError:
         return PermissionError(errno.EACCES, f"access denied: {words}", where)
     if java_class == "UnsupportedFileSystemException":
         return OSError(errno.ENOTSUP, f"Spark has no file system for this place: {words}", where)
+    if "ClassNotFoundException" in words:
+        return OSError(errno.ENOTSUP, f"Spark lacks the classes of this place: {words.rpartition(': ')[2]}", where)
+    if java_class in _SILENT:
+        return OSError(errno.EHOSTUNREACH, f"nobody answers there: {words}", where)
     return OSError(errno.EIO, f"{java_class}: {words}", where)
 
 

@@ -9,6 +9,7 @@ are some 40 % of its files. Runs go in waves of WAVE_BYTES of input, which bound
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
@@ -90,7 +92,7 @@ def run_sources(
     """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next."""
     began = time.monotonic()
     store = Store.open(target)
-    with _jobs(target):
+    with _jobs(store.folder.where):
         return publish(store, _telling(computed(spark, runs, small_run_bytes), say), began)
 
 
@@ -138,25 +140,34 @@ def whole_runs(spark: SparkSession, runs: Sequence[RunDirectory]) -> DataFrame:
         together = files.coalesce(1)
     else:
         together = files.repartition(min(wanted, len(runs)), directory).sortWithinPartitions(directory)
-    known = {tasks.directory_of(str(each.path)): tasks.Listed(each.source, each.signature) for each in runs}
+    known = {tasks.directory_of(each.path): tasks.Listed(each.source, each.signature) for each in runs}
     return together.mapInArrow(partial(tasks.compute_runs, runs=known), struct_of(tasks.RESULT))
 
 
+_DENIED: Final = re.compile(r"\w+\.(?:AccessDeniedException|AccessControlException): (.*)")
+
+
 @contextmanager
-def _jobs(target: Place) -> Iterator[None]:
+def _jobs(where: str) -> Iterator[None]:
     """Translates the failures of Spark."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
+        said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        denied = _DENIED.search(said)
+        if denied:
+            what = f"a Spark job may not read a file: {denied[1]}"
+            fix = "give Spark credentials that may read the runs: by the environment, or --spark-conf spark.hadoop.…"
+            raise SparkError(what, f"the pipeline into {where}", fix) from error
         raise SparkError(
-            f"a Spark job failed: {_first_line(error)}",
-            f"the pipeline into {target}",
+            f"a Spark job failed: {_first_line(said)}",
+            f"the pipeline into {where}",
             "is there space on the disk, do all executors see the run directories? add --conf spark.log.level=INFO",
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _first_line(said: str) -> str:
+    return next((line.strip() for line in said.splitlines() if line.strip()), "it said nothing")
 
 
 def publish(store: Store, found: Iterable[Found], began: float) -> Published:

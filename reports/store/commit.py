@@ -25,6 +25,7 @@ from typing import Final
 from perftest.results.folder import Folder
 from reports.errors import StoreError
 from reports.store.manifest import Change, NotAManifestError, StoreManifest, after, decode, encode, to_remove
+from reports.store.places import advice, cause_of
 from reports.store.schema import STORE_VERSION
 
 MANIFESTS: Final = "manifests"
@@ -97,18 +98,13 @@ def commit(store: Folder, change: Change, surroundings: Surroundings | None = No
 
 def unreadable(store: Folder, error: OSError) -> StoreError:
     """The error for people when a place cannot be read."""
-    fix = "check that the place exists and that you may read it; credentials come from the environment"
-    return StoreError(f"the store cannot be read: {_cause(error)}", store.where, fix)
+    return StoreError(f"the store cannot be read: {cause_of(error)}", store.where, advice(store.where, error))
 
 
 def unwritable(store: Folder, error: OSError) -> StoreError:
     """The error for people when a place cannot be written."""
-    fix = "make room, check that the place exists and that you may write there, or choose another --store"
-    return StoreError(f"the store cannot be written: {_cause(error)}", store.where, fix)
-
-
-def _cause(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+    fix = f"{advice(store.where, error)}, or choose another --store"
+    return StoreError(f"the store cannot be written: {cause_of(error)}", store.where, fix)
 
 
 def _numbers(store: Folder) -> list[int]:

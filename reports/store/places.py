@@ -12,6 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -23,13 +25,27 @@ from perftest.results.folder import Content, Entry, Folder, LocalFolder
 from reports.errors import StoreError
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
-_AWS_ERROR: Final = re.compile(r"AWS Error (\w+)")
+_AWS_ERROR: Final = re.compile(r"AWS Error (\w+)(?:.*HTTP status (\d+))?")
+OBJECT_STORAGE: Final = ("s3a", "s3")
 SCHEMES: Final = "a path, file:, s3a:, s3: or hdfs:"
+CONNECT_S: Final = 5.0
+"""A service that takes no connection for so long is not there."""
+ATTEMPTS: Final = 3
 
 
 def is_uri(text: str) -> bool:
     """Whether a text names a place by a URI rather than by a path."""
     return bool(_URI.match(text))
+
+
+def scheme_of(place: str) -> str:
+    """The scheme of a URI; of a path, ``file``."""
+    return urlsplit(place).scheme.lower() if is_uri(place) else "file"
+
+
+def needs_jvm(place: str) -> bool:
+    """Whether only Spark's file systems can do everything at this place; its readers may have a client of Hadoop."""
+    return scheme_of(place) not in ("file", *OBJECT_STORAGE)
 
 
 def place_of(place: Path | str | Folder) -> Folder:
@@ -46,7 +62,7 @@ def place_of(place: Path | str | Folder) -> Folder:
     parts = urlsplit(place)
     if parts.scheme == "file":
         return LocalFolder(Path(unquote(parts.path)))
-    if parts.scheme in ("s3a", "s3") and parts.netloc:
+    if parts.scheme in OBJECT_STORAGE and parts.netloc:
         _refuse_credentials(parts.netloc, place)
         return S3Folder(bucket=parts.netloc, prefix=parts.path.strip("/"), where=place.rstrip("/"))
     if parts.scheme == "hdfs":
@@ -68,6 +84,26 @@ def _hdfs(place: str, authority: str, path: str) -> ArrowFolder:
         fix = "install a Hadoop client and set HADOOP_HOME and CLASSPATH, or give a place of another kind"
         raise StoreError(f"HDFS cannot be reached: {_one_line(error)}", place, fix) from error
     return ArrowFolder(system=system, root=path.rstrip("/"), where=place.rstrip("/"))
+
+
+def cause_of(error: OSError) -> str:
+    """What went wrong, in words."""
+    return error.strerror or str(error) or type(error).__name__
+
+
+def advice(where: str, error: OSError) -> str:
+    """What a person can do about an error at a place."""
+    scheme = scheme_of(where)
+    if scheme == "file":
+        return "make room, check that the place exists and that you may read and write there"
+    if scheme not in OBJECT_STORAGE:
+        return (
+            "check the address and that you may read and write there; settings of its file system are given as "
+            "--spark-conf spark.hadoop.NAME=VALUE"
+        )
+    if isinstance(error, PermissionError):
+        return "name credentials that may do so: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    return "check the name of the bucket; AWS_ENDPOINT_URL names a service that is not Amazon's, AWS_REGION its region"
 
 
 def _one_line(error: Exception) -> str:
@@ -150,33 +186,23 @@ class S3Folder:
     def put_if_absent(self, name: str, content: Content) -> bool:
         """As :meth:`Folder.put_if_absent`. After a lost answer the client repeats its request; its own first request
         then looks like another writer's, and the caller reads what is there."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         put = self._writer().put_object
         try:
-            if isinstance(content, bytes):
-                put(Bucket=self._bucket, Key=self._key(name), Body=content, IfNoneMatch="*")
-            else:
-                with content.open("rb") as body:
-                    put(Bucket=self._bucket, Key=self._key(name), Body=body, IfNoneMatch="*")
-        except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412):
-                return False
-            raise _of_service(error.response["Error"].get("Code", ""), str(error)) from error
-        except BotoCoreError as error:
-            raise OSError(errno.EIO, str(error)) from error
+            with _as_os_errors():
+                if isinstance(content, bytes):
+                    put(Bucket=self._bucket, Key=self._key(name), Body=content, IfNoneMatch="*")
+                else:
+                    with content.open("rb") as body:
+                        put(Bucket=self._bucket, Key=self._key(name), Body=body, IfNoneMatch="*")
+        except FileExistsError:
+            return False
         return True
 
     def delete(self, name: str) -> None:
         """As :meth:`Folder.delete`."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            self._writer().delete_object(Bucket=self._bucket, Key=self._key(name))
-        except ClientError as error:
-            raise _of_service(error.response["Error"].get("Code", ""), str(error)) from error
-        except BotoCoreError as error:
-            raise OSError(errno.EIO, str(error)) from error
+        client = self._writer()
+        with _as_os_errors():
+            client.delete_object(Bucket=self._bucket, Key=self._key(name))
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}".lstrip("/")
@@ -184,7 +210,11 @@ class S3Folder:
     def _reader(self) -> ArrowFolder:
         if self._read is None:
             options = {"region": _region(), "endpoint_override": _endpoint()}
-            system = arrow_fs.S3FileSystem(**{name: value for name, value in options.items() if value})
+            system = arrow_fs.S3FileSystem(
+                connect_timeout=CONNECT_S,
+                retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+                **{name: value for name, value in options.items() if value},
+            )
             root = f"{self._bucket}/{self._prefix}".rstrip("/")
             self._read = ArrowFolder(system=system, root=root, where=self.where)
         return self._read
@@ -193,10 +223,12 @@ class S3Folder:
         if self._client is None:
             try:
                 import boto3
+                from botocore.config import Config
             except ImportError as error:
                 fix = "install it: pip install 'quorum-perftest[s3]'"
                 raise StoreError("boto3 is needed to write to an object storage", self.where, fix) from error
-            self._client = boto3.client("s3", region_name=_region(), endpoint_url=_endpoint())
+            config = Config(connect_timeout=CONNECT_S, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
+            self._client = boto3.client("s3", region_name=_region(), endpoint_url=_endpoint(), config=config)
         return self._client
 
 
@@ -208,21 +240,43 @@ def _region() -> str | None:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Translates the exceptions of boto3."""
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+
+    try:
+        yield
+    except ClientError as error:
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        if status in (409, 412):
+            raise FileExistsError(errno.EEXIST, "the name is taken") from error
+        raise _of_service(error.response["Error"].get("Code", ""), str(error), status) from error
+    except NoCredentialsError as error:
+        raise PermissionError(errno.EACCES, "there are no credentials") from error
+    except HTTPClientError as error:
+        raise _of_service("NetworkConnection", str(error)) from error
+    except BotoCoreError as error:
+        raise OSError(errno.EIO, str(error)) from error
+
+
 def _plain(error: OSError) -> OSError:
     """The errors of Arrow's S3 client in the words of the service."""
     match = _AWS_ERROR.search(str(error))
     if isinstance(error, FileNotFoundError) or not match:
         return error
-    return _of_service(match[1], _one_line(error))
+    return _of_service(match[1], _one_line(error), int(match[2] or 0))
 
 
-def _of_service(code: str, text: str) -> OSError:
-    """An error of the service as OSError: by its code, as Arrow or boto3 writes the code."""
+def _of_service(code: str, text: str, status: int = 0) -> OSError:
+    """An error of the service as OSError: by its code, as Arrow or boto3 writes the code, or by the status of HTTP."""
     word = code.replace("_", "").lower()
     if word == "nosuchbucket":
         return OSError(errno.ENXIO, "there is no such bucket")
-    if word in ("accessdenied", "forbidden", "403", "allaccessdisabled"):
-        return PermissionError(errno.EACCES, "access denied by the service")
-    if word in ("invalidaccesskeyid", "signaturedoesnotmatch", "expiredtoken"):
+    if word in ("invalidaccesskeyid", "signaturedoesnotmatch", "expiredtoken", "invalidclienttokenid"):
         return PermissionError(errno.EACCES, f"the service does not accept the credentials ({code})")
+    if word in ("accessdenied", "forbidden", "403", "allaccessdisabled") or status in (401, 403):
+        return PermissionError(errno.EACCES, "access denied by the service")
+    if word == "networkconnection":
+        return OSError(errno.EHOSTUNREACH, "the service does not answer")
     return OSError(errno.EIO, text)

@@ -110,7 +110,9 @@ def read_manifest(place: Place) -> StoreManifest:
     folder = place_of(place)
     manifest = latest(folder)
     if manifest is None:
-        raise StoreError("no report store: nothing was published there", folder.where, "make the report again")
+        raise StoreError(
+            "no report store: nothing was published there", folder.where, "put runs into it: perftest runs read"
+        )
     return manifest
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from perftest.cli.exits import Exit
+from perftest.cli.report import LOCAL, Spark
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.store.run_tables import RunTables
@@ -136,22 +137,20 @@ def test_tables_are_described_with_their_units(call: Call) -> None:
     assert code == 0 and "e2e_p99_ns" in out and "messages per second" in out
 
 
-def test_new_runs_are_read_by_the_pipeline(
-    call: Call, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[list[Path], str]] = []
+def test_new_runs_are_read_by_the_pipeline(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
 
-    def fill(runs: list[Path], store: str) -> dict[str, Any]:
-        asked.append((runs, store))
-        return {"read": 1, "left_out": {}}
+    def fill(runs: Sequence[Path | str], store: str, spark: Spark) -> dict[str, Any]:
+        asked.append((*runs, store, spark))
+        return {"listed": 2, "read": 1, "left_out": {}}
 
     monkeypatch.setattr("perftest.cli.report.fill_store", fill)
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").write_text("{}", encoding="utf-8")
-    code, out, _ = call("runs", "read", str(tmp_path), "--store", "elsewhere")
+    master = ("--spark-master", "spark://h:7077", "--spark-conf", "spark.cores.max=2")
+    code, out, _ = call("runs", "read", str(tmp_path), "s3a://b/runs", "--store", "elsewhere", *master)
     assert (code, out) == (0, "elsewhere: 1 of 2 runs were read, 0 of them left out\n")
-    assert asked == [([tmp_path / "a", tmp_path / "b"], "elsewhere")]
+    assert call("runs", "read")[0] == 0
+    assert asked[0] == (tmp_path, "s3a://b/runs", "elsewhere", Spark("spark://h:7077", ("spark.cores.max=2",)))
+    assert asked[1] == (Path("runs"), "runs/.store", LOCAL)
 
 
 def test_only_one_directory_can_be_served(call: Call, tmp_path: Path) -> None:

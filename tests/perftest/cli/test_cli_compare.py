@@ -102,9 +102,10 @@ def test_a_page_of_the_comparison_keeps_the_verdict(
     """The gate stays a gate; with --json the path of the page must not stand in the JSON."""
     from reports.store.store import Store
 
-    def published(runs: list[Path], place: Path) -> None:
-        with Store.open(place).writer() as writer:
+    def published(runs: list[Path], *, beside: Path) -> dict[str, Any]:
+        with Store.open(beside).writer() as writer:
             writer.publish()
+        return {"pages": str(beside), "runs": []}
 
     monkeypatch.setattr("perftest.cli.report.fill_store", published)
     sides = str(make_side("a", seed=1)), str(make_side("b", seed=2, ms=2.6))

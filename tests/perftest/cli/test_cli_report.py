@@ -26,12 +26,15 @@ class Pipeline:
         self.returncode = 0
         self.stderr = ""
         self.left_out: dict[str, str] = {}
+        self.note = ""
         self.findings: list[dict[str, Any]] = []
 
     def __call__(self, command: list[str], say: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
         self.commands.append(command)
         say("reading runs")
-        stdout = json.dumps({"left_out": self.left_out}) if self.returncode == 0 else ""
+        beside = command[command.index("--beside") + 1]
+        told = {"left_out": self.left_out, "note": self.note, "runs": ["r1"], "pages": beside}
+        stdout = json.dumps(told) if self.returncode == 0 else ""
         return subprocess.CompletedProcess(command, self.returncode, stdout, self.stderr)
 
 
@@ -41,11 +44,12 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     fake = Pipeline()
     monkeypatch.setattr("perftest.cli.report._followed", fake)
 
-    def build(store: Path, out: Path, *, page: Path | None, command: list[str], separate: bool) -> Path:
+    def build(store: str, out: Path, *, page: Path | None, command: list[str], **asked: Any) -> Path:
+        assert asked == {"separate": False, "runs": ["r1"], "left_out": fake.left_out}
         page = page or out / "report.html"
         out.mkdir(parents=True, exist_ok=True)
         (out / "summary.json").write_text(json.dumps({"findings": fake.findings}))
-        fake.commands.append(["build", str(store), str(out), str(page), *command])
+        fake.commands.append(["build", store, str(out), str(page), *command])
         return page
 
     monkeypatch.setattr(reports, "build", build)
@@ -62,7 +66,7 @@ def test_the_page_of_a_run_stands_in_its_directory(
     beside, page = run / "report", run / "report.html"
     assert (code, out) == (0, f"{page}\n")
     assert pipeline.commands == [
-        [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(beside / "store")],
+        [sys.executable, "-m", "reports.pipeline", str(run), "--beside", str(beside / "store")],
         ["build", str(beside / "store"), str(beside), str(page), "perftest", "report", str(run)],
     ]
 
@@ -105,7 +109,7 @@ def test_a_series_of_layouts_is_reported_as_a_whole(
     (place / "layouts.json").write_text("{}")
     pipeline.commands.clear()
     assert call("report", str(place))[1] == f"{place / 'report.html'}\n"
-    assert pipeline.commands[0][3:7] == runs and pipeline.commands[0][7] == "--store"
+    assert pipeline.commands[0][3:7] == runs and pipeline.commands[0][7] == "--beside"
 
 
 def test_a_series_without_a_run_is_no_report(call: Call, pipeline: Pipeline, tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_a_page_elsewhere_is_all_there(call: Call, pipeline: Pipeline, records: 
     pipeline.commands.clear()
     assert call("report", str(run), "--out", str(out))[1] == f"{out / 'report.html'}\n"
     assert pipeline.commands == [
-        [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(out / "store")],
+        [sys.executable, "-m", "reports.pipeline", str(run), "--beside", str(out / "store")],
         [
             "build",
             str(out / "store"),
@@ -170,6 +174,30 @@ def test_another_spark_is_the_pipelines_business(
     assert asked[-4:] == ["--master", "spark://h:7077", "--conf", "spark.executor.memory=4g"]
 
 
+def test_runs_and_stores_have_uris(
+    call: Call, pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline lists what lies there; the page is a file of this machine, and a path with a URI is a path."""
+    monkeypatch.chdir(tmp_path)
+    pipeline.note = "why not"
+    code, out, err = call("report", "s3a://b/runs/x", "--store", "hdfs://n/store")
+    assert code == 0 and out.startswith("runs/report-") and "why not\n" in err
+    place = Path(out).parent
+    assert pipeline.commands[0][3:] == ["s3a://b/runs/x", "--store", "hdfs://n/store", "--beside", f"{place}/store"]
+    assert pipeline.commands[1][-5:] == ["s3a://b/runs/x", "--out", str(place), "--store", "hdfs://n/store"]
+    assert "this is not a run" in call("report", f"file://{tmp_path}/no%20run")[2]
+
+
+def test_the_environment_names_the_store_of_all_commands(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = records.write_run(tmp_path).path
+    monkeypatch.setenv("PERFTEST_STORE", "s3a://b/store")
+    pipeline.commands.clear()
+    assert call("report", str(run))[0] == 0
+    assert pipeline.commands[0][4:6] == ["--store", "s3a://b/store"]
+
+
 def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
     """And JSON tells a script where it is."""
     runs = [str(records.write_run(tmp_path).path) for _ in range(2)]
@@ -207,7 +235,7 @@ def test_a_damaged_run_of_several_is_named_and_left_out(
         ),
         (
             "error: the store cannot be written\n  at   x\n  fix  choose another --store\n",
-            "error: no report: the store cannot be written\n  at   x\n  fix  choose another --out\n",
+            "error: no report: the store cannot be written\n  at   x\n  fix  choose another --store\n",
         ),
         ("", "error: no report: it said nothing\n"),
     ],

@@ -66,7 +66,7 @@ def test_unusable_directories_are_told_in_three_lines(tmp_path: Path, make_run: 
     spoil(run)
     with pytest.raises(kind) as caught:
         (listed,) = source.list_runs([run])
-        open_run(opened(listed.path))
+        open_run(opened(Path(listed.source)))
     what, where, fix = caught.value.lines().splitlines()
     assert words in what + where and where.startswith("  at   ") and fix.startswith("  fix  ")
     assert str(run) in where
