@@ -33,7 +33,13 @@ NAME_NODES: Final = ("hdfs", "webhdfs", "swebhdfs")
 COPY_BYTES: Final = 1024 * 1024
 _TAKEN: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 _DENIED: Final = ("AccessDeniedException", "AccessControlException")
-_SILENT: Final = ("ConnectException", "ConnectTimeoutException", "NoRouteToHostException", "UnknownHostException")
+_SILENT: Final = (
+    "ConnectException",
+    "ConnectTimeoutException",
+    "NoRouteToHostException",
+    "SocketTimeoutException",
+    "UnknownHostException",
+)
 
 
 class HadoopFolder:

@@ -27,6 +27,7 @@ CONNECT_S: Final = 5.0
 # Hadoop would try to connect for up to a quarter of an hour.
 _HDFS: Final = {
     "spark.hadoop.ipc.client.connect.timeout": "5000",
+    "spark.hadoop.ipc.client.rpc-timeout.ms": "30000",
     "spark.hadoop.ipc.client.connect.max.retries": "2",
     "spark.hadoop.ipc.client.connect.max.retries.on.timeouts": "2",
     "spark.hadoop.dfs.client.failover.max.attempts": "4",
@@ -114,7 +115,7 @@ def _check_name_node(place: str) -> None:
         address = (parts.hostname, parts.port)
     except ValueError as error:
         raise PlaceError(f"the address is none: {error}", place, "write hdfs://HOST:PORT/PATH") from error
-    if parts.scheme != "hdfs" or not all(address):
+    if parts.scheme != "hdfs" or None in address:
         return
     try:
         socket.create_connection(address, CONNECT_S).close()

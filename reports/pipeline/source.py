@@ -131,7 +131,7 @@ def _runs_in(folder: Folder) -> list[RunDirectory]:
             found.setdefault(directory, {})[name] = entry.octets, entry.modified_ns
     runs = {name: told for name, told in sorted(found.items()) if files.MANIFEST in told}
     if not runs:
-        what = "there is no run in it" if entries else "there is nothing"
+        what = "there is no run in it" if entries else "there is nothing under this URI"
         raise NotARunError(what, folder.where, "give the URI of a run directory, or of a directory that holds runs")
     where = re.sub("^s3:", "s3a:", folder.where)
     if "" in runs:

@@ -103,6 +103,8 @@ def advice(where: str, error: OSError) -> str:
         )
     if isinstance(error, PermissionError):
         return "name credentials that may do so: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if error.errno == errno.EHOSTUNREACH:
+        return "is it reachable from here? AWS_ENDPOINT_URL names a service that is not Amazon's"
     return "check the name of the bucket; AWS_ENDPOINT_URL names a service that is not Amazon's, AWS_REGION its region"
 
 
@@ -173,15 +175,27 @@ class S3Folder:
 
     def names(self, below: str = "") -> list[str]:
         """As :meth:`Folder.names`."""
-        return self._reader().names(below)
+        found = self._reader().names(below)
+        return found or self._nothing()
 
     def files(self, below: str = "") -> list[Entry]:
         """As :meth:`Folder.files`."""
-        return self._reader().files(below)
+        found = self._reader().files(below)
+        return found or self._nothing()
 
     def open(self, name: str) -> BinaryIO:
         """As :meth:`Folder.open`."""
         return self._reader().open(name)
+
+    def _nothing(self) -> list[Any]:
+        """An empty list. Raises OSError if there is not even a bucket, which Arrow takes for an empty one."""
+        try:
+            there = self._reader().system.get_file_info(self._bucket)
+        except OSError:
+            return []  # Whoever may list below a prefix need not see the bucket.
+        if there.type == arrow_fs.FileType.NotFound:
+            raise OSError(errno.ENXIO, "there is no such bucket")
+        return []
 
     def put_if_absent(self, name: str, content: Content) -> bool:
         """As :meth:`Folder.put_if_absent`. After a lost answer the client repeats its request; its own first request
@@ -228,7 +242,8 @@ class S3Folder:
                 fix = "install it: pip install 'quorum-perftest[s3]'"
                 raise StoreError("boto3 is needed to write to an object storage", self.where, fix) from error
             config = Config(connect_timeout=CONNECT_S, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
-            self._client = boto3.client("s3", region_name=_region(), endpoint_url=_endpoint(), config=config)
+            # A session of its own: the default one keeps the credentials that it found first.
+            self._client = boto3.Session().client("s3", region_name=_region(), endpoint_url=_endpoint(), config=config)
         return self._client
 
 
@@ -243,20 +258,20 @@ def _region() -> str | None:
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
     """Translates the exceptions of boto3."""
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+    from botocore import exceptions as aws
 
     try:
         yield
-    except ClientError as error:
+    except aws.ClientError as error:
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         if status in (409, 412):
             raise FileExistsError(errno.EEXIST, "the name is taken") from error
         raise _of_service(error.response["Error"].get("Code", ""), str(error), status) from error
-    except NoCredentialsError as error:
+    except aws.NoCredentialsError as error:
         raise PermissionError(errno.EACCES, "there are no credentials") from error
-    except HTTPClientError as error:
+    except (aws.ConnectionError, aws.HTTPClientError) as error:
         raise _of_service("NetworkConnection", str(error)) from error
-    except BotoCoreError as error:
+    except aws.BotoCoreError as error:
         raise OSError(errno.EIO, str(error)) from error
 
 

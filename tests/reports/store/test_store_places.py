@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -87,7 +91,7 @@ def test_a_store_in_an_object_storage(bucket: str) -> None:
 def test_a_bucket_that_is_not_there_is_told(bucket: str) -> None:
     """By reader and writer, before anything is computed."""
     place = f"s3a://no-{bucket}/store"
-    with pytest.raises(StoreError, match=r"no such bucket|no report store") as caught:
+    with pytest.raises(StoreError, match="no such bucket") as caught:
         store.read_tables(place)
     assert caught.value.where.startswith(place)
     with pytest.raises(StoreError, match="no such bucket"), Store.open(place).writer():
@@ -107,6 +111,80 @@ def test_a_bucket_that_is_not_there_is_told(bucket: str) -> None:
 def test_errors_of_the_service_become_words(code: str, words: str) -> None:
     """Of both clients, which spell the codes differently."""
     assert words in str(places._of_service(code, "in its words"))
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An object storage that refuses everything, in its own words."""
+
+    code = "AccessDenied"
+
+    def do_GET(self) -> None:
+        body = f"<Error><Code>{self.code}</Code><Message>no</Message></Error>".encode()
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(403)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_PUT = do_DELETE = do_POST = do_GET  # noqa: N815 - the names of the library
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's own name
+        """Nothing."""
+
+
+@pytest.fixture
+def refusing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing]]:
+    """The environment leads to a service that refuses everything."""
+    kind = type("RefusingInTest", (Refusing,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    yield kind
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [("AccessDenied", "access denied"), ("InvalidAccessKeyId", "does not accept the credentials")]
+)
+def test_a_bucket_without_permission_is_told(refusing: type[Refusing], code: str, words: str) -> None:
+    """By reader and writer alike, with what a person can do."""
+    refusing.code = code
+    place = "s3a://forbidden/store"
+    with pytest.raises(StoreError, match=words) as caught:
+        store.read_tables(place)
+    assert caught.value.where == place and "AWS_ACCESS_KEY_ID" in caught.value.fix
+    with pytest.raises(PermissionError, match=words):
+        place_of(place).put_if_absent("a", b"")
+    with pytest.raises(PermissionError, match=r"access denied|credentials"):
+        place_of(place).open("a")
+    with pytest.raises(PermissionError, match=words):
+        place_of(place).delete("a")
+
+
+def test_a_service_without_credentials_is_told(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of the writer, which signs its requests."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(PermissionError, match="there are no credentials"):
+        place_of(f"s3a://{bucket}/x").put_if_absent("a", b"")
+
+
+def test_a_service_that_is_not_there_is_told(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(StoreError, match="the service does not answer") as caught:
+            store.read_tables(f"s3a://{bucket}/x")
+        assert "AWS_ENDPOINT_URL" in caught.value.fix
+        with pytest.raises(OSError, match="the service does not answer"):
+            place_of(f"s3a://{bucket}/x").put_if_absent("a", b"")
 
 
 def test_only_the_pipeline_writes_to_hdfs() -> None:

@@ -1,0 +1,246 @@
+"""Runs by their URIs, and where their tables go; all that is known before Spark is asked for."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from perftest.results import schema as files
+from perftest.results.errors import NotARunError
+from perftest.results.folder import Entry
+from reports.compute.run import run_tables
+from reports.compute.run_files import READ, RunFiles
+from reports.errors import PlaceError, RunChoiceError, StoreError
+from reports.pipeline import job, source
+from reports.pipeline.__main__ import main
+from reports.pipeline.job import Job
+from reports.pipeline.places import Places, hadoop_settings
+from reports.pipeline.source import RunDirectory, find_runs, store_beside
+from reports.store.places import place_of
+from reports.store.run_tables import RunTables
+from reports.store.store import Store
+from tests.perftest.testing.memory_folder import MemoryFolder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> Path:
+    """A folder with two runs."""
+    folder = tmp_path_factory.mktemp("places") / "of runs"
+    folder.mkdir()
+    for name in ("a", "b"):
+        make_run(folder / name, run_id=name, steps=(1,), workers=1, steady=2)
+    return folder
+
+
+def put_runs(folder: Path, place: str) -> None:
+    """Copy runs to a place."""
+    target = place_of(place)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            target.put_if_absent(str(path.relative_to(folder)), path)
+
+
+def reported(run: RunDirectory) -> RunTables:
+    """A run of this machine as the store gets it."""
+    path = Path(run.source)
+    contents = {name: (path / name).read_bytes() for name in READ if (path / name).is_file()}
+    tables = run_tables(RunFiles(source=run.source, contents=contents))
+    (row,) = tables["runs"].to_pylist()
+    return RunTables(
+        run_id=row["run_id"],
+        source=run.source,
+        signature=run.signature,
+        started_ns=row["started_ns"],
+        experiment=row["name"],
+        tables=tables,
+    )
+
+
+def fill(place: Path, runs: list[RunDirectory]) -> None:
+    with Store.open(place).writer() as writer:
+        for each in runs:
+            writer.add(reported(each))
+        writer.publish()
+
+
+def no_spark() -> object:
+    pytest.fail("Spark was started")
+
+
+NO_SPARK = Places(no_spark)  # type: ignore[arg-type]
+
+
+def test_a_uri_of_this_machine_is_its_path(folder: Path) -> None:
+    """One source in the store, however a person names the run."""
+    listed = find_runs([str(folder)], NO_SPARK.folder)
+    assert [each.source for each in listed] == [str(folder / "a"), str(folder / "b")]
+    for place in (folder.as_uri(), f"file:{folder.as_posix().replace(' ', '%20')}", f"{folder}/../{folder.name}"):
+        assert find_runs([place, str(folder)], NO_SPARK.folder) == listed
+    assert find_runs([f"{folder.as_uri()}/b"]) == source.list_runs([folder / "b"]) == listed[1:]
+    assert listed[0].path == f"file:{folder / 'a'}"
+
+
+def test_runs_in_an_object_storage_are_listed_without_java(bucket: str, folder: Path, tmp_path: Path) -> None:
+    """All files with one listing; a store beside the runs is no run."""
+    place = f"s3a://{bucket}/deep/runs"
+    put_runs(folder, place)
+    fill(tmp_path / "store", find_runs([str(folder)]))
+    put_runs(tmp_path / "store", f"{place}/.store")
+    listed = find_runs([place], NO_SPARK.folder)
+    assert [each.source for each in listed] == [each.path for each in listed] == [f"{place}/a", f"{place}/b"]
+    assert [each.sizes for each in listed] == [each.sizes for each in find_runs([str(folder)])]
+    assert find_runs([f"{place}/b/"]) == listed[1:] == find_runs([f"s3://{bucket}/deep/runs/b"])
+    place_of(f"{place}/b").delete(files.EVENTS)
+    assert find_runs([f"{place}/b"])[0].signature != listed[1].signature
+
+
+def test_what_is_no_run_in_an_object_storage_is_told(bucket: str) -> None:
+    """A missing bucket is another mistake than a wrong name in it."""
+    place_of(f"s3a://{bucket}/x").put_if_absent("deep/below/manifest.json", b"{}")
+    with pytest.raises(NotARunError, match="there is no run in it"):
+        find_runs([f"s3a://{bucket}/x"])
+    with pytest.raises(NotARunError, match="there is nothing under this URI"):
+        find_runs([f"s3a://{bucket}/y"])
+    with pytest.raises(PlaceError, match="no such bucket") as caught:
+        find_runs([f"s3a://no-{bucket}/x"])
+    assert caught.value.code == 1 and "AWS_ENDPOINT_URL" in caught.value.fix
+
+
+def test_a_place_that_breaks_while_it_is_listed_is_told() -> None:
+    class Broken(MemoryFolder):
+        def files(self, below: str = "") -> list[Entry]:
+            raise OSError(errno.EIO, "the disk is gone")
+
+    with pytest.raises(PlaceError, match="cannot be listed: the disk is gone"):
+        find_runs(["anywhere"], lambda _: Broken())
+
+
+def test_a_name_node_that_does_not_answer_is_told_before_java_starts() -> None:
+    """Hadoop would try for a quarter of an hour."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        place = f"hdfs://127.0.0.1:{taken.getsockname()[1]}/runs"
+        with pytest.raises(PlaceError, match="the name node does not answer") as caught:
+            find_runs([place], NO_SPARK.folder)
+    assert caught.value.where == place and caught.value.code == 1
+    with pytest.raises(PlaceError, match="the address is none"):
+        find_runs(["hdfs://host:port/runs"], NO_SPARK.folder)
+
+
+def test_spark_is_told_what_the_environment_says() -> None:
+    """Nobody has to name a service twice; and only who asks for a place gets the settings of its kind."""
+    environ = {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "http://s3", "AWS_REGION": "eu-1"}
+    assert hadoop_settings(["s3://b/x", "/x"], environ) == {
+        "spark.hadoop.fs.s3a.endpoint": "http://s3",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-1",
+    }
+    assert hadoop_settings(["s3a://b/x"], {}) == hadoop_settings(["runs", "file:/x"], environ) == {}
+    assert "spark.hadoop.ipc.client.connect.timeout" in hadoop_settings(["hdfs://n/x"], environ)
+
+
+def directory(path: object) -> RunDirectory:
+    return RunDirectory(source=str(path), sizes={}, signature="")
+
+
+def test_the_store_of_runs_lies_in_the_folder_that_holds_them(tmp_path: Path) -> None:
+    """Rounds of a sweep, and its layouts, belong to the catalogue that the sweep belongs to."""
+    assert store_beside([directory(tmp_path / "runs/a"), directory(tmp_path / "runs/b")]) == f"{tmp_path}/runs/.store"
+    assert store_beside([directory(tmp_path / "runs/a"), directory(tmp_path / "other/b")]) is None
+    assert store_beside([directory("s3a://b/runs/a")]) == "s3a://b/runs/.store"
+    for place, name in (("runs/rounds", files.ROUNDS), ("runs/series", files.LAYOUTS), ("runs/series/1-x", "none")):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / name).write_text("{}")
+    for run in ("runs/rounds/a", "runs/series/1-x/a"):
+        assert store_beside([directory(tmp_path / run), directory(tmp_path / "runs/b")]) == f"{tmp_path}/runs/.store"
+
+
+def run_job(*places: object, store: object = None, beside: object = None) -> dict[str, object]:
+    """Run the pipeline without a Spark that could start."""
+    asked = Job(
+        places=[str(each) for each in places],
+        store=str(store) if store else None,
+        beside=str(beside) if beside else None,
+        master="nowhere://",
+    )
+    return job.run(asked, lambda _: None)
+
+
+def test_runs_that_the_catalogue_has_need_no_spark(tmp_path: Path, folder: Path) -> None:
+    """The second report of a run costs a page, and the page asks for its runs only."""
+    runs = find_runs([str(folder)])
+    fill(tmp_path / "store", runs)
+    told = run_job(folder / "b", store=tmp_path / "store", beside=tmp_path / "page")
+    assert (told["pages"], told["runs"]) == (str(tmp_path / "store"), ["b"])
+    assert (told["listed"], told["read"], told["note"], told["left_out"]) == (1, 0, "", {})
+
+
+def test_a_report_looks_for_the_catalogue_in_the_folder_of_the_runs(
+    tmp_path: Path, folder: Path, make_run: Callable[..., Path]
+) -> None:
+    make_run(tmp_path / "runs" / "c", run_id="c", steps=(1,), workers=1)
+    fill(tmp_path / "runs" / ".store", find_runs([str(tmp_path / "runs")]))
+    assert run_job(tmp_path / "runs", beside=tmp_path / "page")["pages"] == f"{tmp_path}/runs/.store"
+    fill(tmp_path / "page", find_runs([str(folder), str(tmp_path / "runs")]))
+    told = run_job(tmp_path / "runs" / "c", folder, beside=tmp_path / "page")
+    assert (told["pages"], told["read"], told["note"]) == (str(tmp_path / "page"), 0, "")
+
+
+def test_a_catalogue_that_cannot_be_used_spoils_no_report(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    """A read-only folder is the usual case; a person who chose the store is told instead."""
+    run = make_run(tmp_path / "runs" / "c", run_id="c", steps=(1,), workers=1)
+    (tmp_path / "runs" / ".store").write_text("in the way")
+    fill(tmp_path / "page", find_runs([str(run)]))
+    told = run_job(run, beside=tmp_path / "page")
+    assert told["pages"] == told["store"] == str(tmp_path / "page")
+    assert str(told["note"]).startswith(f"the tables lie beside the page, and not in {tmp_path}/runs/.store: ")
+    with pytest.raises(StoreError, match="the store cannot be"):
+        run_job(run, store=tmp_path / "runs" / ".store", beside=tmp_path / "page")
+    with pytest.raises(StoreError, match="the store cannot be"):
+        run_job(run)
+
+
+def test_runs_of_several_folders_without_a_store_are_told(folder: Path, make_run: Callable[..., Path]) -> None:
+    make_run(folder / "deep" / "c", run_id="c", steps=(1,), workers=1)
+    with pytest.raises(StoreError, match="no store was named"):
+        run_job(folder, folder / "deep")
+
+
+def test_two_directories_of_one_run_are_told(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them would be missing from the page."""
+    shutil.copytree(folder / "a", tmp_path / "runs" / "a")
+    shutil.copytree(folder / "a", tmp_path / "runs" / "copy")
+    fill(tmp_path / "runs" / ".store", find_runs([str(tmp_path / "runs" / "a")]))
+
+    class Read:
+        runs = ("a",)
+
+    monkeypatch.setattr("reports.pipeline.run.run_sources", lambda *_, **__: Read())
+    monkeypatch.setattr(job._SparkOnDemand, "get", lambda *_: None)
+    with pytest.raises(RunChoiceError, match="two directories hold the run a"):
+        run_job(tmp_path / "runs")
+
+
+def test_all_that_a_store_has_of_a_run_is_copied(tmp_path: Path, folder: Path) -> None:
+    """A page reads no store that only Spark can read."""
+    runs = [each for each in find_runs([str(folder)]) if each.source.endswith(("a", "b"))]
+    fill(tmp_path / "one", runs)
+    job.copy_runs(Store.open(tmp_path / "one"), ["b"], str(tmp_path / "other"))
+    copied = Store.open(tmp_path / "other").manifest.runs
+    original = Store.open(tmp_path / "one").manifest.runs["b"]
+    assert list(copied) == ["b"]
+    assert (copied["b"].signature, copied["b"].source) == (original.signature, original.source)
+
+
+def test_the_command_has_the_exit_code_of_its_error(folder: Path) -> None:
+    """2 for a wrong word, 1 for a place that does not work."""
+    done = CliRunner().invoke(main, ["hdfs://127.0.0.1:0/x", "--store", "x"])
+    assert done.exit_code == 1 and done.stderr.startswith("error: the name node does not answer")
+    done = CliRunner().invoke(main, [str(folder / "a"), "--store", "ftp://nowhere/x", "--conf", "nonsense"])
+    assert done.exit_code == 2 and "'nonsense' is no Spark setting" in done.stderr
