@@ -107,32 +107,34 @@ def history(
 def _chosen(
     store: str, workload: str, broker: str, host: str, span: tuple[int | None, int | None]
 ) -> tuple[Tables, str]:
-    """The tables of the runs that are wanted, and the name of their workload. Raises CliError."""
-    from dataclasses import fields, replace
+    """The tables of the runs that are wanted, with what a history needs, and the name of their workload. Raises
+    CliError."""
+    from reports.stats.history import COLUMNS
+    from reports.store.store import arrow_table, read_tables
 
-    from reports.store.store import read_tables
-
-    tables = read_tables(store)
-    runs = tables.runs
-    names = sorted(set(runs["name"]))
+    facts = ("run_id", "name", "product", "broker_version", "started_ns")
+    runs = arrow_table(store, "runs", columns=facts).to_pylist()
+    names = sorted({run["name"] for run in runs})
     if not workload and len(names) > 1:
         fix = f"choose one with --workload: {', '.join(names[:12])}"
         raise CliError(f"the store has runs of {len(names)} workloads", store, fix, Exit.USAGE)
-    kept = runs["name"] == workload if workload else runs["name"].notna()
-    kept &= (runs["product"] + " " + runs["broker_version"]).str.contains(broker, case=False, regex=False)
-    for bound_ns, is_first in zip(span, (True, False), strict=True):
-        if bound_ns is not None:
-            kept &= runs["started_ns"] >= bound_ns if is_first else runs["started_ns"] < bound_ns
+    since_ns, until_ns = span
+    chosen = [
+        run["run_id"]
+        for run in runs
+        if (not workload or run["name"] == workload)
+        and broker.lower() in f"{run['product']} {run['broker_version']}".lower()
+        and (since_ns is None or run["started_ns"] >= since_ns)
+        and (until_ns is None or run["started_ns"] < until_ns)
+    ]
     if host:
-        of_host = tables.hosts[(tables.hosts["hostname"] == host) | (tables.hosts["host"] == host)]
-        kept &= runs["run_id"].isin(of_host["run_id"])
-    chosen = set(runs[kept]["run_id"])
+        hosts = arrow_table(store, "hosts", chosen, ("run_id", "host", "hostname")).to_pylist()
+        there = {each["run_id"] for each in hosts if host in (each["host"], each["hostname"])}
+        chosen = [run_id for run_id in chosen if run_id in there]
     if not chosen:
         fix = f"the store has {len(runs)} runs, of {', '.join(names[:12]) or 'no workload'}: choose less strictly"
         raise CliError("no run in the store is as wanted", store, fix, Exit.USAGE)
-    frames = {each.name: getattr(tables, each.name) for each in fields(tables)}
-    only = {key: frame[frame["run_id"].isin(chosen)].reset_index(drop=True) for key, frame in frames.items()}
-    return replace(tables, **only), workload or names[0]
+    return read_tables(store, chosen, COLUMNS), workload or names[0]
 
 
 def _with_settings(tables: Tables, told: Sequence[str]) -> Tables:

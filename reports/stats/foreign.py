@@ -15,18 +15,23 @@ from reports.store.tables import Tables
 
 def foreign_facts(run: pd.Series[Any]) -> Mapping[str, Any] | None:
     """What the row of a run says of the tool that measured the run; None for a run of this tool."""
-    return foreign_of(json.loads(run["manifest"] or "{}"))
+    return _foreign(run["manifest"])
+
+
+def _foreign(manifest: str) -> Mapping[str, Any] | None:
+    """What a manifest says of another tool. Few manifests do, so most need not be parsed."""
+    return foreign_of(json.loads(manifest)) if '"foreign"' in (manifest or "") else None
 
 
 def without_unknown(tables: Tables) -> Tables:
     """The tables with null in place of each figure that the tool of its run did not tell."""
-    steps, timeline = tables.steps, tables.timeline
-    for _, run in tables.runs.iterrows():
-        facts = foreign_facts(run)
+    steps, timeline, runs = tables.steps, tables.timeline, tables.runs
+    found = [_foreign(manifest) for manifest in runs["manifest"]]
+    for run_id, facts in zip(map(str, runs["run_id"]), found, strict=True):
         if facts is not None:
-            steps = _nulled(steps, str(run["run_id"]), missing(facts))
-            timeline = _nulled(timeline, str(run["run_id"]), missing(facts))
-    loops = [str(run["loop"]) if foreign_facts(run) is None else "unknown" for _, run in tables.runs.iterrows()]
+            steps = _nulled(steps, run_id, missing(facts))
+            timeline = _nulled(timeline, run_id, missing(facts))
+    loops = [str(loop) if facts is None else "unknown" for loop, facts in zip(runs["loop"], found, strict=True)]
     return replace(tables, runs=tables.runs.assign(loop=loops), steps=steps, timeline=timeline)
 
 

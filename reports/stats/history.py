@@ -27,9 +27,13 @@ class Metric:
     latency: bool = False
 
 
+_COLUMNS: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
+"""The name of each percentile, by its column."""
+
+
 def _latencies() -> Iterator[Metric]:
     for kind in ("e2e", "confirm"):
-        for name, column in (("p50", "p50"), ("p99", "p99"), ("p99.9", "p999")):
+        for column, name in _COLUMNS.items():
             yield Metric(name=f"{kind} {name}", column=f"{kind}_lead_{column}_ns", unit="ms", latency=True)
 
 
@@ -40,6 +44,15 @@ METRICS: Final = (
     Metric(name="broker CPU", column="broker_cpu_us_per_message", unit="µs/msg"),
 )
 """The metrics of ``perftest compare``. A latency counts from the intended time where there was a schedule."""
+COLUMNS: Final = {
+    "runs": ("run_id", "name", "started_ns", "loop", "product", "broker_version", "tool_commit", "manifest"),
+    "steps": (
+        *("run_id", "step", "group", "label", "settings", "length_s", "e2e_series"),
+        *("delivered_per_s", "published_per_s", "broker_cpu_us_per_message"),
+        *(f"{kind}{series}_{each}_ns" for kind in ("e2e", "confirm") for series in ("", "_sched") for each in _COLUMNS),
+    ),
+}
+"""What a history is found in, by table."""
 _SHORT: Final = {"rate": "delivered/s", "p50": "e2e p50", "p99": "e2e p99", "p99.9": "e2e p99.9", "cpu": "broker CPU"}
 
 

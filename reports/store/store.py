@@ -78,15 +78,23 @@ class Store:
             writer.close()
 
 
-def read_tables(place: Place, runs: Sequence[str] | None = None) -> Tables:
+def read_tables(
+    place: Place, runs: Sequence[str] | None = None, columns: Mapping[str, Sequence[str]] | None = None
+) -> Tables:
     """All tables of a store, or of some of its runs.
 
     :param runs: run ids; None for all
+    :param columns: the columns that are wanted, by table, among them those by which a table is ordered; a table that is
+        not named has no rows. None for everything
     :raises StoreError: no store, one of an unknown version, or one without one of these runs
     """
 
     def read(folder: Folder, manifest: StoreManifest) -> Tables:
-        frames = {table.name: _table(folder, manifest, table.name, runs, None) for table in TABLES}
+        frames = {}
+        for table in TABLES:
+            is_wanted = columns is None or table.name in columns
+            only = columns[table.name] if columns is not None and is_wanted else None
+            frames[table.name] = _table(folder, manifest, table.name, runs if is_wanted else (), only)
         return Tables(**{table.name: _frame(frames[table.name], table.order) for table in TABLES})
 
     return _reading(place, read)

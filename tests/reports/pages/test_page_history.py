@@ -14,7 +14,7 @@ import pytest
 from perftest.cli.main import call
 from reports.html.render import render
 from reports.pages.history import history_page, sentences
-from reports.stats.history import history, metric_named, origin
+from reports.stats.history import COLUMNS, METRICS, Metric, history, metric_named, origin
 from reports.store.columns import Table
 from reports.store.run_tables import RunTables
 from reports.store.schema import HOSTS, RUNS, STEPS
@@ -68,12 +68,22 @@ def test_the_page_has_every_run_and_the_verdict_first(sample_tables: ModuleType)
 def test_metrics_have_the_names_of_compare() -> None:
     from perftest.metrics.interval import Series
     from reports.comparison.figures import metrics_of
-    from reports.stats.history import METRICS
 
     ours = {each.name for each in METRICS}
     assert {each.name for each in metrics_of({Series.E2E, Series.CONFIRM})} <= ours
     with pytest.raises(ValueError, match="did you mean 'e2e p99'"):
         metric_named("e2ep99")
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_history_needs_the_columns_that_are_read_for_it(sample_tables: ModuleType, metric: Metric) -> None:
+    """Of thousands of runs nothing else is read."""
+    whole = tables_over_days(sample_tables, BEFORE + AFTER)
+    none = {each.name: getattr(whole, each.name).head(0) for each in fields(Tables)}
+    read = {name: getattr(whole, name)[list(columns)] for name, columns in COLUMNS.items()}
+    found, expected = history(Tables(**none | read), metric), history(whole, metric)
+    assert [each.changes for each in found.series] == [each.changes for each in expected.series]
+    assert [each.runs.to_dict() for each in found.series] == [each.runs.to_dict() for each in expected.series]
 
 
 @pytest.fixture

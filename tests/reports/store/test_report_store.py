@@ -281,3 +281,14 @@ def test_a_store_reads_alike_from_a_folder_that_is_no_disk(tmp_path: Path) -> No
     publish(tmp_path, small_run("a", 1), small_run("b", 1))
     here, there = store.read_tables(tmp_path), store.read_tables(MemoryFolder.copy_of(tmp_path))
     assert here.ledger.equals(there.ledger) and list(there.ledger["lost"]) == [1, 1]
+
+
+def test_a_reader_of_few_columns_reads_no_others(tmp_path: Path) -> None:
+    """A figure of thousands of runs must not cost what all their tables weigh."""
+    publish(tmp_path, small_run("a", 1, tables=schema.TABLES), small_run("b", 1, tables=schema.TABLES))
+    calls: list[str] = []
+    folder = WatchedFolder(LocalFolder(tmp_path), calls.append)
+    tables = store.read_tables(folder, ["b"], {"ledger": ("run_id", "lost")})
+    assert tables.ledger.to_dict("records") == [{"run_id": "b", "lost": 1}]
+    assert tables.steps.empty and list(tables.steps.columns) == list(schema.STEPS.names)
+    assert calls.count("open") == 2, "the manifest, and the file of one table"
