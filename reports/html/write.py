@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -130,6 +131,7 @@ def _put_shared(folder: Path) -> None:
 
 def summary(made: Page, tables: Tables) -> dict[str, Any]:
     """The content of the page for programs: the sentences, trust list and steps of each run (units as in the store)."""
+    steps, ledgers = _by_load(tables.steps), _by_load(tables.ledger)
     return {
         "schema": SUMMARY_VERSION,
         "banners": [banner.text for banner in made.banners],
@@ -141,18 +143,20 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
                 "chips": {chip.name: {"value": chip.value, "status": chip.status} for chip in run.chips},
                 "sentences": [sentence.text for sentence in run.sentences],
                 "trust": [{"check": check.check, "status": check.status, "text": check.text} for check in run.checks],
-                "steps": _records(tables.of(*load).steps),
-                "ledger": next(iter(_records(tables.of(*load).ledger)), None),
+                "steps": steps[load],
+                "ledger": next(iter(ledgers[load]), None),
             }
             for run, load in zip(made.known_runs, tables.loads, strict=True)
         ],
     }
 
 
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON data: missing values are null, whole numbers stay whole."""
-    loaded: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=12))
-    return loaded
+def _by_load(frame: pd.DataFrame) -> defaultdict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of each run and group of load as JSON data: missing values are null, whole numbers stay whole."""
+    found: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in json.loads(frame.to_json(orient="records", double_precision=12)):
+        found[row["run_id"], row["group"]].append(row)
+    return found
 
 
 def _generated(tables: Tables, *, alone: bool = True) -> str:

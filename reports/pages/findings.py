@@ -57,10 +57,9 @@ def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
 
 
 def sentences(
-    run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None, *, prefix: str
+    run: pd.Series[Any], steps: pd.DataFrame, found: Curve | None, ledger: pd.Series[Any] | None, *, prefix: str
 ) -> list[Sentence]:
-    """The sentences for a reader with one minute; a broken promise comes first."""
-    found = curve(run, steps)
+    """The sentences for a reader with one minute; a broken promise comes first. ``found`` is the curve of the run."""
     said = _of_sweep(found, prefix) if found else _of_steps(run, steps, prefix)
     safety = Sentence(text=ledger_sentence(ledger), anchor=f"{prefix}ledger", see="ledger")
     violated = ledger is not None and ledger["verdict"] == "violated"
@@ -87,10 +86,10 @@ def _wrong(ledger: pd.Series[Any]) -> list[str]:
     return [f"{int(ledger[name]):,} {LEDGER_WORDS.get(name, name)}" for name in harm if ledger[name]]
 
 
-def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
-    """The settings to choose between, and the merits of each; of a run without a sweep, its steps."""
+def headline(run: pd.Series[Any], steps: pd.DataFrame, found: Curve | None) -> Table | None:
+    """The settings to choose between, and the merits of each; of a run without a sweep, its steps. ``found`` is the
+    curve of the run."""
     series = lead_series(run, "e2e")
-    found = curve(run, steps)
     measures = (
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
         latency_column(f"{series}_p50_ns", "p50"),

@@ -66,37 +66,40 @@ def page(
     page is an overview without the details of each. ``home`` is the page that leads to this one.
     """
     known, tables = files or {}, with_lead(without_unknown(tables))
-    loads = [_named(tables.of(run_id, group), group) for run_id, group in tables.loads]
+    ids = tables.loads
+    loads = [_named(tables.of(run_id, group), group) for run_id, group in ids]
+    curves = [findings.curve(load.runs.iloc[0], load.steps) for load in loads]
     many = len(loads) > 1 or bool(pages)
     detailed = len(loads) <= DETAILS_MAX and not pages
     sections = [
         run_section(
             load,
+            curve,
             prefix=f"r{number}-" if many else "",
             rebuild=rebuild,
-            files=known.get(tables.loads[number - 1][0], ()),
+            files=known.get(run_id, ()),
             drawn=detailed,
         )
-        for number, load in enumerate(loads, 1)
+        for number, (load, curve, (run_id, _)) in enumerate(zip(loads, curves, ids, strict=True), 1)
     ]
     title = _title(sections)
     beside = _background(tables)
     sections = [
-        _with_notes(section, load[0], tables, beside) for section, load in zip(sections, tables.loads, strict=True)
+        _with_notes(section, beside.get(run_id, ())) for section, (run_id, _) in zip(sections, ids, strict=True)
     ]
     spread = _hosts(tables)
-    sections = [_with_hosts(section, spread.get(load[0])) for section, load in zip(sections, tables.loads, strict=True)]
+    sections = [_with_hosts(section, spread.get(run_id)) for section, (run_id, _) in zip(sections, ids, strict=True)]
     judged = verdicts(loads)
     sections = sections if many else [replace(section, verdicts=judged) for section in sections]
     placed = layouts_section(loads, judged)
-    overview = _side_by_side(loads, sections, judged, title=title, noted=not detailed and not pages)
+    overview = _side_by_side(loads, curves, sections, judged, title=title, noted=not detailed and not pages)
     if pages:
-        links = tuple(pages[run_id] for run_id, _ in tables.loads)
+        links = tuple(pages[run_id] for run_id, _ in ids)
         overview = replace(overview, table=replace(overview.table, links=links))
     details: list[tuple[str, object]] = [
         *(("run", section) for section in sections),
         *(("hosts", part) for part in spread.values()),
-        *(("background", section) for section in beside),
+        *(("background", section) for of_run in beside.values() for section in of_run),
     ]
     return Page(
         title=title,
@@ -116,38 +119,42 @@ def page(
 
 
 def _side_by_side(
-    loads: Sequence[Tables], sections: Sequence[Run], judged: tuple[Verdicts, ...], *, title: str, noted: bool
+    loads: Sequence[Tables],
+    curves: Sequence[findings.Curve | None],
+    sections: Sequence[Run],
+    judged: tuple[Verdicts, ...],
+    *,
+    title: str,
+    noted: bool,
 ) -> Overview:
-    """The overview of the runs; ``noted`` if it has to say why their details are not on the page."""
+    """The overview of the runs, each with its knee curve; ``noted`` if it has to say why it lacks their details."""
     overview = Overview(
         title=title,
         subtitle=f"{words.plural(len(sections), 'run')} side by side",
         runs=tuple(sections),
         table=_overview(loads),
-        charts=tuple(_shared(loads)),
+        charts=tuple(_shared(loads, curves)),
         verdicts=judged,
         notes=(Sentence(text=_NO_DETAILS),) if noted else (),
     )
     return marked_overview(overview, [is_simulated(load.runs.iloc[0]) for load in loads])
 
 
-def _background(tables: Tables) -> list[Background]:
-    """A part for each background load, behind those of the measured loads."""
+def _background(tables: Tables) -> dict[str, list[Background]]:
+    """A part for each background load, by the id of its run."""
+    found: dict[str, list[Background]] = {}
     measured = dict(reversed(tables.loads))
-    return [
-        background_section(
-            tables.of(run_id, group), tables.of(run_id, measured[run_id]), name=group, prefix=f"b{number}-"
-        )
-        for number, (run_id, group) in enumerate(tables.background_loads, 1)
-    ]
+    for number, (run_id, group) in enumerate(tables.background_loads, 1):
+        own, other = tables.of(run_id, group), tables.of(run_id, measured[run_id])
+        found.setdefault(run_id, []).append(background_section(own, other, name=group, prefix=f"b{number}-"))
+    return found
 
 
-def _with_notes(section: Run, run_id: str, tables: Tables, beside: Sequence[Background]) -> Run:
+def _with_notes(section: Run, beside: Sequence[Background]) -> Run:
     """A run that says, before its figures, where the background loads are that ran beside it."""
-    mine = [each for each, (of, _) in zip(beside, tables.background_loads, strict=True) if of == run_id]
     notes = [
         Sentence(text=f"{each.title} ran beside this load.", anchor=f"{each.prefix}background", see="its part")
-        for each in mine
+        for each in beside
     ]
     return replace(section, notes=(*section.notes, *notes))
 
@@ -155,8 +162,9 @@ def _with_notes(section: Run, run_id: str, tables: Tables, beside: Sequence[Back
 def _hosts(tables: Tables) -> dict[str, Hosts]:
     """A part for each run on several hosts, by its id."""
     found = {}
+    of_runs = tables.hosts["run_id"].value_counts()
     for number, run_id in enumerate(map(str, tables.runs["run_id"]), 1):
-        part = hosts_section(tables.of(run_id), prefix=f"h{number}-")
+        part = hosts_section(tables.of(run_id), prefix=f"h{number}-") if of_runs.get(run_id, 0) > 1 else None
         if part is not None:
             found[run_id] = part
     return found
@@ -182,13 +190,9 @@ def _title(sections: Sequence[Run]) -> str:
     return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
 
 
-def _shared(loads: Sequence[Tables]) -> list[Chart]:
+def _shared(loads: Sequence[Tables], curves: Sequence[findings.Curve | None]) -> list[Chart]:
     """The knee curves of all sweeps on one pair of axes, and what each setting does in each of them."""
-    swept = []
-    for load in loads:
-        found = findings.curve(load.runs.iloc[0], load.steps)
-        if found is not None:
-            swept.append((load, found))
+    swept = [(load, found) for load, found in zip(loads, curves, strict=True) if found is not None]
     if len(swept) < 2:
         return []
     sweeps = [(load.runs.iloc[0], found) for load, found in swept]

@@ -30,10 +30,16 @@ _LEDGER_CHIPS: Final = {
 
 
 def run_section(
-    tables: Tables, *, prefix: str, rebuild: Sequence[str], files: Sequence[tuple[str, int]], drawn: bool = True
+    tables: Tables,
+    curve: findings.Curve | None,
+    *,
+    prefix: str,
+    rebuild: Sequence[str],
+    files: Sequence[tuple[str, int]],
+    drawn: bool = True,
 ) -> Run:
-    """Everything about the one run that ``tables`` hold; ``prefix`` goes before each anchor. A run that is not
-    ``drawn`` has no figures."""
+    """Everything about the one run that ``tables`` hold, with its knee ``curve``; ``prefix`` goes before each anchor. A
+    run that is not ``drawn`` has no figures."""
     run = tables.runs.iloc[0]
     tables = replace(tables, steps=settings.in_order(tables.steps, settings.swept(run)))
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
@@ -45,19 +51,19 @@ def run_section(
         subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
         chips=tuple(_chips(run, ledger, found, modelled_drives(tables))),
         banners=tuple(_banners(run, tables.steps, ledger, found)),
-        sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
-        headline=findings.headline(run, tables.steps),
+        sentences=tuple(findings.sentences(run, tables.steps, curve, ledger, prefix=prefix)),
+        headline=findings.headline(run, tables.steps, curve),
         checks=tuple(worst_first(found)),
-        charts=tuple(_charts(run, tables, prefix)) if drawn else (),
+        charts=tuple(_charts(run, tables, curve, prefix)) if drawn else (),
         steps=steps_table(run, tables.steps, [remarks(found, int(step)) for step in tables.steps["step"]]),
         events=events_table(str(run["run_id"]), tables.events),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
         ledger_text=findings.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
-        factors=tuple(factor_charts(tables, prefix=prefix)) if drawn else (),
+        factors=tuple(factor_charts(tables, curve, prefix=prefix)) if drawn else (),
         anatomy=anatomy(run, tables, prefix=prefix) if drawn else None,
         recoveries=recoveries_table(str(run["run_id"]), tables.events),
-        notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps)),
+        notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps, curve)),
     )
     section = imported(section, foreign_facts(run), tables.steps)
     return marked(section, manifest_of(run).get("simulated") or {})
@@ -104,9 +110,9 @@ def _unfinished(run: pd.Series[Any], begun: int) -> Banner:
     return Banner(status=status, title=what, text=done)
 
 
-def _notes(run: pd.Series[Any], steps: pd.DataFrame) -> list[Sentence]:
+def _notes(run: pd.Series[Any], steps: pd.DataFrame, curve: findings.Curve | None) -> list[Sentence]:
     """Why there is no knee curve, for a reader who looks for one."""
-    if findings.curve(run, steps) is not None:
+    if curve is not None:
         return []
     why = "only one step delivered messages" if settings.swept(run) else "no setting was swept"
     if settings.swept(run) and len(limited(steps)) > 1:
@@ -114,10 +120,10 @@ def _notes(run: pd.Series[Any], steps: pd.DataFrame) -> list[Sentence]:
     return [Sentence(text=f"There is no knee curve: {why}.")]
 
 
-def _charts(run: pd.Series[Any], tables: Tables, prefix: str) -> list[Chart]:
+def _charts(run: pd.Series[Any], tables: Tables, curve: findings.Curve | None, prefix: str) -> list[Chart]:
     steps, points = tables.steps, tables.spectrum
     charts = [
-        _knee(run, steps, prefix),
+        _knee(run, curve, prefix),
         spectrum_chart(run, steps, points, kind="e2e", prefix=prefix),
         spectrum_chart(run, steps, points, kind="confirm", prefix=prefix),
         timeline_chart(run, steps, tables.timeline, tables.events, tables.brokers, prefix=prefix),
@@ -125,8 +131,7 @@ def _charts(run: pd.Series[Any], tables: Tables, prefix: str) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None:
-    found = findings.curve(run, steps)
+def _knee(run: pd.Series[Any], found: findings.Curve | None, prefix: str) -> Chart | None:
     if found is None:
         return None
     return knee_chart(run, found.sweep, finding=findings.knee_sentences(found), prefix=prefix)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports.charts import bars, factors, surface, theme
 from reports.pages import settings, words
-from reports.pages.findings import Curve, curve
+from reports.pages.findings import Curve
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import latency_column, table_of
 from reports.stats.axes import Line
@@ -45,10 +45,8 @@ class _Look:
     dash: str = "solid"
 
 
-def factor_charts(load: Tables, *, prefix: str) -> list[Chart]:
-    """The figures of one run, as far as they have something to show."""
-    run = load.runs.iloc[0]
-    found = curve(run, load.steps)
+def factor_charts(load: Tables, found: Curve | None, *, prefix: str) -> list[Chart]:
+    """The figures of one run, as far as they have something to show. ``found`` is the curve of the run."""
     charts: list[Chart | None] = []
     if found is not None:
         charts += [_factors([(load, found)], prefix), *_surfaces([(load, found)], prefix)]

@@ -34,7 +34,8 @@ def drifts(timeline: pd.DataFrame, *, p50: str) -> tuple[list[Drift], list[str]]
     """
     found: list[Drift] = []
     short: list[str] = []
-    steady = timeline[timeline["phase"] == "steady"].sort_values(["step", "slot"])
+    names = ["step", "slot", "label", "length_s", "delivered_per_s", p50]
+    steady = timeline.loc[timeline["phase"] == "steady", names].sort_values(["step", "slot"])
     for number, slots in steady.groupby("step"):
         label = str(slots["label"].iloc[0])
         if len(slots) < SLOTS_MIN:

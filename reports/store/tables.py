@@ -41,10 +41,14 @@ class Tables:
         frames = {}
         for field in fields(self):
             frame: pd.DataFrame = getattr(self, field.name)
-            chosen = frame["run_id"] == run_id
+            chosen = (frame["run_id"] == run_id).to_numpy()
             if group is not None and "group" in frame:
-                chosen &= frame["group"] == group
-            frames[field.name] = frame[chosen].reset_index(drop=True)
+                chosen &= (frame["group"] == group).to_numpy()
+            rows = chosen.nonzero()[0]
+            together = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+            # Rows of a run lie together as a rule: a part of a frame costs less than a copy of some of its rows.
+            own = frame.iloc[rows[0] : rows[-1] + 1] if together else frame.iloc[rows]
+            frames[field.name] = own.reset_index(drop=True)
         return Tables(**frames)
 
     @property

@@ -288,7 +288,7 @@ def test_a_reader_of_few_columns_reads_no_others(tmp_path: Path) -> None:
     publish(tmp_path, small_run("a", 1, tables=schema.TABLES), small_run("b", 1, tables=schema.TABLES))
     calls: list[str] = []
     folder = WatchedFolder(LocalFolder(tmp_path), calls.append)
-    tables = store.read_tables(folder, ["b"], {"ledger": ("run_id", "lost")})
-    assert tables.ledger.to_dict("records") == [{"run_id": "b", "lost": 1}]
+    tables = store.read_tables(folder, ["b"], {"ledger": ("run_id", "group", "lost")})
+    assert tables.ledger.to_dict("records") == [{"run_id": "b", "group": "x", "lost": 1}]
     assert tables.steps.empty and list(tables.steps.columns) == list(schema.STEPS.names)
     assert calls.count("open") == 2, "the manifest, and the file of one table"
