@@ -31,6 +31,7 @@ _SECONDS = {
     "tests/perftest/cli/test_cli_with_real_nodes.py": 50,
     "tests/perftest/cli/test_cli_simulate.py": 50,
     "tests/reports/browser/test_report_in_browser.py": 45,
+    "tests/reports/browser/test_page_kinds_in_browser.py": 45,
     "tests/integration/test_bad_directories.py": 45,
     "tests/integration/test_kill_storm.py": 35,
     "tests/infra/remote/test_shipping.py": 40,

@@ -1,0 +1,186 @@
+"""``perftest report --serve`` as its user sees it: the command in a process of its own, and a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+from aiohttp import ClientSession
+
+from perftest.results.schema import MANIFEST
+from reports.charts import theme
+from reports.html.render import render
+from reports.pages.page import page
+from tests.reports.browser.browsing import MARKS
+from tests.reports.browser.devtools import PATIENCE_S, Tab, browser_tab
+
+pytestmark = MARKS
+
+FINISHED, RUNNING = "20261121-101502-in_flight-3fa1", "20261121-111502-in_flight-77aa"
+FITS: Final = """(() => {
+  const wide = [...document.querySelectorAll("main *")].filter((each) =>
+    each.getBoundingClientRect().right > innerWidth + 1 && !each.closest(".scroll, pre, svg"));
+  return [innerWidth, document.documentElement.scrollWidth, wide.map((each) => each.outerHTML.slice(0, 80))];
+})()"""
+GROUND: Final = "getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_run: Callable[..., Path]) -> Path:
+    """A finished run, and one in progress."""
+    for name in (FINISHED, RUNNING):
+        make_run(tmp_path / "runs" / name, run_id=name, steps=(1, 64))
+    change_state(tmp_path / "runs" / RUNNING, "running")
+    return tmp_path / "runs"
+
+
+def change_state(run: Path, state: str) -> None:
+    manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+    (run / MANIFEST).write_text(json.dumps(manifest | {"state": state}), encoding="utf-8")
+
+
+def give_page(run: Path, sample_tables: ModuleType) -> None:
+    """A page that is newer than the run, as a report leaves it."""
+    text = render(page(sample_tables.tables(sample_tables.SWEEP), generated=""))
+    (run / "report.html").write_text(text, encoding="utf-8")
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[str]:
+    """The address of the command, which ends by Ctrl-C, without an error."""
+    command = [sys.executable, "-m", "perftest", "report", "--serve", str(folder), "--port", "0"]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env={**os.environ, "CI": "1"})
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
+        yield line.decode().split()[-1]
+        process.send_signal(signal.SIGINT)
+        _, told = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        assert process.returncode == 0 and b"Traceback" not in told
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def drawn(tab: Tab) -> None:
+    """Wait for the page of a run, and for its figures, which are drawn when they come into view."""
+    await tab.until("document.querySelector('article.run figure.chart')")
+    await tab.ask("document.querySelector('article.run figure.chart').scrollIntoView()")
+    await tab.until("document.querySelector('article.run figure.chart .main-svg')")
+
+
+def with_tab(folder: Path, scenario: Callable[[Tab, str], Awaitable[None]]) -> None:
+    """Run a scenario; no page of it may complain, or ask anybody but the server."""
+
+    async def run() -> None:
+        async with served(folder) as address, browser_tab(folder.parent / "profile") as tab:
+            await scenario(tab, address)
+            assert tab.problems == []
+            assert all(each.startswith((address, "data:", "blob:", "about:")) for each in tab.requests)
+
+    asyncio.run(run())
+
+
+def test_runs_are_found_and_opened_by_keyboard(folder: Path, sample_tables: ModuleType) -> None:
+    """From the list to the page of a run without a mouse."""
+    give_page(folder / FINISHED, sample_tables)
+
+    async def scenario(tab: Tab, address: str) -> None:
+        await tab.open(address)
+        assert await tab.ask("[...document.querySelectorAll('tbody th')].map((each) => each.textContent)") == [
+            FINISHED,
+            RUNNING,
+        ]
+        await tab.press("Tab")
+        assert await tab.ask("document.activeElement.name") == "q"
+        await tab.call("Input.insertText", text="3fa1")
+        await tab.press("Enter")
+        await tab.until("location.search === '?q=3fa1' && document.querySelectorAll('tbody tr').length === 1")
+        for _ in range(10):
+            await tab.press("Tab")
+            if await tab.ask("document.activeElement.tagName") == "A":
+                break
+        await tab.press("Enter")
+        await drawn(tab)
+        assert await tab.ask("location.pathname") == f"/runs/{FINISHED}/"
+
+    with_tab(folder, scenario)
+
+
+@pytest.mark.spark
+def test_a_page_is_made_when_somebody_asks_for_it(folder: Path) -> None:
+    """The reader waits on a page that says so, and gets the report without a further click."""
+
+    async def scenario(tab: Tab, address: str) -> None:
+        await tab.open(f"{address}runs/{FINISHED}/")
+        assert "is being made" in await tab.ask("document.querySelector('[role=status]').textContent")
+        await drawn(tab)
+        assert (folder / FINISHED / "report.html").is_file()
+
+    with_tab(folder, scenario)
+
+
+def test_a_run_in_progress_is_followed_to_its_end(folder: Path) -> None:
+    """Figures come by themselves, and at the end there is a link to the page."""
+
+    async def scenario(tab: Tab, address: str) -> None:
+        await tab.open(f"{address}runs/{RUNNING}/")
+        assert await tab.ask("location.pathname") == f"/runs/{RUNNING}/live"
+        await tab.until("document.querySelectorAll('.panel .main-svg').length > 1")
+        cells = "[...document.querySelectorAll('#now tbody td')].map((each) => each.textContent)"
+        assert len(await tab.ask(cells)) == 7
+        assert await tab.ask("document.getElementById('state').textContent") == "In progress."
+        change_state(folder / RUNNING, "finished")
+        await tab.until("document.querySelector('#state a')")
+        assert "The run is over: finished." in await tab.ask("document.getElementById('state').textContent")
+
+    with_tab(folder, scenario)
+
+
+def test_list_and_live_page_are_readable_in_the_dark_and_at_360_pixels(folder: Path) -> None:
+    """Also when the theme changes while a run is followed."""
+
+    async def scenario(tab: Tab, address: str) -> None:
+        await tab.resize(360)
+        for scheme in theme.THEMES:
+            await tab.prefer(scheme)
+            ground = theme.PALETTES[scheme]["page"]
+            for path in ("", f"runs/{RUNNING}/live"):
+                await tab.open(f"{address}{path}")
+                if path:
+                    await tab.until("document.querySelectorAll('.panel .main-svg').length > 1")
+                inner, scrolled, wide = await tab.ask(FITS)
+                assert inner == 360 and scrolled <= 360 and wide == []
+                shown = await tab.ask(GROUND)
+                assert shown == "rgb({}, {}, {})".format(*(int(ground[at : at + 2], 16) for at in (1, 3, 5)))
+
+    with_tab(folder, scenario)
+
+
+def test_a_name_of_another_site_gets_nothing(folder: Path) -> None:
+    """A site whose name leads to this machine must not read the runs (DNS rebinding)."""
+
+    async def scenario(tab: Tab, address: str) -> None:
+        async with ClientSession(trust_env=False) as session:
+            for host in ("attacker.example", "127.0.0.1.attacker.example"):
+                async with session.get(address, headers={"Host": host}) as answer:
+                    assert answer.status == 403 and FINISHED not in await answer.text()
+        foreign = address.replace("127.0.0.1", "attacker.example")
+        await tab.open(foreign)
+        assert "answers only to 127.0.0.1" in await tab.ask("document.body.textContent")
+        assert [each for each in tab.problems if "403" not in each] == []
+        tab.problems.clear()
+        tab.requests.clear()
+
+    with_tab(folder, scenario)
