@@ -12,6 +12,8 @@ from reports.charts import theme
 
 COLUMNS_MAX: Final = 600
 ROW_PX: Final = 34
+CHARACTER_PX: Final = 7
+"""Width of a character in the name of a row."""
 _ANCHORS: Final = 6
 _MILLISECOND: Final = 1_000_000
 
@@ -44,7 +46,7 @@ def figure(points: pd.DataFrame, rows: Sequence[str], *, marks: Collection[float
         ],
         "layout": theme.layout(
             height=ROW_PX * len(rows) + 96,
-            margin={"l": 72, "r": 24, "t": 16, "b": 52},
+            margin={"l": max([72, *(24 + CHARACTER_PX * len(row) for row in rows)]), "r": 24, "t": 16, "b": 52},
             showlegend=False,
             xaxis=theme.axis("time since the start (s)", showgrid=False),
             yaxis=theme.axis(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from perftest.results.trust import Status
-from reports.charts import bars, forest, pair, theme, timeline
+from reports.charts import bars, forest, heat, pair, theme, timeline
 from reports.pages import words
 from reports.pages.anatomy import LOOKS, OUTSIDE
 from reports.pages.judged import Judged, JudgedRow
@@ -26,6 +26,8 @@ SPECTRA_MAX: Final = 6
 """Most steps whose spectra are drawn, and most whose stages are."""
 COLUMNS_EACH: Final = timeline.COLUMNS_MAX // 2
 """Most points in time of each side."""
+HEAT_ROWS: Final = ("max", "p99", "p95", "p50")
+"""What the heat map shows of each side, top down."""
 
 ARROWS: Final[Mapping[Verdict, str]] = {Verdict.REGRESSED: "▼", Verdict.IMPROVED: "▲", Verdict.INCONCLUSIVE: "?"}
 STATUSES: Final[Mapping[Verdict, Status]] = {Verdict.REGRESSED: Status.FAIL, Verdict.INCONCLUSIVE: Status.WARN}
@@ -86,7 +88,7 @@ def comparison_part(found: Judged, tables: Tables, *, names: tuple[str, str]) ->
         verdicts=_verdicts(found.rows) if found.rows else None,
         forest=tuple(_forest(found.rows)),
         spectra=tuple(_spectra(base, candidate, steps, found.noise_latency)) if both else (),
-        over_time=tuple(_over_time(base, candidate)) if both else (),
+        over_time=(*_over_time(base, candidate), *_heat(base, candidate, found.noise_latency)) if both else (),
         inside=tuple(_inside(base, candidate, steps)) if both else (),
         resources=_resources(base, candidate) if both else None,
     )
@@ -338,6 +340,61 @@ def _time_table(slots: pd.DataFrame) -> Table:
         latency_column("p99_ns", "end-to-end p99"),
     )
     return table_of(slots, columns, caption="Intervals of the first run of each side", file="over-time.csv")
+
+
+def _heat(base: _Side, candidate: _Side, noise: float) -> Iterator[Chart]:
+    """The percentiles of both sides over time, above each other on one scale of colours."""
+    moments = ["label", "phase", "slot"]
+    after = _moments(candidate, "candidate").drop(columns=["step", "t_s"])
+    both = timeline.thin(_moments(base, "baseline").merge(after, on=moments), columns_max=COLUMNS_EACH)[0]
+    names = {f"{side}_{name}_ns": f"{name} {side}" for name in HEAT_ROWS for side in pair.SIDES}
+    points = pd.concat([both[["t_s"]].assign(row=row, value=both[name]) for name, row in names.items()])
+    points = points[points["value"] > 0]
+    if points.empty:
+        return
+    yield Chart(
+        anchor="heat",
+        title="End-to-end percentiles of both sides over time",
+        unit="",
+        how_to_read="Two rows for each percentile: the baseline above, the candidate below, all on one scale. "
+        "Each column is an interval of the first run of each side, or the worst of several, at the time of the "
+        "baseline. Where the two rows differ at p99 alone, the tail changed; where they differ at p50, too, everything "
+        "did.",
+        finding=_heat_finding(both["candidate_p99_ns"] / both["baseline_p99_ns"] - 1, noise),
+        figure=heat.figure(points, list(names.values())),
+        table=_heat_table(both, names),
+    )
+
+
+def _moments(side: _Side, name: str) -> pd.DataFrame:
+    """The intervals of the first repetition with the percentiles of the leading series, in the order of time; of steps
+    with the same settings, those of the first."""
+    series, frame = side.series("e2e"), side.runs[0].timeline
+    figures = {f"{name}_{row}_ns": frame[f"{series}_{row}_ns"] for row in HEAT_ROWS}
+    kept = frame.loc[frame["phase"] != "drain", ["step", "label", "phase", "slot", "t_s"]].assign(**figures)
+    return kept.sort_values("t_s", kind="stable").drop_duplicates(["label", "phase", "slot"], ignore_index=True)
+
+
+def _heat_finding(changes: pd.Series[float], noise: float) -> str:
+    known = changes.dropna()
+    if known.empty:
+        return ""
+    above, below = (words.share(float(part.mean())) for part in (known > noise, known < -noise))
+    limit = f"{100 * noise:g} %"
+    return (
+        f"In {above} of the intervals the candidate's p99 is over {limit} above the baseline's; in {below} of them, "
+        f"over {limit} below."
+    )
+
+
+def _heat_table(both: pd.DataFrame, names: Mapping[str, str]) -> Table:
+    columns = (
+        Column(name="label", title="step"),
+        Column(name="phase", title="phase"),
+        Column(name="t_s", title="time in the baseline", kind=Kind.NUMBER, unit="s"),
+        *(latency_column(name, title) for name, title in names.items()),
+    )
+    return table_of(both, columns, caption="Percentiles of the first run of each side", file="heat.csv")
 
 
 # What changed along.

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from reports.charts import theme
 from reports.html.render import render, shared_files
 from reports.pages import kinds
-from reports.pages.background import background_section
-from reports.pages.history import history_page
-from reports.pages.model import Page
-from reports.pages.page import page
-from reports.stats.history import history, metric_named
-from reports.stats.lead import with_lead
 from tests.reports.browser.browsing import MARKS, Browser
-from tests.reports.pages.test_page_history import AFTER, BEFORE, tables_over_days
+from tests.reports.browser.devtools import Tab, browser_tab
+from tests.reports.testing.page_kinds import PAGES, Samples
 
 pytestmark = MARKS
-Samples = tuple[ModuleType, ModuleType]
-
-LAYOUT: Final[dict[str, Any]] = {
-    "name": "one drive",
-    "drives": [{"name": "d1", "kind": "modelled", "profile": "st1-1t"}],
-    "roles": dict.fromkeys(("data", "segment", "wal", "classic"), "d1"),
-    "io": "dedicated",
-}
-
-
-def _run(samples: Samples) -> Page:
-    grid = replace(samples[0].GRID, with_stages=True)
-    return page(samples[0].tables(grid), generated="")
-
-
-def _background(samples: Samples) -> Page:
-    tables = with_lead(samples[0].tables(samples[0].SWEEP))
-    part = background_section(tables, tables, name="lazy", prefix="b1-")
-    return Page(title="Background", generated="", parts=(("background", part),))
-
-
-def _part(kind: str, made: Page) -> Page:
-    return replace(made, parts=tuple(part for part in made.parts if part[0] == kind))
-
-
-def _hosts(samples: Samples) -> Page:
-    return _part("hosts", page(samples[0].tables(samples[0].SPREAD), generated=""))
-
-
-def _layouts(samples: Samples) -> Page:
-    placed = replace(samples[0].SWEEP, layout=LAYOUT, with_stages=True)
-    return _part("layouts", page(samples[0].tables(placed), generated=""))
-
-
-def _overview(samples: Samples) -> Page:
-    classic = replace(samples[0].SWEEP, run_id="20261121-101503-in_flight-0002", queue_types="classic")
-    return page(samples[0].tables(samples[0].SWEEP, classic), generated="")
-
-
-def _comparison(samples: Samples) -> Page:
-    made: Page = samples[1].page(samples[0])
-    return made
-
-
-def _history(samples: Samples) -> Page:
-    found = history(tables_over_days(samples[0], BEFORE + AFTER), metric_named("p99"))
-    return history_page(found, workload="flow_control/in_flight", generated="")
-
-
-PAGES: Final[dict[str, Callable[[Samples], Page]]] = {
-    "run": _run,
-    "background": _background,
-    "hosts": _hosts,
-    "layouts": _layouts,
-    "overview": _overview,
-    "comparison": _comparison,
-    "history": _history,
-}
-
 LOOK: Final = """
   drawn();
   const figures = [...document.querySelectorAll("figure.chart")];
@@ -168,7 +103,58 @@ def test_pages_of_a_set_load_the_files_beside_them(browser: Browser, samples: Sa
     (tmp_path / "shared").mkdir()
     for name, text in shared_files().items():
         (tmp_path / "shared" / name).write_text(text, encoding="utf-8")
-    answer = browser.ask(render(_run(samples), shared="shared"), LOOK)
+    answer = browser.ask(render(PAGES["run"](samples), shared="shared"), LOOK)
     assert answer["undrawn"] == [] and answer["figures"] > 0 and answer["sorted"] == 1
     names = sorted(name.rsplit("/", 1)[1] for name in answer["requests"] if name.startswith("file:"))
     assert set(names) <= {"plotly.min.js", "report.css", "report.js"} and len(names) == len(answer["requests"])
+
+
+CLOSED: Final = '[data-do="table"][aria-expanded="false"], details:not([open]) > summary'
+"""What opens a table."""
+
+SORTED: Final = """(() => {
+  const table = document.querySelector("th[aria-sort]")?.closest("table");
+  if (!table) return null;
+  const at = [...table.tHead.rows[0].cells].findIndex((cell) => cell.hasAttribute("aria-sort"));
+  const column = [...table.tBodies[0].rows].map((row) => row.cells[at]);
+  const cells = column.filter((cell) => cell.dataset.v ?? cell.textContent);
+  const values = cells.map((cell) => ("v" in cell.dataset ? Number(cell.dataset.v) : cell.textContent));
+  const ascending = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  return JSON.stringify(values) === JSON.stringify([...values].sort(ascending));
+})()"""
+
+
+def test_keys_alone_sort_a_table_of_every_kind_and_links_lead_to_their_sections(
+    samples: Samples, tmp_path: Path
+) -> None:
+    """Real keys: Tab reaches the heading of a table, and Enter sorts by it. A link with an anchor and a theme opens at
+    the anchor, in the theme."""
+
+    async def look(tab: Tab, kind: str) -> None:
+        file = tmp_path / f"{kind}.html"
+        file.write_text(render(PAGES[kind](samples)), encoding="utf-8")
+        await tab.open(file.as_uri())
+        for _ in range(200):
+            await tab.press("Tab")
+            if await tab.ask("document.activeElement.matches('thead button')"):
+                break
+            if await tab.ask(f"document.activeElement.matches({CLOSED!r})"):
+                await tab.press("Enter")
+        await tab.press("Enter")
+        assert await tab.ask(SORTED), kind
+        sections = "[...document.querySelectorAll('main section[id], main h2[id]')]"
+        anchors = await tab.ask(f"{sections}.map((each) => each.id)")
+        await tab.open("about:blank")
+        await tab.open(f"{file.as_uri()}#{anchors[-1]}&theme=dark")
+        at = f"document.getElementById({anchors[-1]!r}).getBoundingClientRect().top"
+        await tab.until(f"{at} >= -1 && {at} < innerHeight")
+        assert await tab.ask("document.documentElement.dataset.theme") == "dark", kind
+
+    async def run() -> None:
+        async with browser_tab(tmp_path / "profile") as tab:
+            await tab.resize(1280)
+            for kind in PAGES:
+                await look(tab, kind)
+            assert tab.problems == []
+
+    asyncio.run(run())

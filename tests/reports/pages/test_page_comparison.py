@@ -59,6 +59,18 @@ def test_steps_of_both_sides_begin_at_the_same_moment(part: Comparison) -> None:
     assert len(rows) <= timeline.COLUMNS_MAX
 
 
+def test_both_sides_are_on_one_heat_map_at_the_same_moments(part: Comparison) -> None:
+    """A tail that grew is seen against the baseline right above, at the time when it grew."""
+    chart = part.over_time[1]
+    rows = [dict(zip([column.name for column in chart.table.columns], row, strict=True)) for row in chart.table.rows]
+    assert rows and all(row["baseline_p99_ns"] and row["candidate_p99_ns"] for row in rows)
+    (trace,) = chart.figure["data"]
+    assert chart.figure["layout"]["yaxis"]["ticktext"][-3:] == ["p99 baseline", "max candidate", "max baseline"]
+    assert trace["x"] == [round(float(row["t_s"]), 3) for row in rows]  # type: ignore[arg-type]
+    assert trace["customdata"][-3] == [round(float(row["baseline_p99_ns"]) / 1e6, 3) for row in rows]  # type: ignore[arg-type]
+    assert "of the intervals the candidate's p99 is over 5 % above" in chart.finding
+
+
 def test_what_changed_inside_the_broker_is_named(part: Comparison) -> None:
     """The stage, the step, and both means."""
     (chart,) = part.inside
