@@ -32,7 +32,8 @@ from perftest.errors import three_lines
 from perftest.results import schema
 from perftest.results.provenance import redact
 from perftest.results.reader import earlier_run
-from perftest.results.trust import is_valid
+from perftest.results.trust import Check
+from perftest.results.trust_list import is_valid
 from perftest.results.writer import RunWriter
 
 
@@ -78,7 +79,7 @@ class Conclusion:
         yield wrapped([str(recovery["text"]) for recovery in writer.recoveries], width)
         yield from self._details()
         yield "\n".join(verdict.sentence() for verdict in writer.verdicts)
-        words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]
+        words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(writer.trust)]
         yield wrapped(words[:1], width)
         yield wrapped(words[1:], width)
         yield wrapped_lines(writer.findings.lines(), width) if writer.findings is not None else ""
@@ -115,7 +116,7 @@ class Conclusion:
             "exit_code": int(code),
             "valid": writer.valid,
             "steps": writer.rows,
-            "trust": writer.trust,
+            "trust": [check.to_list_json() for check in writer.trust],
         }
         if writer.background_rows:
             result["background"] = writer.background_rows
@@ -167,12 +168,11 @@ def print_failure(outcome: RunOutcome) -> None:
 def exit_code(
     state: str,
     ledger: Mapping[str, Any] | None,
-    rows: Sequence[Mapping[str, Any]],
-    run_trust: Sequence[Mapping[str, str]],
+    trust: Sequence[Check],
     *,
     missed: bool = False,
 ) -> Exit:
-    """The exit code for the gravest fact about a run.
+    """The exit code for the gravest fact about a run, by its ``trust`` list.
 
     The order is: unsafe messages, a failed run, an interruption, a missed objective, a result that cannot be trusted.
     """
@@ -184,4 +184,4 @@ def exit_code(
         return Exit.INTERRUPTED
     if missed:
         return Exit.MISSED
-    return Exit.OK if rows and is_valid(rows, run_trust) else Exit.UNTRUSTED
+    return Exit.OK if trust and is_valid(trust) else Exit.UNTRUSTED

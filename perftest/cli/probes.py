@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target
@@ -26,7 +27,7 @@ from perftest.cli.samplers import Sampler
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
 from perftest.results.provenance import redact
-from perftest.results.trust import failed_checks
+from perftest.results.trust_list import failed
 from perftest.results.writer import RunWriter, run_id
 from perftest.search.bracket import Answer, Search
 from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
@@ -100,16 +101,22 @@ def probe(
         raise
     reason = outcome.error.what if outcome.error is not None else outcome.state
     writer.finish(outcome.state, redact(reason))
+    writer.end(outcome.state, redact(reason), int(exit_code(outcome.state, writer.ledger_record, writer.trust)))
     if outcome.error is not None:
         raise CliError(redact(outcome.error.what), redact(outcome.error.where), outcome.error.fix)
-    failed = failed_checks(writer.rows, writer.trust)
+    return probed(writer)
+
+
+def probed(writer: RunWriter) -> Probe:
+    """The result of a finished probe."""
+    against = failed(writer.trust)
     return Probe(
         path=writer.path,
         rows=writer.rows,
         ledger=writer.ledger_record or {},
-        faults=tuple(check["text"] for check in failed),
-        limits=tuple(Limit(check["text"], REMEDIES[check["check"]]) for check in failed if check["check"] in REMEDIES),
-        interrupted=outcome.state == "interrupted",
+        faults=tuple(check.text for check in against),
+        limits=tuple(Limit(check.text, REMEDIES[check.check]) for check in against if check.check in REMEDIES),
+        interrupted=writer.manifest["state"] == "interrupted",
     )
 
 

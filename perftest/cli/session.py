@@ -166,7 +166,7 @@ class Session:
         if failure is not None:
             raise failure
         missed = not all(verdict.met for verdict in self._writer.verdicts) or self._not_reproduced()
-        code = exit_code(state, self._writer.ledger_record, self._writer.rows, self._writer.trust, missed=missed)
+        code = exit_code(state, self._writer.ledger_record, self._writer.trust, missed=missed)
         self._writer.end(state, redact(reason), int(code))
         return code
 

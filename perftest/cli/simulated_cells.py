@@ -27,6 +27,7 @@ from perftest.cli.simulated_run import Limits, simulate
 from perftest.cli.simulation import Setup
 from perftest.cli.ui.summary import doubts, steps_table, terminal_width, where_and_next, wrapped_lines
 from perftest.results.errors import RunNotWritableError
+from perftest.results.trust import Check
 from perftest.spec.codec import plan_digest
 from perftest.spec.plan import Plan
 from reports.stats.reproduction import Reproduction
@@ -51,7 +52,7 @@ class CellResult:
     path: Path
     code: Exit
     rows: list[dict[str, Any]]
-    trust: list[dict[str, str]]
+    trust: list[Check]
     took_s: float
     virtual_s: float
     recoveries: list[Mapping[str, Any]]
@@ -147,7 +148,7 @@ def _print(cell: Cell, result: CellResult) -> None:
         click.echo(steps_table(result.rows) + "\n")
     if result.recoveries:
         click.echo("\n".join(str(recovery["text"]) for recovery in result.recoveries) + "\n")
-    for text in doubts(result.rows, result.trust):
+    for text in doubts(result.trust):
         click.echo(text)
     click.echo(where_and_next("data", result.path, None, [f"perftest report {result.path}"]) + "\n")
 
@@ -155,4 +156,5 @@ def _print(cell: Cell, result: CellResult) -> None:
 def _print_json(result: CellResult) -> None:
     record = {"record": "result", "simulated": True, "path": str(result.path), "exit_code": int(result.code)}
     record |= {"recoveries": result.recoveries} if result.recoveries else {}
-    click.echo(json.dumps(record | {"steps": result.rows, "trust": result.trust}, ensure_ascii=False))
+    trust = [check.to_list_json() for check in result.trust]
+    click.echo(json.dumps(record | {"steps": result.rows, "trust": trust}, ensure_ascii=False))

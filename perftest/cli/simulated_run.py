@@ -124,7 +124,7 @@ def _conclude(writer: RunWriter, outcome: RunOutcome, simulation: Simulation) ->
     writer.describe_broker(**{name: value for name, value in asdict(outcome.broker).items() if value})
     reason = simulation.cluster.failure or (outcome.error.what if outcome.error else outcome.state)
     writer.finish(outcome.state, reason)
-    code = exit_code(outcome.state, writer.ledger_record, writer.rows, writer.trust)
+    code = exit_code(outcome.state, writer.ledger_record, writer.trust)
     writer.end(outcome.state, reason, int(code))
     return code
 

@@ -8,19 +8,23 @@ of a newer version, is refused.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perftest.metrics.histogram import DamagedHistogramError
+from perftest.metrics.histogram import DamagedHistogramError, Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
+from perftest.results.course import Follower
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import LocalFolder, ReadableFolder, folder_of, json_object, read_object, read_text
 from perftest.results.modelled_drives import DriveRecords
-from perftest.results.run_checks import Disturbances, result_of
-from perftest.results.summary import BrokerCpu, Tally, background_loads_of, background_rows_of, rows_of
+from perftest.results.run_checks import Disturbances
+from perftest.results.summary import Tally, background_loads_of, background_rows_of, rows_of
+from perftest.results.trust import Check
+from perftest.results.trust_list import TRUST, recorded_list, result_of
 
 _EARLIER_MAX: Final = 20
 
@@ -38,7 +42,7 @@ class Damage:
 class Run:
     """A run as it was recorded. ``intervals`` carry no latencies; ``histograms`` has the latencies, in the same order.
 
-    ``ledger`` and ``result`` are None when the run was killed; :func:`summarise` derives the result.
+    ``ledger`` and ``result`` are None when the run was killed; :func:`judged_run` derives the result.
     """
 
     path: Path
@@ -148,27 +152,66 @@ def _second(name: str) -> str:
 
 
 def summarise(run: Run) -> dict[str, Any]:
-    """The content of ``result.json``, computed again from the intervals and histograms."""
-    tally = Tally()
+    """The content of ``result.json``, computed again from the records of the run."""
+    tally, follower = Tally(), Follower(run.manifest["plan"], complete=True)
     for record in run.intervals:
         tally.totals(record).add(record)
-    series = {each.value: each for each in Series}
+        follower.slots.add(record)
     for line in run.histograms:
-        totals = tally.steady.get((line.step, line.group)) if line.phase is Phase.STEADY else None
-        if totals is not None and line.series in series:
-            try:
-                totals.latency(series[line.series]).add_payload(line.payload, line.max_ns)
-            except DamagedHistogramError as error:
-                run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
-    disturbances = Disturbances()
+        _add_histogram(run, line, tally, follower)
+    disturbances, drives = Disturbances(), DriveRecords()
     for event in run.events:
         disturbances.event(event)
-    rows, beside = rows_of(run.manifest, tally, BrokerCpu.of(run.broker)), background_rows_of(run.manifest, tally)
-    drives = DriveRecords()
     for sample in run.broker:
         drives.add(sample)
-    broker = {**(run.manifest.get("broker") or {}), "drives": drives.facts()}
-    return result_of({**run.manifest, "broker": broker}, rows, run.ledger, disturbances, beside)
+        follower.nodes.add(sample)
+    for sample in run.host:
+        follower.hosts.add(sample)
+    manifest = {**run.manifest, "broker": {**(run.manifest.get("broker") or {}), "drives": drives.facts()}}
+    rows = follower.with_host_cpu(rows_of(manifest, tally, follower.nodes), manifest, tally)
+    course = follower.course(rows, manifest, tally, damage_of(run))
+    return result_of(manifest, rows, run.ledger, disturbances, course, background_rows_of(manifest, tally))
+
+
+def _add_histogram(run: Run, line: hlog.HlogLine, tally: Tally, follower: Follower) -> None:
+    totals = tally.steady.get((line.step, line.group)) if line.phase is Phase.STEADY else None
+    if totals is None or line.series not in _SERIES:
+        return
+    found = Histogram()
+    try:
+        found.add_payload(line.payload, line.max_ns)
+    except DamagedHistogramError as error:
+        run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
+        return
+    totals.latency(Series(line.series)).add(found)
+    if follower.slots.wants(line.step, line.group, line.series):
+        follower.slots.latency(line.step, line.group, line.start_ns, line.length_ns, found)
+
+
+_SERIES: Final = frozenset(each.value for each in Series)
+
+
+def judged_run(run: Run) -> Run:
+    """The run with a result whose trust list is whole: the recorded list, with what is damaged now. The list is derived
+    for a run that was killed, and for a run of an earlier version, which recorded less."""
+    recorded = recorded_list(run.manifest, damage_of(run))
+    if run.result is None:
+        run.result = summarise(run)
+    elif recorded is None:
+        run.result[TRUST] = summarise(run)[TRUST]
+    else:
+        run.result[TRUST] = [check.to_list_json() for check in recorded]
+    return run
+
+
+def trust_of(run: Run) -> list[Check]:
+    """The trust list in the result of a run; empty without a result."""
+    return [Check.from_json(each) for each in (run.result or {}).get(TRUST, ())]
+
+
+def damage_of(run: Run) -> dict[str, int]:
+    """How many records of each file could not be read."""
+    return dict(Counter(each.file for each in run.damaged))
 
 
 def _lines(run: Run, folder: ReadableFolder, name: str) -> Iterator[tuple[int, str]]:

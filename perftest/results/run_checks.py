@@ -1,4 +1,4 @@
-"""The checks of a whole run, for the terminal and for the report, and the result that they complete.
+"""The checks of a whole run by its manifest, ledger and events, and what they need of a manifest.
 
 Pure: facts in, checks out. The facts of a run are columns of the report's table ``runs``; :func:`facts_of` makes them
 from a manifest. ``rows`` are the steps that have results.
@@ -7,17 +7,15 @@ from a manifest. ``rows`` are the steps that have results.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from perftest.results.foreign import foreign_checks, foreign_of, known_figures
 from perftest.results.hosts import START_SKEW_MAX_NS
 from perftest.results.modelled_drives import drives_check
-from perftest.results.schema import SCHEMA_VERSION
 from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
-from perftest.results.trust import Check, Facts, Status, is_valid, judged, step_checks
+from perftest.results.trust import Check, Facts, Status, judged
 
 COMPLETE: Final = 0.9
 """A step that was measured for less than this part of its plan is called short."""
@@ -93,26 +91,6 @@ class Disturbances:
         return f"polls   {polls:,}, of which {empty:,} ({empty / polls:.0%}) found the queue empty" if polls else ""
 
 
-def result_of(
-    manifest: Mapping[str, Any],
-    rows: Iterable[Facts],
-    ledger: Mapping[str, Any] | None,
-    disturbances: Disturbances,
-    background: Sequence[Facts] = (),
-) -> dict[str, Any]:
-    """The content of ``result.json``: the rows with their trust, the trust of the run, and whether it is ``valid``; and
-    the rows of background loads, which are not judged."""
-    foreign = foreign_of(manifest)
-    if foreign is not None:
-        steps = [{**known_figures(row, foreign), "trust": []} for row in rows]
-        trust = [check.to_json() for check in foreign_checks(foreign, steps)]
-    else:
-        steps = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in rows]
-        trust = [check.to_json() for check in run_checks(facts_of(manifest), steps, ledger, disturbances)]
-    result = {"schema": SCHEMA_VERSION, "valid": is_valid(steps, trust), "steps": steps, "trust": trust}
-    return result | ({"background": list(background)} if background else {})
-
-
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What the checks need of a manifest; ``wanted_s`` is the planned length of each step without its warm-up."""
     plan, broker, ended = manifest["plan"], manifest.get("broker") or {}, manifest.get("ended") or {}
@@ -127,7 +105,17 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "cpu_kind": broker.get("cpu_kind"),
         "drives": broker.get("drives") or (),
         "hosts": manifest.get("hosts") or (),
+        "clock_bound_ns": max(
+            (int(each.get("clock_bound_ns") or 0) for each in manifest.get("hosts") or ()), default=0
+        ),
+        "background": background_names(plan),
+        "durability": str(broker.get("durability") or ""),
     }
+
+
+def background_names(plan: Mapping[str, Any]) -> str:
+    """The names of the background loads of a plan, in a sentence; empty without any."""
+    return ", ".join(str(load.get("name", "")) for load in plan.get("background") or ())
 
 
 def one_machine(uris: Sequence[str], hosts: int) -> bool:

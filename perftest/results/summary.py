@@ -8,7 +8,7 @@ written) and the screen, so all three say the same.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -91,6 +91,13 @@ class PhaseTotals:
     def steal_share(self, cores: Mapping[str, int]) -> float:
         """The same as a part of the CPU time of the host that lost most, 0..1; ``cores`` by host, 1 if not known."""
         return self._greatest_share({of: spent / cores.get(of[0], 1) for of, spent in self.worker_steal_ns.items()})
+
+    def cpu_shares(self) -> dict[str, list[float]]:
+        """By load host, the share of one core that each of its workers used, 0..1."""
+        found: dict[str, list[float]] = {}
+        for source, length_ns in self.worker_length_ns.items():
+            found.setdefault(source[0], []).append(self.worker_cpu_ns[source] / length_ns if length_ns else 0.0)
+        return found
 
     def _greatest_share(self, spent_ns: Mapping[Source, float]) -> float:
         shares = (spent_ns[source] / length for source, length in self.worker_length_ns.items() if length)
@@ -182,16 +189,22 @@ class BrokerCpu:
 
     def used_ns(self, start_ns: int, end_ns: int) -> int | None:
         """CPU time of all nodes between two instants, or None when no node was observed over them."""
-        used = 0.0
-        seen = False
-        for times, cpu in self._samples.values():
+        used = [spent_ns for _, spent_ns in self._used(start_ns, end_ns)]
+        return round(sum(used)) if used else None
+
+    def shares(self, start_ns: int, end_ns: int) -> dict[str, float]:
+        """Cores that each node used between two instants, of the nodes that were observed over them."""
+        length_ns = max(end_ns - start_ns, 1)
+        return {place.rpartition("/")[0]: spent_ns / length_ns for place, spent_ns in self._used(start_ns, end_ns)}
+
+    def _used(self, start_ns: int, end_ns: int) -> Iterator[tuple[str, float]]:
+        for place, (times, cpu) in self._samples.items():
             overlap = min(end_ns, times[-1]) - max(start_ns, times[0])
             if len(times) < 2 or overlap < 0.8 * (end_ns - start_ns):
                 continue  # too little of it was seen to speak for the whole
             relative = np.asarray(times, dtype=np.int64) - start_ns
             at = np.interp([0.0, float(end_ns - start_ns)], relative.astype(float), np.asarray(cpu, dtype=float))
-            used, seen = used + float(at[1] - at[0]), True
-        return round(used) if seen else None
+            yield place, float(at[1] - at[0])
 
 
 def loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

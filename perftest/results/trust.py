@@ -1,6 +1,8 @@
 """A run's verdict on itself: what a check is, and the checks of a step. Those of a whole run are in
 :mod:`perftest.results.run_checks`.
 
+The trust list of a run is made once, at the end of the run (:mod:`perftest.results.trust_list`).
+
 Pure: the facts of a step in, checks out. The facts are a row of ``result.json``, or the same made from a row of the
 report's table ``steps`` (:mod:`reports.stats.validity`). So the terminal and the page judge a step by the same limits,
 in the same words. ``pass`` is said too, so that a missing check is seen to be missing.
@@ -9,8 +11,8 @@ in the same words. ``pass`` is said too, so that a missing check is seen to be m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -37,6 +39,10 @@ last message of a step of 10 s waits 0.2 s, which is more than most latencies th
 SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = 0.1, 0.5
 """Lag p99 as a part of the step's p99 from the intended time. A broker that stalls makes windows full and sends late;
 only where the generator had nothing left is a lag of more than half the tail its own doing."""
+HOST_CPU_WARN: Final = 90.0
+"""Percent: a load host with less to spare is a second generator at its limit."""
+ACCOUNTED_WARN, ACCOUNTED_FAIL = 0.001, 0.01
+"""Difference between latency samples and deliveries, as a part of the deliveries."""
 SAMPLES_ABOVE: Final = 10
 """A percentile stands on at least this many samples above it: 10/(1-p) in all."""
 
@@ -81,6 +87,17 @@ class Check:
         """As an entry of a row's ``trust``."""
         return {"check": self.check, "status": str(self.status), "text": self.text}
 
+    def to_list_json(self) -> dict[str, Any]:
+        """As an entry of the trust list of a run, with its steps."""
+        return self.to_json() | ({"steps": list(self.steps)} if self.steps else {})
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Check:
+        """The check of :meth:`to_json` or :meth:`to_list_json`. Raises KeyError, TypeError or ValueError for anything
+        else."""
+        steps = tuple(int(step) for step in record.get("steps", ()))
+        return cls(str(record["check"]), Status(record["status"]), str(record["text"]), steps=steps)
+
 
 def title(check: str) -> str:
     """The name of a check for people: ``generator CPU`` for ``generator_cpu``."""
@@ -102,20 +119,35 @@ def step_checks(row: Facts) -> list[Check]:
     return [check for judge in STEP_CHECKS if (check := judge(row)) is not None]
 
 
+def worst_first(checks: Iterable[Check]) -> list[Check]:
+    """The checks in the order in which a reader wants them: failures, warnings, notes, passes."""
+    found = (replace(check, degree=0.0) for check in checks)  # a degree is of use only where steps are compared
+    return sorted(found, key=lambda check: -check.status.weight)
+
+
+def of_all_steps(rows: Sequence[Facts]) -> list[Check]:
+    """Each check of the steps once, for all of them: with the gravest status of all steps, in the words of the worst
+    step, and with the numbers of the steps in which it did not pass."""
+    by_name: dict[str, list[tuple[Facts, Check]]] = {}
+    for row in rows:
+        for check in step_checks(row):
+            by_name.setdefault(check.check, []).append((row, check))
+    return [_of_worst(found, several=len(rows) > 1) for found in by_name.values()]
+
+
+def _of_worst(found: Sequence[tuple[Facts, Check]], *, several: bool) -> Check:
+    worst_row, worst = max(found, key=lambda each: (each[1].status.weight, each[1].degree))
+    against = [row for row, check in found if check.status is not Status.PASS]
+    others = [str(row["label"]) for row in against if row is not worst_row]
+    also = f"; also {others[0]}{f' and {len(others) - 1} more' if len(others) > 1 else ''}" if others else ""
+    where = f" ({worst_row['label']}{also})" if several else ""
+    steps = tuple(dict.fromkeys(int(row["step"]) for row in against))
+    return replace(worst, text=f"{worst.text}{where}", steps=steps)
+
+
 def is_limited(trust: Iterable[Mapping[str, str]]) -> bool:
     """Whether the figures of a step with this ``trust`` show the load generator or its machine, not the broker."""
     return any(check["check"] in NOT_THE_BROKERS and check["status"] == Status.FAIL for check in trust)
-
-
-def failed_checks(rows: Iterable[Facts], run_trust: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """The checks that failed, of the run and then of its steps (rows with their ``trust``)."""
-    lists = (run_trust, *(row.get("trust", ()) for row in rows))
-    return [check for checks in lists for check in checks if check["status"] == Status.FAIL]
-
-
-def is_valid(rows: Iterable[Facts], run_trust: Iterable[Mapping[str, str]]) -> bool:
-    """Whether no check failed, of the run or of its steps (rows with their ``trust``). Else the run is INVALID."""
-    return not failed_checks(rows, run_trust)
 
 
 def supported(count: int) -> str:
@@ -190,6 +222,14 @@ def _loop_lag(row: Facts) -> Check | None:
     part = max(lag_ns, pause_ns) / p99_ns
     meaning = f"above the step's p99 of {p99_ns / 1e6:.1f} ms, so the highest percentiles hold the generator's delay"
     return judged("loop_lag", text, part, warn=(part > PAUSE_WARN, meaning))
+
+
+def _host_cpu(row: Facts) -> Check | None:
+    busy = row.get("host_cpu_percent")
+    if busy is None:
+        return None
+    full = (busy >= HOST_CPU_WARN, "whatever else ran there, the generator had to wait for it")
+    return judged("host_cpu", f"the busiest load host used {busy:.0f}% of its CPU", busy, warn=full)
 
 
 def _steal(row: Facts) -> Check | None:
@@ -290,6 +330,17 @@ def _samples(row: Facts) -> Check:
     return Check("samples", Status.WARN if "p99" in missing else Status.PASS, text, -count)
 
 
+def _histograms(row: Facts) -> Check | None:
+    delivered = row["delivered"]
+    if not delivered > 0 or not row["settings"].get("publishers", 1):
+        return None
+    recorded = row["latency"].get("e2e", {}).get("count", 0) + row.get("negative_latencies", 0)
+    part, meaning = abs(recorded - delivered) / delivered, "some are missing, or counted twice"
+    text = f"latency samples and deliveries differ by {part:.2%}"
+    fail, warn = (part > ACCOUNTED_FAIL, meaning), (part > ACCOUNTED_WARN, meaning)
+    return judged("histograms", text, part, fail=fail, warn=warn)
+
+
 def _no_samples(row: Facts) -> Check:
     """Why there are no samples. A run that only publishes or only consumes cannot have any, so it is only warned."""
     settings = row["settings"]
@@ -343,8 +394,8 @@ def _backlog(row: Facts) -> Check | None:
 
 
 STEP_CHECKS: Final[tuple[Callable[[Facts], Check | None], ...]] = (
-    *(_generator_cpu, _generator_wait, _loop_lag, _steal, _clock),
+    *(_generator_cpu, _generator_wait, _host_cpu, _loop_lag, _steal, _clock),
     *(_intended_rate, _schedule_lag),
-    *(_samples, _confirms, _refusals, _redeliveries, _backlog),
+    *(_samples, _histograms, _confirms, _refusals, _redeliveries, _backlog),
 )
 """Every check of a step, in the order of the list."""

@@ -27,11 +27,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 from perftest.metrics.interval import LOCAL_HOST, Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.clock_records import ClockRecords, with_clocks
+from perftest.results.course import Follower
 from perftest.results.errors import RunNotWritableError
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
-from perftest.results.run_checks import Disturbances, result_of
-from perftest.results.summary import BrokerCpu, Tally, background_rows_of, rows_of, run_loop
+from perftest.results.run_checks import Disturbances
+from perftest.results.summary import Tally, background_rows_of, rows_of, run_loop
+from perftest.results.trust import Check
+from perftest.results.trust_list import TRUST, is_valid, result_of
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan
 from perftest.spec.slo import Objective, Verdict, judge
@@ -113,8 +116,8 @@ class RunWriter:
         self.tally = Tally()
         self.rows: list[dict[str, Any]] = []
         self.background_rows: list[dict[str, Any]] = []
-        self.trust: list[dict[str, str]] = []
-        self.valid = False
+        self.trust: list[Check] = []
+        """The trust list of the run."""
         self.ledger_record: dict[str, object] | None = None
         self.objectives: Sequence[Objective] = ()
         self.legacy: LegacyLatency | None = None
@@ -124,13 +127,13 @@ class RunWriter:
         self.disturbances = Disturbances()
         self.recoveries: list[Mapping[str, Any]] = []
         """The events that tell how the load recovered from actions."""
-        self._cpu = BrokerCpu()
         self._drives = DriveRecords()
         self._clocks = ClockRecords()
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
         with writable(self.path):
             self.manifest = _manifest(self.id, plan, command, self.started_ns, self.path)
+            self._follower = Follower(self.manifest["plan"])
             self._write_manifest()
             for name in _STREAMS:
                 self._files[name] = self.path.joinpath(name).open("a", encoding="utf-8", newline="")
@@ -142,6 +145,7 @@ class RunWriter:
         self._append(schema.LATENCY_HLOG, hlog.lines(record, self._base_ns))
         self._append(schema.INTERVALS_CSV, intervals.csv_line(record, record.latencies, self.id, self.started_ns))
         self.tally.add(record)
+        self._follower.slots.add(record)
         if self.legacy is not None and record.measured:
             self.legacy.interval(record)
 
@@ -175,6 +179,7 @@ class RunWriter:
     def host(self, record: dict[str, Any]) -> None:
         """Write a line of ``host.jsonl``."""
         self._append(schema.HOST, _json_line(record))
+        self._follower.hosts.add(record)
         if clocks := self._files.get(schema.CLOCKS):  # its lines are many and short: they are passed on once a second
             with writable(self.path / schema.CLOCKS):
                 clocks.flush()
@@ -182,7 +187,7 @@ class RunWriter:
     def broker(self, record: dict[str, Any]) -> None:
         """Write a line of ``broker.jsonl``."""
         self._append(schema.BROKER, _json_line(record))
-        self._cpu.add(record)
+        self._follower.nodes.add(record)
         self._drives.add(record)
 
     def clock(self, record: dict[str, Any]) -> None:
@@ -260,6 +265,11 @@ class RunWriter:
         if failures:
             raise failures[0]
 
+    @property
+    def valid(self) -> bool:
+        """Whether the run was judged, and no check failed."""
+        return bool(self.trust) and is_valid(self.trust)
+
     def end(self, state: str, reason: str, exit_code: int) -> None:
         """Set (again) how the run ended: the exit code follows from results that :meth:`finish` derived."""
         self.manifest.update(state=state, finished_ns=self._clock())
@@ -272,10 +282,13 @@ class RunWriter:
         if drives := self._drives.facts():
             self.manifest["broker"]["drives"] = drives
         self.manifest["hosts"] = with_clocks(self.manifest["hosts"], self._clocks.rows())
-        rows = rows_of(self.manifest, self.tally, self._cpu)
+        rows = rows_of(self.manifest, self.tally, self._follower.nodes)
+        rows = self._follower.with_host_cpu(rows, self.manifest, self.tally)
+        course = self._follower.course(rows, self.manifest, self.tally, {})
         self.background_rows = background_rows_of(self.manifest, self.tally)
-        result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, self.background_rows)
-        self.rows, self.trust, self.valid = result["steps"], result["trust"], result["valid"]
+        result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, course, self.background_rows)
+        self.rows, self.trust = result["steps"], [Check.from_json(each) for each in result[TRUST]]
+        self.manifest[TRUST] = result[TRUST]
         if self.objectives:
             self.verdicts = judge(self.objectives, self.rows, self.ledger_record)
             result["objectives"] = [verdict.to_json() for verdict in self.verdicts]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perftest.results.reader import Run, read_run, run_directories, summarise
+from perftest.results.reader import Run, judged_run, read_run, run_directories
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
 from reports.comparison.figures import Metric, Side, metrics_of
 from reports.stats import two_sides
@@ -86,7 +86,7 @@ class Comparison:
 def runs_of(place: Path) -> list[Run]:
     """The run in a directory, or all runs in the directories below it, sorted by name. Raises NotARunError, and what
     :func:`~perftest.results.reader.read_run` raises."""
-    return [_complete(read_run(each)) for each in run_directories(place)]
+    return [judged_run(read_run(each)) for each in run_directories(place)]
 
 
 def compare(
@@ -218,10 +218,3 @@ def _too_few(result: Comparison) -> str:
         return ""
     runs = f"{len(result.base)} against {len(result.candidate)}"
     return f"a verdict takes {REPEATS_MIN} repetitions of each side, these are {runs}"
-
-
-def _complete(run: Run) -> Run:
-    """The run; of a killed run, with the result derived from its intervals."""
-    if run.result is None:
-        run.result = summarise(run)
-    return run

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from perftest.results.reader import Run
-from perftest.results.trust import failed_checks
+from perftest.results.reader import Run, trust_of
+from perftest.results.trust_list import failed
 
 
 class Facet(StrEnum):
@@ -116,12 +116,8 @@ def _faults(base: Run, candidate: Run) -> Iterator[Difference]:
 
 def _fault(run: Run) -> str:
     """The checks that failed, in the words of the trust list. Harm to messages has a facet of its own."""
-    result = run.result or {}
-    return "; ".join(
-        str(check["text"])
-        for check in failed_checks(result.get("steps", ()), result.get("trust", ()))
-        if check["check"] != "ledger" or (run.ledger or {}).get("verdict") != "violated"
-    )
+    unsafe = (run.ledger or {}).get("verdict") == "violated"
+    return "; ".join(check.text for check in failed(trust_of(run)) if check.check != "ledger" or not unsafe)
 
 
 def _text(value: object) -> str:

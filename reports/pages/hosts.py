@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results.bottleneck import Bottleneck
 from perftest.results.hosts import BROKER, LOAD, START_SKEW_MAX_NS
 from reports.charts import bars, dots, lanes
 from reports.pages import replication, words
 from reports.pages.model import Chart, Column, DrawnHost, Hosts, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
-from reports.stats.bottleneck import Bottleneck, bottlenecks
+from reports.stats.bottleneck import bottlenecks
 from reports.store.tables import Tables
 
 PANELS_MAX: Final = 3

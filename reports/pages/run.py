@@ -19,7 +19,7 @@ from reports.pages.simulated import marked
 from reports.pages.sweep import factor_charts
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
 from reports.stats.foreign import foreign_facts
-from reports.stats.validity import checks, limited, modelled_drives
+from reports.stats.validity import checks, derived_checks, limited, modelled_drives
 from reports.store.tables import Tables
 
 _LEDGER_CHIPS: Final = {
@@ -44,6 +44,7 @@ def run_section(
     tables = replace(tables, steps=settings.in_order(tables.steps, settings.swept(run)))
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
     found = checks(tables)
+    of_group = derived_checks(tables) if (tables.steps["group"] != "").any() else found  # its steps have namesakes
     section = Run(
         prefix=prefix,
         run_id=str(run["run_id"]),
@@ -53,9 +54,9 @@ def run_section(
         banners=tuple(_banners(run, tables.steps, ledger, found)),
         sentences=tuple(findings.sentences(run, tables.steps, curve, ledger, prefix=prefix)),
         headline=findings.headline(run, tables.steps, curve),
-        checks=tuple(worst_first(found)),
+        checks=tuple(found),
         charts=tuple(_charts(run, tables, curve, prefix)) if drawn else (),
-        steps=steps_table(run, tables.steps, [remarks(found, int(step)) for step in tables.steps["step"]]),
+        steps=steps_table(run, tables.steps, [remarks(of_group, int(step)) for step in tables.steps["step"]]),
         events=events_table(str(run["run_id"]), tables.events),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
         ledger_text=findings.ledger_sentence(ledger),
@@ -137,14 +138,7 @@ def _knee(run: pd.Series[Any], found: findings.Curve | None, prefix: str) -> Cha
     return knee_chart(run, found.sweep, finding=findings.knee_sentences(found), prefix=prefix)
 
 
-# The trust list, worst checks first, and its meaning for steps and figures.
-
-_ORDER: Final = (Status.FAIL, Status.WARN, Status.NOTE, Status.PASS)
-
-
-def worst_first(found: Sequence[Check]) -> list[Check]:
-    """The checks in the order in which a reader wants them: failures, warnings, notes, passes."""
-    return sorted(found, key=lambda check: _ORDER.index(check.status))
+# The trust list, and its meaning for steps and figures.
 
 
 def trust_chip(found: Sequence[Check]) -> Chip:

@@ -97,10 +97,11 @@ def permutation_p(base: Floats, candidate: Floats, draws: int = DRAWS_MIN) -> Fl
     measured = np.abs(values[: len(base)].sum(axis=0))
     slack = 1e-9 * np.abs(values).sum(axis=0) + 1e-15
     as_large = np.zeros(values.shape[1])
-    for start in range(0, len(deals), _CHUNK):
-        dealt = np.abs(deals[start : start + _CHUNK] @ values)
-        as_large += (dealt >= measured - slack).sum(axis=0)
-    found: Floats = as_large / len(deals) if complete else (as_large + 1) / (len(deals) + 1)
+    least, of_figures, count = (measured - slack)[:, np.newaxis], np.ascontiguousarray(values.T), deals.shape[1]
+    for start in range(0, count, _CHUNK):
+        dealt = np.abs(of_figures @ deals[:, start : start + _CHUNK])
+        as_large += np.count_nonzero(dealt >= least, axis=1)
+    found: Floats = as_large / count if complete else (as_large + 1) / (count + 1)
     return found
 
 
@@ -109,15 +110,15 @@ _CHUNK: Final = 4096
 
 @cache
 def _deals(first: int, second: int, draws: int) -> tuple[Floats, bool]:
-    """The runs that a deal gives to the first side, as rows of zeros and ones; and whether these are all deals."""
+    """The runs that a deal gives to the first side, as a column of zeros and ones; and whether these are all deals."""
     total = first + second
     complete = comb(total, first) <= EXACT_MAX
     if complete:
         chosen = np.array(list(combinations(range(total), first)))
     else:
         chosen = np.random.default_rng(SEED).random((draws, total)).argpartition(first - 1, axis=1)[:, :first]
-    deals = np.zeros((len(chosen), total))
-    np.put_along_axis(deals, chosen, 1.0, axis=1)
+    deals = np.zeros((total, len(chosen)))
+    np.put_along_axis(deals, chosen.T, 1.0, axis=0)
     return deals, complete
 
 

@@ -1,47 +1,48 @@
-"""The trust list of a run on its page: the checks of the terminal, which judge steps and run by the same functions, and
-the checks that need tables (:mod:`reports.stats.table_checks`).
+"""The trust list of a run, for its page: as the run recorded it, or made of tables by the same functions
+(:mod:`perftest.results.trust_list`) if the run was killed or is one of an earlier version.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
-from perftest.results.foreign import foreign_checks, foreign_of
+from perftest.results.foreign import foreign_of
 from perftest.results.modelled_drives import in_words
-from perftest.results.run_checks import Disturbances, run_checks
+from perftest.results.run_checks import Disturbances, background_names
+from perftest.results.steadiness import Slot, Timeline
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
-from perftest.results.trust import Check, Facts, Status, is_limited, step_checks
-from reports.stats.bottleneck import bottleneck_checks
-from reports.stats.table_checks import run_of, step_table_checks, table_checks
+from perftest.results.trust import Check, is_limited, step_checks
+from perftest.results.trust_list import Course, recorded_list, trust_list
+from reports.stats.bottleneck import bottlenecks
+from reports.stats.lead import with_lead
 from reports.store.schema import SERIES
 from reports.store.tables import Tables
 
-_ONE_RUN: Final = (
-    "one repetition: how much a figure varies from run to run is not known, so a difference between steps or runs may"
-    " be chance"
-)
-
 
 def checks(tables: Tables) -> list[Check]:
-    """The trust list of one run, in a fixed order. A check of steps stands there once: with the gravest status of all
-    steps, in the words of the worst step, and with the numbers of the steps in which it did not pass.
+    """The trust list of one run, worst first. A check of steps stands there once, for all of them.
 
     :param tables: the tables of exactly one run, see :meth:`reports.store.tables.Tables.of`
     """
+    recorded = recorded_list(_manifest(tables), _damaged(tables))
+    found = derived_checks(tables) if recorded is None else recorded
+    return [replace(check, text=sentence(check.text)) for check in found]
+
+
+def derived_checks(tables: Tables) -> list[Check]:
+    """The list by the tables alone, in clauses. Of a run with several groups of load, the tables of one of them tell of
+    this group only."""
     steps = [step for step in steps_of(tables.steps) if step["length_ns"] > 0]
     foreign = foreign_of(_manifest(tables))
-    if foreign is not None:
-        known = [*foreign_checks(foreign, steps), *table_checks(tables)[:2], *_notes(tables)]
-        return [replace(check, text=sentence(check.text)) for check in known]
     ledger = None if tables.ledger.empty else _known(tables.ledger.iloc[0])
-    found = [*run_checks(_run_facts(tables), steps, ledger, _disturbances(tables)), *_of_steps(steps)]
-    found += [*table_checks(tables), *bottleneck_checks(tables), *_notes(tables)]
-    return [replace(check, text=sentence(check.text)) for check in found]
+    limits = [] if foreign is not None else bottlenecks(tables)
+    course = Course(timelines=_timelines(tables, steps), bottlenecks=limits, damaged=_damaged(tables))
+    return trust_list(_run_facts(tables), steps, ledger, _disturbances(tables), course, foreign)
 
 
 def limited(steps: pd.DataFrame) -> tuple[int, ...]:
@@ -88,12 +89,18 @@ def _run_facts(tables: Tables) -> dict[str, Any]:
     wanted_s = dict(zip(tables.steps["step"], tables.steps["duration_s"] - tables.steps["warmup_s"], strict=True))
     broker = _manifest(tables).get("broker") or {}
     of_broker = {"cpu_kind": broker.get("cpu_kind"), "drives": broker.get("drives") or ()}
-    hosts = _manifest(tables).get("hosts") or ()
-    return _known(run_of(tables)) | {"wanted_s": wanted_s, "hosts": hosts} | of_broker
+    hosts, plan = _manifest(tables).get("hosts") or (), _manifest(tables).get("plan") or {}
+    of_plan = {"wanted_s": wanted_s, "background": background_names(plan)}
+    return _known(_run_of(tables)) | of_plan | {"hosts": hosts} | of_broker
+
+
+def _run_of(tables: Tables) -> pd.Series[Any]:
+    """The row of the one run."""
+    return tables.runs.iloc[0]
 
 
 def _manifest(tables: Tables) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads(run_of(tables)["manifest"] or "{}")
+    manifest: dict[str, Any] = json.loads(_run_of(tables)["manifest"] or "{}")
     return manifest
 
 
@@ -104,27 +111,30 @@ def _disturbances(tables: Tables) -> Disturbances:
     return found
 
 
-def _of_steps(steps: list[dict[str, Any]]) -> Iterator[Check]:
-    """Each check of the steps once, for all of them."""
-    by_name: dict[str, list[tuple[Facts, Check]]] = {}
-    for step in steps:
-        for check in [*step_checks(step), *step_table_checks(step)]:
-            by_name.setdefault(check.check, []).append((step, check))
-    for found in by_name.values():
-        worst_step, worst = max(found, key=lambda each: (each[1].status.weight, each[1].degree))
-        where = f" ({worst_step['label']})" if len(steps) > 1 else ""
-        against = tuple(int(step["step"]) for step, check in found if check.status is not Status.PASS)
-        yield replace(worst, text=f"{worst.text}{where}", steps=against)
+def _damaged(tables: Tables) -> dict[str, int]:
+    """How many damaged records each file has."""
+    counts = tables.quarantine["file"].value_counts(sort=False)
+    return {str(file): int(count) for file, count in counts.items()}
 
 
-def _notes(tables: Tables) -> Iterator[Check]:
-    """What a reader must be told who was not there when the run was made."""
-    yield Check("repetitions", Status.NOTE, _ONE_RUN)
-    beside = _manifest(tables).get("plan", {}).get("background") or []
-    if beside:
-        names = ", ".join(str(load.get("name", "")) for load in beside)
-        text = f"beside the measured load, and in no figure but those of broker and hosts, ran another: {names}"
-        yield Check("background", Status.NOTE, text)
-    said = str(run_of(tables)["durability"])
-    status, meaning = (Status.NOTE, f": {said}") if said else (Status.WARN, " for the safety of a message is unknown")
-    yield Check("durability", status, f"what a confirm meant{meaning}")
+def _timelines(tables: Tables, steps: list[dict[str, Any]]) -> list[Timeline]:
+    """The steady time of the measured steps."""
+    leading = "e2e_lead_p50_ns"
+    timeline = tables.timeline if leading in tables.timeline else with_lead(tables).timeline
+    steady = timeline[timeline["phase"] == "steady"].sort_values("slot")
+    columns = ["length_s", "delivered_per_s", leading]
+    of_steps = {key: slots[columns].astype(float) for key, slots in steady.groupby(["step", "group"])}
+    return [
+        Timeline(
+            step=int(step["step"]),
+            label=str(step["label"]),
+            slots=[
+                Slot(length_s=length_s, delivered_per_s=rate, p50_ns=None if pd.isna(p50_ns) else p50_ns)
+                for length_s, rate, p50_ns in of_steps.get((step["step"], step["group"]), _NO_SLOTS).to_numpy()
+            ],
+        )
+        for step in steps
+    ]
+
+
+_NO_SLOTS: Final = pd.DataFrame(columns=["length_s", "delivered_per_s", "p50_ns"], dtype=float)

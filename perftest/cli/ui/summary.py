@@ -15,7 +15,7 @@ from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import AT_MOST, DOUBTFUL, render
 from perftest.results.summary import PhaseTotals, Tally
-from perftest.results.trust import SAMPLES_ABOVE, Status, below_the_clocks, is_limited, supports, title
+from perftest.results.trust import SAMPLES_ABOVE, Check, Status, below_the_clocks, is_limited, supports, title
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 
@@ -122,16 +122,9 @@ def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, str]]) -> list[str]:
-    """Every check that did not pass, the gravest first: one line a check, in the words of its first step."""
-    found: dict[tuple[str, str], tuple[str, list[str]]] = {}
-    for label, checks in [("", run_trust), *((row["label"], row["trust"]) for row in rows)]:
-        for check in checks:
-            if check["status"] != Status.PASS:
-                _, labels = found.setdefault((check["status"], check["check"]), (check["text"], []))
-                labels.append(label)
-    ordered = sorted(found.items(), key=lambda item: -Status(item[0][0]).weight)
-    return [f"{status}  {title(check)}{_at(labels)}: {text}" for (status, check), (text, labels) in ordered]
+def doubts(trust: Sequence[Check]) -> list[str]:
+    """The checks of the trust list that did not pass, a line each."""
+    return [f"{check.status}  {title(check.check)}: {check.text}" for check in trust if check.status is not Status.PASS]
 
 
 def where_and_next(name: str, path: Path, report: Path | None, commands: Sequence[str]) -> str:
@@ -169,13 +162,6 @@ def _below(line: str, width: int) -> str:
 def terminal_width() -> int | None:
     """Columns of the terminal that stdout is; None where stdout is a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _at(labels: Sequence[str]) -> str:
-    """`` at in_flight=1 (also in_flight=5 and 3 more)``; nothing for a check of the run."""
-    first, *others = [label for label in labels if label] or [""]
-    also = f" (also {others[0]}{f' and {len(others) - 1} more' if len(others) > 1 else ''})" if others else ""
-    return f" at {first}{also}" if first else ""
 
 
 def _p99(row: Mapping[str, Any]) -> int:

@@ -37,6 +37,7 @@ from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose, interval_line
 from perftest.metrics.interval import Phase
 from perftest.results.summary import Tally
+from perftest.results.trust import Check, Status
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Group, QueueSpec, Settings
 from tests.perftest.testing.figures import figures
@@ -561,16 +562,9 @@ def test_the_summary_names_the_knee(records: ModuleType) -> None:
 
 def test_doubts_are_said_once_and_failures_first() -> None:
     """A list that repeats itself is not read."""
-    bad = {"check": "ledger", "status": "fail", "text": "bad"}
-    fine = {"check": "samples", "status": "pass", "text": "fine"}
-
-    def rows(count: int) -> list[dict[str, Any]]:
-        slow = [{"check": "loop_lag", "status": "warn", "text": f"late by {number}"} for number in range(count)]
-        return [{"label": f"s{number}", "trust": [check, fine]} for number, check in enumerate(slow)]
-
-    assert doubts(rows(1), [bad]) == ["fail  ledger: bad", "warn  loop lag at s0: late by 0"]
-    assert doubts(rows(2), []) == ["warn  loop lag at s0 (also s1): late by 0"]
-    assert doubts(rows(5), []) == ["warn  loop lag at s0 (also s1 and 3 more): late by 0"]
+    bad, fine = Check("ledger", Status.FAIL, "bad"), Check("samples", Status.PASS, "fine")
+    slow = Check("loop_lag", Status.WARN, "late by 3 (s3; also s0 and 3 more)")
+    assert doubts([bad, slow, fine]) == ["fail  ledger: bad", "warn  loop lag: late by 3 (s3; also s0 and 3 more)"]
 
 
 def test_small_things_are_readable() -> None:

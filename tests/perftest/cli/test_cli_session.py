@@ -16,6 +16,7 @@ from perftest.cli.conclusion import exit_code
 from perftest.engine.api import RunError
 from perftest.results.errors import RunNotWritableError
 from perftest.results.reader import read_run
+from perftest.results.trust import Check, Status
 from perftest.results.writer import RunWriter
 from perftest.spec import QueueType
 
@@ -343,10 +344,10 @@ def test_sweep_makes_its_report(call: Call, engine: Any, tmp_path: Path, monkeyp
 )
 def test_exit_codes_by_gravity(state: str, verdict: str, statuses: list[str] | None, code: int) -> None:
     """Unsafe before failed before interrupted before doubtful; a run without results is not ok."""
-    rows: list[dict[str, Any]] = [] if statuses is None else [{"trust": [{"status": status} for status in statuses]}]
-    assert exit_code(state, {"verdict": verdict}, rows, []) == code
+    trust = [Check("samples", Status(status), "t") for status in statuses or ()]
+    assert exit_code(state, {"verdict": verdict}, trust) == code
 
 
 def test_an_unsafe_background_load_is_an_unsafe_run() -> None:
     ledger = {"verdict": "ok", "background": [{"verdict": "ok"}, {"verdict": "violated"}]}
-    assert exit_code("finished", ledger, [], []) == 3
+    assert exit_code("finished", ledger, []) == 3

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from perftest.results.provenance import redact, redact_command
-from perftest.results.run_checks import Disturbances, facts_of, result_of, run_checks
+from perftest.results.run_checks import Disturbances, facts_of, run_checks
 from perftest.results.summary import BrokerCpu, run_loop, step_loop
 from perftest.results.trust import Check, Status, step_checks, supported
+from perftest.results.trust_list import Course, result_of
 from perftest.spec.behaviour import Arrivals, Publishing
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Isolation, Plan, Settings, Step, is_open_loop
@@ -319,8 +320,8 @@ def test_an_early_end_and_the_loop_are_said() -> None:
 def test_a_run_without_a_result_or_without_an_end_is_invalid() -> None:
     """Nothing was measured, or nobody knows what is missing."""
     quiet = Disturbances()
-    assert result_of(manifest(), [row()], {"verdict": "ok"}, quiet)["valid"]
-    assert not result_of(manifest(), [], {"verdict": "ok"}, quiet)["valid"]
+    assert result_of(manifest(), [row()], {"verdict": "ok"}, quiet, Course())["valid"]
+    assert not result_of(manifest(), [], {"verdict": "ok"}, quiet, Course())["valid"]
     for state in ("failed", "running"):
         assert statuses(of_run({**manifest(), "state": state}, {"verdict": "ok"}, row()))["finished"] == "fail"
 

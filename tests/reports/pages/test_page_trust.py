@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from perftest.results.trust import Check, Status
+from perftest.results.trust import Check, Status, worst_first
 from reports.pages.page import page
-from reports.pages.run import remarks, trust_chip, worst_first
+from reports.pages.run import remarks, trust_chip
 
 
 def _check(name: str, status: Status, *steps: int) -> Check:

@@ -29,6 +29,7 @@ def row(settings: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, 
         "settings": {"in_flight": 256, "rate": None, "publishers": 1, "consumers": 1, **(settings or {})},
         "worker_cpu_share": 0.2,
         "worker_wait_share": 0.0,
+        "host_cpu_percent": 40.0,
         "steal_share": 0.0,
         "loop_lag_ns": 500_000,
         "gc_collections": 0,
@@ -117,7 +118,7 @@ def test_of_several_steps_the_worst_speaks(tables: Tables) -> None:
     steps = tables.steps.assign(worker_cpu_share=tables.steps["step"].map(shares).fillna(0.2))
     (check,) = [check for check in validity.checks(replace(tables, steps=steps)) if check.check == "generator_cpu"]
     assert (str(check.status), check.steps) == ("warn", (1, 2, 3))
-    assert "94%" in check.text and check.text.endswith("(in_flight=4).")
+    assert "94%" in check.text and check.text.endswith("(in_flight=4; also in_flight=1 and 1 more).")
 
 
 @pytest.mark.parametrize("name", ["only publishing", "only consuming"])

@@ -115,8 +115,8 @@ CASES: dict[str, tuple[Callable[[Tables], Tables], str, Status, tuple[int, ...],
     "samples missing": (lambda t: with_step(t, 1, e2e_count=19_900), "histograms", WARN, (2,), "0.50%"),
     "samples doubled": (lambda t: with_step(t, 1, e2e_count=40_000), "histograms", FAIL, (2,), "100.00%"),
     "rate drifts": (lambda t: drifting(t, "delivered_per_s", 0.8), "steady_state", WARN, (3,), "-20.0%"),
-    "rate falls": (lambda t: drifting(t, "delivered_per_s", 0.5), "steady_state", FAIL, (3,), "in_flight=16"),
-    "latency grows": (lambda t: drifting(t, "e2e_p50_ns", 3.0), "steady_state", FAIL, (3,), "+200.0%"),
+    "rate falls": (lambda t: drifting(t, "delivered_per_s", 0.5), "steady_state", WARN, (3,), "in_flight=16"),
+    "latency grows": (lambda t: drifting(t, "e2e_p50_ns", 3.0), "steady_state", WARN, (3,), "+200.0%"),
     "too short": (
         lambda t: replace(t, timeline=t.timeline[t.timeline["slot"] < 2]), "steady_state", WARN, (), "cannot be told"
     ),
@@ -158,7 +158,7 @@ def test_damaged_records_and_disturbances_are_counted(tables: Tables, row_of: Ca
 def test_an_open_loop_is_judged_by_the_intended_time(tables: Tables) -> None:
     """The service time of a late schedule looks fine: coordinated omission."""
     slow = drifting(opened(tables), "e2e_sched_p50_ns", 3.0)
-    assert found(slow, "steady_state").status is FAIL
+    assert found(slow, "steady_state").status is WARN
     assert found(drifting(tables, "e2e_sched_p50_ns", 3.0), "steady_state").status is PASS
 
 
@@ -169,7 +169,7 @@ def test_a_step_without_a_schedule_is_judged_as_a_closed_loop(tables: Tables) ->
     assert "only steps with a schedule" in found(mixed, "loop").text
     assert found(with_step(mixed, 4, e2e_series="e2e_sched"), "intended_rate").status is WARN
     assert found(drifting(mixed, "e2e_sched_p50_ns", 3.0, step=5), "steady_state").status is PASS
-    assert found(drifting(mixed, "e2e_p50_ns", 3.0, step=5), "steady_state").status is FAIL
+    assert found(drifting(mixed, "e2e_p50_ns", 3.0, step=5), "steady_state").status is WARN
     busy = with_step(mixed, 4, worker_cpu_share=0.9)
     assert found(busy, "generator_cpu").status is WARN, "no schedule was missed"
 

@@ -1,0 +1,140 @@
+"""The trust list of a run: all that speaks for and against its figures, worst first; and the result that it completes.
+
+The run makes the list once, at its end, and records it in manifest and result. Whoever shows or judges the run reads
+the record: terminal and exit code, ``search``, ``compare``, the page, and the list of runs. A run that was killed, and
+a run of an earlier version, have no record; then readers make the list by the same functions.
+
+Pure: facts in, checks out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from perftest.results.bottleneck import Bottleneck, bottleneck_checks
+from perftest.results.foreign import foreign_checks, foreign_of, known_figures
+from perftest.results.run_checks import Disturbances, facts_of, run_checks
+from perftest.results.schema import SCHEMA_VERSION
+from perftest.results.steadiness import Timeline, steady_state
+from perftest.results.summary import OPEN
+from perftest.results.trust import Check, Facts, Status, of_all_steps, step_checks, worst_first
+
+CLOCK_WARN: Final = 0.1
+"""Clock bound between hosts as a part of the lowest p50. A greater bound makes no figure wrong: the check ``clock`` of
+each step names the percentiles that are below it."""
+TRUST: Final = "trust"
+"""The key of the list, in manifest and result."""
+_ONE_RUN: Final = (
+    "one repetition: how much a figure varies from run to run is not known, so a difference between steps or runs may"
+    " be chance"
+)
+_DAMAGED: Final = "damaged_records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What the list needs of the course of a run, beside rows, ledger and events.
+
+    ``timelines`` has the steady time of each row, ``bottlenecks`` the limits of a run on several hosts, and ``damaged``
+    how many records of each file could not be read.
+    """
+
+    timelines: Sequence[Timeline] = ()
+    bottlenecks: Sequence[Bottleneck] = ()
+    damaged: Mapping[str, int] = field(default_factory=dict)
+
+
+def trust_list(
+    run: Facts,
+    rows: Sequence[Facts],
+    ledger: Mapping[str, Any] | None,
+    disturbances: Disturbances,
+    course: Course,
+    foreign: Mapping[str, Any] | None = None,
+) -> list[Check]:
+    """The list, worst first. ``run`` has the keys of :func:`~perftest.results.run_checks.facts_of`, and ``foreign`` is
+    what the manifest says of another tool that measured the run."""
+    last = [damaged_records(course.damaged), steady_state(course.timelines)]
+    if foreign is not None:
+        return worst_first([*foreign_checks(foreign, rows), *last, *_notes(run)])
+    found = [*run_checks(run, rows, ledger, disturbances), *of_all_steps(rows), *last]
+    return worst_first([*found, _host_clocks(run, rows), *bottleneck_checks(course.bottlenecks), *_notes(run)])
+
+
+def result_of(
+    manifest: Mapping[str, Any],
+    rows: Iterable[Facts],
+    ledger: Mapping[str, Any] | None,
+    disturbances: Disturbances,
+    course: Course,
+    background: Sequence[Facts] = (),
+) -> dict[str, Any]:
+    """The content of ``result.json``: the rows, each with its own checks, the trust list of the run, and whether the
+    run is ``valid``; and the rows of background loads, which are not judged."""
+    foreign = foreign_of(manifest)
+    if foreign is not None:
+        steps = [{**known_figures(row, foreign), "trust": []} for row in rows]
+    else:
+        steps = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in rows]
+    found = trust_list(facts_of(manifest), steps, ledger, disturbances, course, foreign)
+    listed = [check.to_list_json() for check in found]
+    result = {"schema": SCHEMA_VERSION, "valid": is_valid(found), "steps": steps, TRUST: listed}
+    return result | ({"background": list(background)} if background else {})
+
+
+def recorded_list(record: Mapping[str, Any], damaged: Mapping[str, int]) -> list[Check] | None:
+    """The list that a run recorded in its manifest, with what was found damaged since; None without a usable list."""
+    try:
+        found = [Check.from_json(each) for each in record[TRUST]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    if not damaged:
+        return found
+    return worst_first([damaged_records(damaged) if each.check == _DAMAGED else each for each in found])
+
+
+def failed(found: Iterable[Check]) -> list[Check]:
+    """The checks that failed."""
+    return [check for check in found if check.status is Status.FAIL]
+
+
+def is_valid(found: Iterable[Check]) -> bool:
+    """Whether no check failed. Else the run is INVALID."""
+    return not failed(found)
+
+
+def damaged_records(damaged: Mapping[str, int]) -> Check:
+    """The check of the records themselves, by the number of damaged records in each file."""
+    if not damaged:
+        return Check(_DAMAGED, Status.PASS, "every record of the run could be read")
+    count = sum(damaged.values())
+    files = ", ".join(f"{number} in {file}" for file, number in sorted(damaged.items()))
+    noun = "record was" if count == 1 else "records were"
+    return Check(_DAMAGED, Status.WARN, f"{count:,} damaged {noun} set aside ({files}): what they held is missing")
+
+
+def _host_clocks(run: Facts, rows: Sequence[Facts]) -> Check:
+    """Can sends on one host be compared with deliveries on another?"""
+    bound_ns = int(run.get("clock_bound_ns") or 0)
+    if not bound_ns:
+        return Check("host_clocks", Status.PASS, "one clock took every time: end-to-end latency has no clock error")
+    leading = [row["latency"].get("e2e_sched" if row.get("loop") == OPEN else "e2e", {}) for row in rows]
+    lowest_ns = min((float(each["p50_ns"]) for each in leading if each.get("count")), default=0.0)
+    text = f"the hosts' clocks agree within {bound_ns / 1e6:.3g} ms"
+    if not lowest_ns > 0:
+        return Check("host_clocks", Status.WARN, f"{text}, and there is no p50 to compare that with")
+    text += f", and the lowest p50 is {lowest_ns / 1e6:.3g} ms"
+    return Check("host_clocks", Status.WARN if bound_ns >= CLOCK_WARN * lowest_ns else Status.PASS, text)
+
+
+def _notes(run: Facts) -> Iterator[Check]:
+    """What a reader must be told who was not there when the run was made."""
+    yield Check("repetitions", Status.NOTE, _ONE_RUN)
+    if beside := run.get("background"):
+        text = f"beside the measured load, and in no figure but those of broker and hosts, ran another: {beside}"
+        yield Check("background", Status.NOTE, text)
+    said = str(run.get("durability") or "")
+    status, meaning = (Status.NOTE, f": {said}") if said else (Status.WARN, " for the safety of a message is unknown")
+    yield Check("durability", status, f"what a confirm meant{meaning}")
