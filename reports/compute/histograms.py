@@ -13,13 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from perftest.metrics.histogram import BUCKET_HIGHEST_NS, DamagedHistogramError, Histogram, rank
+from perftest.metrics.histogram import (
+    BUCKET_HIGHEST_NS,
+    Counts,
+    DamagedHistogramError,
+    Histogram,
+    check_maximum,
+    decode_span,
+    rank,
+)
 from perftest.results import schema as files
 from perftest.results.trust import supports
 from reports.compute.plan import RunPlan
@@ -63,7 +72,7 @@ class _Slotted(NamedTuple):
     raw: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Merged:
     """The histograms of one run, merged. Steps, hosts and stages are about steady time only."""
 
@@ -77,15 +86,20 @@ class Merged:
     """The columns of ``timeline`` about latencies, by step, group of load, phase and slot."""
     damaged: list[Damage] = field(default_factory=list)
 
+    @cached_property
+    def step_figures(self) -> dict[tuple[int, str, str], Row]:
+        """The figures of ``steps``, once nothing is added any more."""
+        return {key: figures(histogram) for key, histogram in self.steps.items()}
 
-def decoded(payload: str, max_ns: int) -> Histogram:
-    """The histogram of a payload that a file holds. Raises DamagedHistogramError."""
-    histogram = Histogram()
-    histogram.add_payload(payload, max_ns)
-    histogram.check_maximum()
-    if histogram.counts.sum(dtype=np.float64) > COUNT_MAX:
+
+def decoded(payload: str, max_ns: int) -> tuple[int, Counts]:
+    """The counts of a payload that a file holds, and the bucket of the first count. Raises DamagedHistogramError."""
+    first, counts = decode_span(payload)
+    if len(counts):
+        check_maximum(first + len(counts) - 1, max_ns)
+    if counts.sum(dtype=np.float64) > COUNT_MAX:
         raise DamagedHistogramError("it counts more values than an interval can have")
-    return histogram
+    return first, counts
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------
@@ -135,9 +149,12 @@ def _sum(parts: Iterable[_Slotted], damaged: list[Damage]) -> Histogram | None:
     whole: Histogram | None = None
     for part in parts:
         try:
-            whole = _plus(whole, decoded(part.payload, part.max_ns))
+            first, counts = decoded(part.payload, part.max_ns)
         except DamagedHistogramError as error:
             damaged.append(Damage(part.offset, f"payload: {error}", part.raw))
+            continue
+        whole = whole or Histogram()
+        whole.add_counts(first, counts, part.max_ns)
     return whole
 
 
@@ -201,13 +218,19 @@ def by_series(rows: Iterable[tuple[Any, str, Row]]) -> dict[Any, Row]:
 
 def latency_rows(merged: Merged) -> list[Row]:
     """The rows of ``latency``: steps, and whole runs as step 0."""
-    whole: dict[tuple[int, str, str], Histogram] = {}
-    for (_, group, series), histogram in merged.steps.items():
-        whole.setdefault((WHOLE_RUN, group, series), Histogram()).add(histogram)
-    return [
-        {"step": step, "group": group, "series": series, **figures(histogram), "payload": histogram.encode()}
-        for (step, group, series), histogram in sorted((whole | merged.steps).items(), key=_key)
-    ]
+    of_runs: dict[tuple[str, str], list[int]] = {}
+    for step, group, series in merged.steps:
+        of_runs.setdefault((group, series), []).append(step)
+    rows = {key: merged.step_figures[key] | {"payload": each.encode()} for key, each in merged.steps.items()}
+    for (group, series), numbers in of_runs.items():
+        # A run of one step is that step.
+        rows[WHOLE_RUN, group, series] = rows[numbers[0], group, series]
+        if len(numbers) > 1:
+            whole = Histogram()
+            for step in numbers:
+                whole.add(merged.steps[step, group, series])
+            rows[WHOLE_RUN, group, series] = figures(whole) | {"payload": whole.encode()}
+    return [{"step": key[0], "group": key[1], "series": key[2], **row} for key, row in sorted(rows.items(), key=_key)]
 
 
 def stage_rows(merged: Merged, plan: RunPlan) -> list[Row]:
@@ -224,14 +247,25 @@ def spectrum_rows(merged: Merged, plan: RunPlan) -> list[Row]:
     """The rows of ``spectrum``."""
     rows = []
     for (step, group, series), histogram in sorted(merged.steps.items(), key=_key):
-        place: Row = {"step": step, "group": group, "series": series, "label": plan.label(step, group)}
-        for point in curve(histogram, tuple(PERCENTILES.values())):
-            shown = {"value_ns": min(point.value_ns, histogram.max_ns)}
-            rows.append(place | point._asdict() | shown | {"supported": supports(histogram.total, point.percentile)})
+        label = plan.label(step, group)
+        rows += [
+            {
+                "step": step,
+                "group": group,
+                "series": series,
+                "label": label,
+                "percentile": percentile,
+                "nines": nines,
+                "value_ns": min(value_ns, histogram.max_ns),
+                "count_above": above,
+                "supported": supports(histogram.total, percentile),
+            }
+            for percentile, nines, value_ns, above in curve(histogram, tuple(PERCENTILES.values()))
+        ]
     return rows
 
 
-def _key(item: tuple[Any, Histogram]) -> Any:
+def _key(item: tuple[Any, object]) -> Any:
     return item[0]
 
 
@@ -257,17 +291,22 @@ def curve(histogram: Histogram, always: tuple[float, ...] = ()) -> list[CurvePoi
         return []
     cumulative = np.cumsum(histogram.counts)
     nines_max = float(np.log10(samples))
-    even = np.arange(int(nines_max * POINTS_PER_NINE + 1e-9) + 1) / POINTS_PER_NINE
-    wanted = {round(100.0 - 100.0 / 10.0**nines, 10) for nines in even.tolist()}
-    wanted |= {percentile for percentile in always if nines_of(percentile) <= nines_max}
-    points = []
-    for percentile in sorted(wanted):
-        at = int(np.searchsorted(cumulative, rank(percentile, samples)))
-        above = samples - int(cumulative[at])
-        points.append(CurvePoint(percentile, nines_of(percentile), int(BUCKET_HIGHEST_NS[at]), above))
-    return points
+    told = tuple(percentile for percentile in always if nines_of(percentile) <= nines_max)
+    wanted = _wanted(int(nines_max * POINTS_PER_NINE + 1e-9) + 1, told)
+    at = np.searchsorted(cumulative, [rank(percentile, samples) for percentile, _ in wanted])
+    values, above = BUCKET_HIGHEST_NS[at].tolist(), (samples - cumulative[at]).tolist()
+    return [CurvePoint(*point, *found) for point, *found in zip(wanted, values, above, strict=True)]
 
 
+@lru_cache(maxsize=1024)
+def _wanted(even: int, more: tuple[float, ...]) -> list[tuple[float, float]]:
+    """So many percentiles, evenly spaced in nines, and a few more, each with its nines."""
+    nines = np.arange(even) / POINTS_PER_NINE
+    wanted = {round(100.0 - 100.0 / 10.0**each, 10) for each in nines.tolist()} | set(more)
+    return [(percentile, nines_of(percentile)) for percentile in sorted(wanted)]
+
+
+@lru_cache(maxsize=1024)
 def nines_of(percentile: float) -> float:
     """``-log10(1 - percentile / 100)``: 1 is p90, 2 is p99."""
     return float(-np.log10(1.0 - percentile / 100.0)) + 0.0

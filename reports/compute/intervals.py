@@ -42,8 +42,11 @@ Whole = npt.NDArray[np.int64]
 
 def origins(records: pa.Table) -> dict[tuple[int, str], int]:
     """The begin of the first slot of each step and phase: that of the first interval."""
-    first = records.group_by(["step", "phase"], use_threads=False).aggregate([("start_ns", "min")]).to_pylist()
-    return {(row["step"], row["phase"]): row["start_ns_min"] // MS_NS * MS_NS for row in first}
+    found: dict[tuple[int, str], int] = {}
+    columns = (records.column(name).to_pylist() for name in ("step", "phase", "start_ns"))
+    for step, phase, start_ns in zip(*columns, strict=True):
+        found[step, phase] = min(found.get((step, phase), start_ns), start_ns)
+    return {key: start_ns // MS_NS * MS_NS for key, start_ns in found.items()}
 
 
 def earliest(parts: Iterable[Origins]) -> dict[tuple[int, str], int]:
@@ -82,6 +85,11 @@ def steady(records: pa.Table) -> pa.Table:
 
 _ADDED: Final = (*COUNTS, *LEFT_OPEN, "worker_cpu_ns", "gc_collections")
 _HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "clock_bound_ns")
+_TIMES: Final = ("length_ns", "worker_wait_ns", "steal_ns")
+_SHARES: Final = ("worker_cpu_share", "worker_wait_share", "steal_share")
+Numbers = npt.NDArray[Any]
+Figures = Mapping[str, Numbers]
+"""Columns of numbers: a value per row, or per group of rows."""
 
 
 def totals(intervals: pa.Table, keys: Sequence[str], cores: Mapping[str, int | None]) -> list[Row]:
@@ -91,63 +99,98 @@ def totals(intervals: pa.Table, keys: Sequence[str], cores: Mapping[str, int | N
     """
     if not len(intervals):
         return []
-    ends_ns = pc.add(intervals.column("start_ns"), intervals.column("length_ns"))
-    timed = intervals.append_column("end_ns", ends_ns)
-    per_worker = _aggregated(
-        timed.sort_by("start_ns"),
-        tuple(dict.fromkeys((*keys, "host", "worker"))),
-        {
-            **{name: (name, "sum") for name in (*_ADDED, "length_ns", "worker_wait_ns", "steal_ns")},
-            **{name: (name, "max") for name in (*_HIGHEST, "end_ns")},
-            "start_ns": ("start_ns", "min"),
-            "intervals": ("start_ns", "count"),
-            "unconfirmed_max": ("unconfirmed", "max"),
-            "unconfirmed": ("unconfirmed", "last"),
-        },
-    )
-    whole = _aggregated(
-        _with_shares(per_worker, cores),
-        keys,
-        {
-            **{name: (name, "sum") for name in (*_ADDED, "intervals", "unconfirmed")},
-            **{name: (name, "max") for name in (*_HIGHEST, "end_ns", "unconfirmed_max", "length_ns", *_SHARES)},
-            "start_ns": ("start_ns", "min"),
-            "workers": ("start_ns", "count"),
-        },
-    )
-    rows: list[Row] = whole.sort_by([(key, "ascending") for key in keys]).to_pylist()
+    of_worker = tuple(dict.fromkeys((*keys, "host", "worker")))
+    places = list(zip(*(intervals.column(name).to_pylist() for name in of_worker), strict=True))
+    names = (*_ADDED, *_HIGHEST, *_TIMES, "start_ns", "unconfirmed")
+    recorded = {name: intervals.column(name).to_numpy() for name in names}
+    workers = _Groups(places, recorded["start_ns"])
+    per_worker = _of_workers(workers, recorded)
+    hosts = [place[of_worker.index("host")] for place in workers.keys]
+    per_worker |= _shares(per_worker, np.array([_cores(cores, host) for host in hosts], np.float64))
+    wholes = _Groups([place[: len(keys)] for place in workers.keys], per_worker["start_ns"])
+    columns = _of_wholes(wholes, per_worker)
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = [
+        dict(zip((*keys, *columns), (*key, *each), strict=True)) for key, each in zip(wholes.keys, values, strict=True)
+    ]
     return [row | {"length_s": row["length_ns"] / NS} for row in rows]
 
 
-_SHARES: Final = ("worker_cpu_share", "worker_wait_share", "steal_share")
+class _Groups:
+    """Rows with equal keys beside each other, in the order of ``within``. Figures come in the order of ``keys``."""
+
+    def __init__(self, keys: Sequence[tuple[Any, ...]], within: Whole) -> None:
+        numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+        number = np.fromiter((numbers[key] for key in keys), np.intp, len(keys))
+        self.keys = list(numbers)
+        self._order = np.lexsort((within, number))
+        self._begins = np.searchsorted(number[self._order], np.arange(len(numbers)))
+
+    def sums(self, columns: Figures, names: Sequence[str]) -> dict[str, Numbers]:
+        """The sum of each of these columns."""
+        return self._reduced(np.add, columns, names)
+
+    def highest(self, columns: Figures, names: Sequence[str]) -> dict[str, Numbers]:
+        """The greatest value of each of these columns."""
+        return self._reduced(np.maximum, columns, names)
+
+    def first(self, column: Numbers) -> Numbers:
+        """The value in the first row."""
+        found: Numbers = column[self._order[self._begins]]
+        return found
+
+    def last(self, column: Numbers) -> Numbers:
+        """The value in the last row."""
+        found: Numbers = column[self._order[np.append(self._begins[1:], len(self._order)) - 1]]
+        return found
+
+    @property
+    def sizes(self) -> Numbers:
+        """The number of rows."""
+        return np.diff(self._begins, append=len(self._order))
+
+    def _reduced(self, how: np.ufunc, columns: Figures, names: Sequence[str]) -> dict[str, Numbers]:
+        whole = np.stack([columns[name] for name in names])[:, self._order]
+        return dict(zip(names, how.reduceat(whole, self._begins, axis=1), strict=True))
 
 
-def _with_shares(per_worker: pa.Table, cores: Mapping[str, int | None]) -> pa.Table:
+def _of_workers(workers: _Groups, recorded: Figures) -> dict[str, Numbers]:
+    """The figures of each worker."""
+    ends = {"end_ns": recorded["start_ns"] + recorded["length_ns"]}
+    return {
+        **workers.sums(recorded, (*_ADDED, *_TIMES)),
+        **workers.highest({**recorded, **ends}, (*_HIGHEST, "end_ns")),
+        "unconfirmed_max": workers.highest(recorded, ["unconfirmed"])["unconfirmed"],
+        "unconfirmed": workers.last(recorded["unconfirmed"]),
+        "start_ns": workers.first(recorded["start_ns"]),
+        "intervals": workers.sizes,
+    }
+
+
+def _of_wholes(wholes: _Groups, per_worker: Figures) -> dict[str, Numbers]:
+    """The figures of all workers together."""
+    return {
+        **wholes.sums(per_worker, (*_ADDED, "intervals", "unconfirmed")),
+        **wholes.highest(per_worker, (*_HIGHEST, "end_ns", "unconfirmed_max", "length_ns")),
+        **wholes.highest(per_worker, _SHARES),
+        "start_ns": wholes.first(per_worker["start_ns"]),
+        "workers": wholes.sizes,
+    }
+
+
+def _shares(per_worker: Figures, of_host: npt.NDArray[np.float64]) -> dict[str, Numbers]:
     """Parts of its measured time that a worker used, waited, and lost to the hypervisor: of one core, and of steal of
     all cores of its host (one, where nobody knows how many)."""
     length_ns, cpu_ns, wait_ns, steal_ns = (
-        per_worker.column(name).to_numpy().astype(np.float64)
-        for name in ("length_ns", "worker_cpu_ns", "worker_wait_ns", "steal_ns")
+        per_worker[name].astype(np.float64) for name in ("length_ns", "worker_cpu_ns", "worker_wait_ns", "steal_ns")
     )
-    of_host = np.array([_cores(cores, host) for host in per_worker.column("host").to_pylist()], np.float64)
     shares = (cpu_ns / length_ns, wait_ns / length_ns, steal_ns / of_host / length_ns)
-    for name, share in zip(_SHARES, shares, strict=True):
-        per_worker = per_worker.append_column(name, pa.array(share, pa.float64()))
-    return per_worker
+    return dict(zip(_SHARES, shares, strict=True))
 
 
 def _cores(cores: Mapping[str, int | None], host: str) -> int:
     known = cores.get(host)
     return known if known is not None and known > 0 else 1
-
-
-def _aggregated(table: pa.Table, keys: Sequence[str], wanted: Mapping[str, tuple[str, str]]) -> pa.Table:
-    """The table grouped by ``keys``; ``wanted`` says of which column and by what each new column is made. One thread,
-    so that "last" is the last row."""
-    grouped = table.group_by(list(keys), use_threads=False).aggregate(sorted(set(wanted.values())))
-    columns = {key: grouped.column(key) for key in keys}
-    columns |= {name: grouped.column(f"{of}_{function}") for name, (of, function) in wanted.items()}
-    return pa.table(columns)
 
 
 # --- figures of a row of totals --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from perftest.results.folder import json_object
 from perftest.results.intervals import COUNT_COLUMNS
 from perftest.results.intervals import parser as interval_parser
 from reports.store import schema
-from reports.store.columns import Batches, Row, Table
+from reports.store.columns import Batches, Row, Table, table_of_rows
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096
@@ -52,6 +53,8 @@ PARSED_INTERVALS: Final = _parsed(
     _recorded(name, name in files.TEXT_COLUMNS) for name in (*files.TEXT_COLUMNS, *COUNT_COLUMNS)
 )
 PARSED_HISTOGRAMS: Final = _parsed(_recorded(each.name, each.type != "int") for each in fields(hlog.HlogLine))
+_HISTOGRAM_NAMES: Final = tuple(each.name for each in fields(hlog.HlogLine))
+_histogram_values: Final = attrgetter(*_HISTOGRAM_NAMES)
 PARSED_EVENTS: Final = _of_table(schema.EVENTS, "t_s")
 HOST_OCTETS: Final = ("rx_bytes", "tx_bytes", "disk_read_bytes", "disk_write_bytes")
 """Counters of a host since its start."""
@@ -113,10 +116,15 @@ def _parse(file: str, lines: Iterable[FileLine], parsed: pa.Schema, parser: Pars
         if row is not None:
             rows.append(row)
         if len(rows) >= ROWS_PER_BATCH:
-            yield pa.RecordBatch.from_pylist(rows, parsed)
+            yield _batch(rows, parsed)
             rows = []
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, parsed)
+        yield _batch(rows, parsed)
+
+
+def _batch(rows: Sequence[Row], parsed: pa.Schema) -> pa.RecordBatch:
+    (batch,) = table_of_rows(rows, parsed).to_batches()
+    return batch
 
 
 def _record(file: str, line: FileLine, parser: Parser) -> Row | None:
@@ -187,7 +195,7 @@ def _histogram_parser(base_ns: int) -> Parser:
         if line is None:
             return None
         # Should the payload be damaged, this is what the quarantine shows.
-        return {each.name: getattr(line, each.name) for each in fields(line)} | {"raw": text[:RAW_MAX]}
+        return dict(zip(_HISTOGRAM_NAMES, _histogram_values(line), strict=True)) | {"raw": text[:RAW_MAX]}
 
     return parse
 

@@ -111,6 +111,8 @@ def _table_rows(tables: Mapping[str, pa.Table]) -> Iterator[Row]:
         "date": f"{datetime.fromtimestamp(run['started_ns'] // 10**9, UTC):%Y-%m-%d}",
     }
     for name, table in tables.items():
+        if not len(table):
+            continue
         yield of_run | {"table": name, "rows": len(table), "content": octets_of(table)}
 
 

@@ -7,6 +7,7 @@ import struct
 import zlib
 
 import numpy as np
+import pyhdrh
 import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
@@ -183,3 +184,35 @@ def test_no_flipped_bit_crashes_the_decoder(data: st.DataObject) -> None:
     except DamagedHistogramError:
         return
     assert len(counts) <= BUCKETS
+
+
+VARINTS = st.lists(
+    st.one_of(st.integers(0, 1 << 16), st.sampled_from([1, 2, 2**20 - 1, 2**64 - 2, 2**64 - 1])), max_size=12
+)
+
+
+def varint(value: int) -> bytes:
+    """Seven bits an octet, but for the ninth octet, which has eight."""
+    octets = bytearray()
+    while value > 0x7F and len(octets) < 8:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*octets, value & 0xFF])
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(VARINTS, st.binary(max_size=4))
+def test_counters_are_those_that_the_decoder_of_hdrhistogram_fills_in(varints: list[int], more: bytes) -> None:
+    """Counters are decoded into an array that is used again: one payload must leave nothing behind for the next."""
+    body = b"".join(map(varint, varints)) + more
+    expected = np.zeros(BUCKETS, np.int64)
+    try:
+        if body:
+            pyhdrh.decode(header(len(body)) + body, 40, expected.ctypes.data, BUCKETS, 8)
+    except (IndexError, ValueError, OverflowError):
+        with pytest.raises(DamagedHistogramError):
+            decode(wire(header(len(body)) + body))
+    else:
+        found = decode(wire(header(len(body)) + body))
+        assert np.array_equal(found, np.trim_zeros(expected, "b"))
+    assert decode(GOOD).sum() == 3
