@@ -1,4 +1,4 @@
-"""What Spark's Python workers do: files of runs in, the tables of each run out, as one row for each table.
+"""What Spark's Python workers do: files of runs in, their tables out, as one row for each table of some runs.
 
 No PySpark is imported here, which would cost each worker seconds.
 """
@@ -6,8 +6,10 @@ No PySpark is imported here, which would cost each worker seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -33,13 +35,15 @@ CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
 """A file of a run."""
 
 RESULT: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("source", "signature", "run_id", "date", "experiment")),
-        *(("started_ns", pa.int64()), ("table", pa.string()), ("rows", pa.int64())),
-        *(("content", pa.binary()), ("problem", pa.string())),
-    ]
+    [("runs", pa.string()), ("table", pa.string()), ("content", pa.binary()), ("problem", pa.string())]
 )
-"""A table of a run as an Arrow stream; or a run without tables, with the problem as JSON."""
+"""The rows of some runs in one table, as an Arrow stream, with ``runs``: a JSON list of what :func:`_told` says of each
+run. Or a run without tables, with the problem as JSON."""
+
+LOT_RUNS: Final = 16
+"""Most runs whose rows travel together: a table of its own costs a run of seconds more than the rows in it."""
+LOT_ROWS: Final = 4096
+"""Rows of a lot from which on nothing is added to it."""
 
 PROBLEMS: Final[dict[str, type[HelpfulError]]] = {
     kind.__name__: kind for kind in (DamagedRunError, NewerRunError, NotARunError, EmptyRunError)
@@ -56,10 +60,18 @@ def compute_runs(batches: Batches, runs: Mapping[str, Listed]) -> Batches:
     :param batches: files (CONTENTS), those of a run one after the other
     :param runs: the run directories by :func:`directory_of` their files
     """
+    lot = Lot()
     for directory, contents in _by_run(batches):
         known = runs[directory]
         run = RunFiles(source=known.source, contents=contents)
-        yield result_of(known, lambda run=run: run_tables(run))  # type: ignore[misc]
+        problem = lot.take(known, lambda run=run: run_tables(run))  # type: ignore[misc]
+        if problem is not None:
+            yield problem
+        if lot.is_full:
+            yield lot.result()
+            lot = Lot()
+    if lot.runs:
+        yield lot.result()
 
 
 def _by_run(batches: Batches) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -82,38 +94,68 @@ def directory_of(path: str) -> str:
     return "/" + path.removeprefix("file:").lstrip("/") if path.startswith(("file:", "/")) else path
 
 
+class Lot:
+    """Computed runs whose rows travel together."""
+
+    def __init__(self) -> None:
+        self.runs: list[Row] = []
+        self._tables: dict[str, list[pa.Table]] = {}
+        self._rows = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing should be added."""
+        return len(self.runs) >= LOT_RUNS or self._rows >= LOT_ROWS
+
+    def take(self, known: Listed, compute: Callable[[], Mapping[str, pa.Table]]) -> pa.RecordBatch | None:
+        """Compute the tables of a run and add them; the row of RESULT of a run without tables. One run that cannot be
+        used stops no other run."""
+        try:
+            tables = compute()
+            told = _told(known, tables)
+        except HelpfulError as error:
+            return problem_of(known, error)
+        except (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            what = f"its files hold what no version writes: {type(error).__name__}: {error}"
+            fix = "copy the directory again from the host that made the run"
+            return problem_of(known, DamagedRunError(what, known.source, fix))
+        self.runs.append(told)
+        for name, table in tables.items():
+            self._tables.setdefault(name, []).append(table)
+            self._rows += len(table)
+        return None
+
+    def result(self) -> pa.RecordBatch:
+        """The rows of RESULT. A table without rows has none."""
+        runs = json.dumps(self.runs)
+        wholes = {name: pa.concat_tables(tables) for name, tables in self._tables.items()}
+        rows = [
+            {"runs": runs, "table": name, "content": octets_of(whole.combine_chunks())}
+            for name, whole in wholes.items()
+            if len(whole)
+        ]
+        return pa.RecordBatch.from_pylist(rows, RESULT)
+
+
 def result_of(known: Listed, compute: Callable[[], Mapping[str, pa.Table]]) -> pa.RecordBatch:
-    """The rows of RESULT of one run: its tables, or its problem. One run that cannot be used stops no other run."""
-    try:
-        rows = [known._asdict() | row for row in _table_rows(compute())]
-    except HelpfulError as error:
-        return problem_of(known, error)
-    except (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        what = f"its files hold what no version writes: {type(error).__name__}: {error}"
-        fix = "copy the directory again from the host that made the run"
-        return problem_of(known, DamagedRunError(what, known.source, fix))
-    return pa.RecordBatch.from_pylist(rows, RESULT)
+    """The rows of RESULT of one run: its tables, or its problem."""
+    lot = Lot()
+    problem = lot.take(known, compute)
+    return lot.result() if problem is None else problem
 
 
 def problem_of(known: Listed, error: HelpfulError) -> pa.RecordBatch:
-    """The row of RESULT of a run without tables."""
+    """The row of RESULT of one run without tables."""
     kind = next((name for name, each in PROBLEMS.items() if type(error) is each), NotARunError.__name__)
     problem = json.dumps({"kind": kind, "what": error.what, "where": error.where, "fix": error.fix})
-    return pa.RecordBatch.from_pylist([known._asdict() | {"problem": problem}], RESULT)
+    return pa.RecordBatch.from_pylist([{"runs": json.dumps([known._asdict()]), "problem": problem}], RESULT)
 
 
-def _table_rows(tables: Mapping[str, pa.Table]) -> Iterator[Row]:
+def _told(known: Listed, tables: Mapping[str, pa.Table]) -> Row:
+    """What the store has to know of a run, and how many rows each of its tables has."""
     (run,) = tables["runs"].select(["run_id", "started_ns", "name"]).to_pylist()
-    of_run = {
-        "run_id": run["run_id"],
-        "started_ns": run["started_ns"],
-        "experiment": run["name"],
-        "date": f"{datetime.fromtimestamp(run['started_ns'] // 10**9, UTC):%Y-%m-%d}",
-    }
-    for name, table in tables.items():
-        if not len(table):
-            continue
-        yield of_run | {"table": name, "rows": len(table), "content": octets_of(table)}
+    of_run = {"run_id": run["run_id"], "started_ns": run["started_ns"], "experiment": run["name"]}
+    return known._asdict() | of_run | {"rows": {name: len(table) for name, table in tables.items() if len(table)}}
 
 
 def octets_of(table: pa.Table) -> bytes:
@@ -135,34 +177,26 @@ def table_of(octets: bytes) -> pa.Table:
 
 
 def results(rows: Iterable[Row]) -> Iterator[RunTables | tuple[LeftOut, HelpfulError]]:
-    """The runs of rows of RESULT, those of a run one after the other; of a run without tables, also the error."""
-    tables: dict[str, pa.Table] = {}
-    last: Row | None = None
-    for row in rows:
-        if last is not None and row["source"] != last["source"]:
-            yield _run_of(last, tables)
-            tables, last = {}, None
-        if row["problem"] is not None:
-            yield _left_out(row)
+    """The runs of rows of RESULT, those of a lot one after the other; of a run without tables, also the error."""
+    for runs, of_lot in groupby(rows, itemgetter("runs")):
+        lot = list(of_lot)
+        told = json.loads(runs)
+        if lot[0]["problem"] is not None:
+            yield _left_out(told[0], json.loads(lot[0]["problem"]))
             continue
-        last = row
-        tables[row["table"]] = table_of(row["content"])
-    if last is not None:
-        yield _run_of(last, tables)
+        yield from _runs_of(told, {row["table"]: table_of(row["content"]) for row in lot})
 
 
-def _run_of(row: Row, tables: Mapping[str, pa.Table]) -> RunTables:
-    return RunTables(
-        run_id=row["run_id"],
-        source=row["source"],
-        signature=row["signature"],
-        started_ns=row["started_ns"],
-        experiment=row["experiment"],
-        tables=tables,
-    )
+def _runs_of(told: Sequence[Row], wholes: Mapping[str, pa.Table]) -> Iterator[RunTables]:
+    """The runs of a lot, each with its rows of each table."""
+    begins = Counter[str]()
+    for run in told:
+        sizes = run.pop("rows")
+        tables = {name: wholes[name].slice(begins[name], size) for name, size in sizes.items()}
+        begins.update(sizes)
+        yield RunTables(**run, tables=tables)
 
 
-def _left_out(row: Row) -> tuple[LeftOut, HelpfulError]:
-    problem = json.loads(row["problem"])
+def _left_out(told: Row, problem: Row) -> tuple[LeftOut, HelpfulError]:
     error = PROBLEMS[problem["kind"]](problem["what"], problem["where"], problem["fix"])
-    return LeftOut(source=row["source"], signature=row["signature"], reason=error.what), error
+    return LeftOut(source=told["source"], signature=told["signature"], reason=error.what), error

@@ -50,7 +50,7 @@ def conformed(rows: pa.Table | None, table: str, columns: Sequence[str] | None =
 
 
 def write_file(path: Path, table: str, runs: Iterable[pa.Table]) -> int:
-    """Write the rows of runs, each as one Arrow table, to a local file; its size in octets."""
+    """Write the rows of runs, whole runs in each Arrow table, to a local file; its size in octets."""
     with parquet.ParquetWriter(path, SCHEMAS[table].arrow, compression="zstd", write_page_index=False) as writer:
         for group in _groups(runs):
             writer.write_table(group, row_group_size=GROUP_ROWS_MAX)

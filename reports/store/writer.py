@@ -41,6 +41,10 @@ WRITING_S_MAX: Final = 12 * 3600
 """Longest time from a writer's first file to its publication: half of UNNAMED_NS."""
 COMPRESSED_BYTES_MIN: Final = 64 * 1024
 """Rows of fewer octets are spooled as they are: compressing each column would cost more than it saves."""
+HELD_RUNS: Final = 16
+"""Runs whose rows are spooled together: a stream of its own costs a run of seconds more than the rows in it."""
+HELD_ROWS: Final = 1024
+"""Rows of a table from which on a run is spooled at once."""
 SWEEP_EVERY: Final = 32
 """One publication of so many lists the whole store, to remove files that nothing names."""
 
@@ -125,13 +129,15 @@ class Writer:
 
 
 class _Spool:
-    """Rows of runs on the local disk: for each run the place of the Arrow stream of each table."""
+    """Rows of runs on the local disk: the places of the Arrow streams of each table. A stream has a few whole runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._end = 0
         self._sizes: Counter[str] = Counter()
         self._places: dict[str, list[tuple[int, int]]] = {}
+        self._held: dict[str, list[pa.Table]] = {}
+        self._held_runs = 0
         self.runs: list[RunTables] = []
         """The runs, without their tables."""
 
@@ -148,20 +154,30 @@ class _Spool:
     def add(self, run: RunTables) -> dict[str, int]:
         """Append the rows of a run; the number of rows of each table."""
         counts = {}
-        with self._path.open("ab") as file:
-            for name, rows in run.tables.items():
-                if len(rows):
-                    content = _stream(conformed(rows, name))
-                    file.write(content)
-                    self._places.setdefault(name, []).append((self._end, len(content)))
-                    self._end += content.size
-                    self._sizes[name] += content.size
-                    counts[name] = len(rows)
+        for name, rows in run.tables.items():
+            if len(rows):
+                self._held.setdefault(name, []).append(conformed(rows, name))
+                counts[name] = len(rows)
         self.runs.append(replace(run, tables={}))
+        self._held_runs += 1
+        if self._held_runs >= HELD_RUNS or max(counts.values(), default=0) >= HELD_ROWS:
+            self.flush()
         return counts
 
+    def flush(self) -> None:
+        """Write the rows that are still in memory."""
+        with self._path.open("ab") as file:
+            for name, held in self._held.items():
+                content = _stream(pa.concat_tables(held).combine_chunks())
+                file.write(content)
+                self._places.setdefault(name, []).append((self._end, content.size))
+                self._end += content.size
+                self._sizes[name] += content.size
+        self._held.clear()
+        self._held_runs = 0
+
     def rows(self, table: str) -> Iterator[pa.Table]:
-        """The rows of one table, run by run."""
+        """The rows of one table, a few whole runs at a time."""
         with self._path.open("rb") as file:
             for offset, size in self._places[table]:
                 file.seek(offset)
@@ -196,6 +212,7 @@ class _Uploads:
         """Make a batch of a spool, and remove the spool."""
         ident = new_batch_id()
         octets = {}
+        spool.flush()
         for table in spool.tables:
             octets[table] = self._put(_named(ident, date, experiment, table), table, spool.rows(table))
         batch = Batch(id=ident, date=date, experiment=experiment, runs=len(spool.runs), octets=octets)
@@ -236,7 +253,7 @@ def _stored(run: RunTables, batch: str) -> StoredRun:
 
 
 def put_table(folder: Folder, name: str, table: str, rows: Iterator[pa.Table], local: Path) -> int:
-    """Write the rows of a table, run by run, to a new file of a store; its size in octets. Raises StoreError."""
+    """Write the rows of a table, whole runs at a time, to a new file of a store; its octets. Raises StoreError."""
     path = local / "upload.parquet"
     try:
         octets = write_file(path, table, rows)
