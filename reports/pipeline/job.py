@@ -69,7 +69,7 @@ def run(job: Job, say: Say) -> dict[str, object]:
     with ExitStack() as stack:
         session = _SparkOnDemand(job, stack, say)
         places = Places(session.get)
-        listed = source.find_runs(job.places, places.folder)
+        listed = source.find_runs(job.places, places.folder, places.run_files)
         target = _target(job, listed, places)
         known = _known(target, listed)
         told: dict[str, object] = {"store": target.where, "listed": len(listed), "read": len(target.unread)}

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from perftest.results.folder import Folder
+from perftest.results.folder import Entry, Folder, LocalFolder
+from reports.compute.run_files import READ
 from reports.errors import PlaceError, SparkError
 from reports.pipeline.source import RunDirectory
-from reports.store.places import advice, cause_of, needs_jvm, place_of, scheme_of
+from reports.store.places import S3Folder, advice, cause_of, needs_jvm, place_of, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +65,15 @@ class Places:
             return HadoopFolder(self._session(), place)
         except OSError as error:
             raise PlaceError(cause_of(error), place, advice(place, error)) from error
+
+    def run_files(self, folder: Folder) -> list[Entry]:
+        """The files of runs in a folder, at any depth."""
+        if isinstance(folder, LocalFolder | S3Folder):
+            return folder.files()
+        from reports.pipeline.hadoop_folder import HadoopFolder
+
+        assert isinstance(folder, HadoopFolder)
+        return folder.files_named(READ)
 
 
 def hadoop_settings(places: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from perftest.results import schema as files
 from perftest.results.errors import NotARunError
-from perftest.results.folder import Folder, LocalFolder
+from perftest.results.folder import Entry, Folder, LocalFolder
 from perftest.results.reader import read_manifest, run_directories
 from reports.compute.run_files import LINES, READ
 from reports.errors import PlaceError, RunChoiceError
@@ -46,15 +46,22 @@ class RunDirectory:
         return sum(size for name, size in self.sizes.items() if name in LINES)
 
 
-def find_runs(places: Iterable[str], folder_at: Callable[[str], Folder] = place_of) -> list[RunDirectory]:
+FolderAt = Callable[[str], Folder]
+"""Finds the folder at a path or URI."""
+FilesOf = Callable[[Folder], list[Entry]]
+"""Lists the files of a folder at any depth; those of READ at least."""
+
+
+def find_runs(
+    places: Iterable[str], folder_at: FolderAt = place_of, files_of: FilesOf = lambda folder: folder.files()
+) -> list[RunDirectory]:
     """The runs at these paths and URIs, each once: a place is a run directory, or a directory that holds runs.
 
-    :param folder_at: finds the folder at a path or URI
     :raises RunDirectoryError: a place is no run and holds none
     :raises RunChoiceError: no run
     :raises PlaceError: a place cannot be reached
     """
-    return _once(run for place in places for run in _runs_at(folder_at(place)))
+    return _once(run for place in places for run in _runs_at(folder_at(place), files_of))
 
 
 def list_runs(paths: Iterable[Path]) -> list[RunDirectory]:
@@ -104,10 +111,10 @@ def _once(found: Iterable[RunDirectory]) -> list[RunDirectory]:
     return runs
 
 
-def _runs_at(folder: Folder) -> list[RunDirectory]:
+def _runs_at(folder: Folder, files_of: FilesOf) -> list[RunDirectory]:
     if isinstance(folder, LocalFolder):
         return [_listed(path.resolve()) for path in run_directories(folder.path)]
-    return _runs_in(folder)
+    return _runs_in(folder, files_of)
 
 
 def _listed(path: Path) -> RunDirectory:
@@ -117,10 +124,10 @@ def _listed(path: Path) -> RunDirectory:
     return _directory(str(path), {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()})
 
 
-def _runs_in(folder: Folder) -> list[RunDirectory]:
+def _runs_in(folder: Folder, files_of: FilesOf) -> list[RunDirectory]:
     """The run that is this folder, or the runs right below it, of one listing of all files."""
     try:
-        entries = folder.files()
+        entries = files_of(folder)
     except OSError as error:
         what = f"the runs cannot be listed: {cause_of(error)}"
         raise PlaceError(what, folder.where, advice(folder.where, error)) from error
@@ -131,8 +138,8 @@ def _runs_in(folder: Folder) -> list[RunDirectory]:
             found.setdefault(directory, {})[name] = entry.octets, entry.modified_ns
     runs = {name: told for name, told in sorted(found.items()) if files.MANIFEST in told}
     if not runs:
-        what = "there is no run in it" if entries else "there is nothing under this URI"
-        raise NotARunError(what, folder.where, "give the URI of a run directory, or of a directory that holds runs")
+        fix = "check the URI: a run directory lies there, or a directory that holds runs"
+        raise NotARunError("there is no run in it", folder.where, fix)
     where = re.sub("^s3:", "s3a:", folder.where)
     if "" in runs:
         return [_directory(where, runs[""])]

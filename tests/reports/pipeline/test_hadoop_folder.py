@@ -39,6 +39,8 @@ def folder(spark: SparkSession, tmp_path: Path) -> Folder:
 
 def test_a_folder_of_spark_keeps_the_promises_of_a_folder(folder: Folder, tmp_path: Path) -> None:
     """As tests/perftest/results/test_results_folder.py has them for other folders."""
+    from reports.pipeline.hadoop_folder import HadoopFolder
+
     assert folder.names() == folder.names("nothing") == folder.files("nothing") == []
     content = tmp_path / "content"
     content.write_bytes(b"first")
@@ -46,6 +48,8 @@ def test_a_folder_of_spark_keeps_the_promises_of_a_folder(folder: Folder, tmp_pa
     assert folder.put_if_absent("a/d", b"")
     assert (folder.names("a"), folder.names("a/b")) == (["b", "d"], ["c"])
     assert [(entry.name, entry.octets) for entry in folder.files()] == [("a/b/c", 5), ("a/d", 0)]
+    assert isinstance(folder, HadoopFolder)
+    assert folder.files_named(["c", "x"]) == folder.files("a/b") and folder.files_named(["x"]) == []
     with folder.open("a/b/c") as file:
         assert file.read() == b"first"
     folder.delete("a/b/c")
@@ -158,7 +162,10 @@ def test_a_large_run_is_cut_by_its_uri(
     from reports.pipeline.source import find_runs
 
     make_run(tmp_path / "runs" / "a", run_id="a", steps=(1, 4), workers=1)
-    listed = find_runs([f"{mounted}/runs"], Places(lambda: spark).folder)
+    places = Places(lambda: spark)
+    listed = find_runs([f"{mounted}/runs"], places.folder, places.run_files)
+    assert listed == find_runs([f"{mounted}/runs/a"], places.folder)  # by calls of the JVM for each file
+    assert find_runs([f"{mounted}/runs/a/"], places.folder, places.run_files) == listed
     (whole,), (parts,) = (list(computed(spark, listed, size)) for size in (10**9, 1))
     assert isinstance(whole, RunTables) and isinstance(parts, RunTables)
     assert all(parts.tables[name].equals(table) for name, table in whole.tables.items())

@@ -105,7 +105,7 @@ def test_what_is_no_run_in_an_object_storage_is_told(bucket: str) -> None:
     place_of(f"s3a://{bucket}/x").put_if_absent("deep/below/manifest.json", b"{}")
     with pytest.raises(NotARunError, match="there is no run in it"):
         find_runs([f"s3a://{bucket}/x"])
-    with pytest.raises(NotARunError, match="there is nothing under this URI"):
+    with pytest.raises(NotARunError, match="there is no run in it"):
         find_runs([f"s3a://{bucket}/y"])
     with pytest.raises(PlaceError, match="no such bucket") as caught:
         find_runs([f"s3a://no-{bucket}/x"])
