@@ -75,6 +75,7 @@ def _describe(name: str | None, *, as_json: bool) -> None:
         {
             "column": each.name,
             "type": str(each.type),
+            "unit": each.unit,
             "null": "may be null" if each.nullable else "",
             "meaning": each.doc,
         }

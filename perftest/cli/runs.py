@@ -47,11 +47,12 @@ _filters = options(
         section="Target",
         metavar="TEXT",
         default="",
-        help="Beginning of its name and version: 'RabbitMQ 4'.",
+        help="Part of its name and version: 'RabbitMQ 4'.",
     ),
     option("--host", section="Target", metavar="PATTERN", default="", help="Name of a host that took part."),
     option(
         "--setting",
+        "--set",
         "settings",
         section="Load",
         metavar="NAME=VALUE",
@@ -108,10 +109,13 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
         before_ns=filters["before"],
         verdicts=frozenset(Verdict(each) for each in filters["verdicts"]),
     )
-    found = select(_entries(store), wanted)
+    known = _entries(store)
+    found = select(known, wanted)
     print_table([(_record if as_json else _line)(entry) for entry in found[:limit]], as_json=as_json)
     if len(found) > limit:
         click.echo(f"{len(found) - limit} more runs: raise --limit, or ask for less", err=True)
+    if not found:
+        click.echo(_none(known), err=True)
 
 
 @runs.command(
@@ -205,6 +209,21 @@ def note(run_id: str, text: str, store: str) -> None:
     from reports.catalogue.annotations import Change
 
     click.echo(_change(store, run_id, Change(note=text)).note or "no note")
+
+
+def _none(known: list[Entry]) -> str:
+    """Why a list is empty, with what a filter could have asked for."""
+    if not known:
+        return "the store has no run: read some with `perftest runs read`"
+    workloads = sorted({entry.workload for entry in known})
+    brokers = sorted({_broker(entry) for entry in known} - {""})
+    names = sorted({name for entry in known for name in (*entry.hosts, *entry.hostnames)} - {""})
+    listed = [
+        f"{word}: {', '.join(some[:8])}{' …' if len(some) > 8 else ''}"
+        for word, some in (("workloads", workloads), ("brokers", brokers), ("hosts", names))
+        if some
+    ]
+    return f"none of the {len(known)} runs in the store is as wanted; {'; '.join(listed)}"
 
 
 def _change(store: str, run_id: str, change: Change) -> Annotation:

@@ -43,14 +43,15 @@ _NAMES: Final = tuple(column.name for column in SETTINGS)
 COLUMNS: Final = {
     "runs": ("run_id", "name", "started_ns", "length_s", "state", "exit_code", "path", *_TEXTS),
     "steps": ("run_id", "step", "delivered_per_s", "e2e_series", "e2e_p99_ns", "e2e_sched_p99_ns", *_NAMES),
-    "hosts": ("run_id", "host"),
+    "hosts": ("run_id", "host", "hostname"),
 }
 """What the catalogue reads, by table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One run. ``settings``: for each setting that the run stated, its values over all steps; ``e2e_p99_ns`` and
+    """One run. ``hosts`` are names within the run, such as local, and ``hostnames`` the hosts' own, in the same order.
+    ``settings``: for each setting that the run stated, its values over all steps; ``e2e_p99_ns`` and
     ``delivered_per_s`` are those of the step with the highest delivered rate, None where nothing was delivered."""
 
     run_id: str
@@ -64,6 +65,7 @@ class Entry:
     tool_commit: str
     queue_types: str
     hosts: tuple[str, ...]
+    hostnames: tuple[str, ...]
     settings: Mapping[str, tuple[float, ...]]
     steps: int
     delivered_per_s: float | None
@@ -76,7 +78,7 @@ class Entry:
 class Wanted:
     """What a run must be to be listed; an empty part asks for nothing.
 
-    ``workload`` and ``host`` are patterns with ``*`` and ``?``. ``broker`` is the beginning of ``product version``.
+    ``workload`` and ``host`` are patterns with ``*`` and ``?``. ``broker`` is a part of ``product version``.
     ``since_ns`` and ``before_ns`` are Unix times of the start. All ``tags`` and all ``settings`` must fit.
     """
 
@@ -94,8 +96,8 @@ class Wanted:
         product = f"{entry.product} {entry.broker_version}".lower()
         return (
             (not self.workload or fnmatchcase(entry.workload, self.workload))
-            and product.startswith(self.broker.lower())
-            and (not self.host or any(fnmatchcase(host, self.host) for host in entry.hosts))
+            and self.broker.lower() in product
+            and (not self.host or any(fnmatchcase(host, self.host) for host in (*entry.hosts, *entry.hostnames)))
             and all(value in entry.settings.get(name, ()) for name, value in self.settings.items())
             and (self.since_ns is None or entry.started_ns >= self.since_ns)
             and (self.before_ns is None or entry.started_ns < self.before_ns)
@@ -154,6 +156,7 @@ def _entry(run: Row, steps: Sequence[Row], hosts: Sequence[Row], annotations: Ma
         verdict=_verdict(run["state"], run["exit_code"]),
         **{name: run[name] for name in _TEXTS},
         hosts=tuple(host["host"] for host in hosts),
+        hostnames=tuple(host["hostname"] for host in hosts),
         settings={
             name: tuple(sorted({float(step[name]) for step in steps if step[name] is not None})) for name in _NAMES
         },

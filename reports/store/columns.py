@@ -27,6 +27,24 @@ class Type(StrEnum):
 ARROW_TYPES: Final = {Type.TEXT: pa.string(), Type.INT: pa.int64(), Type.FLOAT: pa.float64(), Type.BOOL: pa.bool_()}
 
 
+UNIX_TIMES: Final = ("start_ns", "started_ns", "ended_ns", "t_ns")
+_UNITS: Final = {
+    "bits_per_s": "bit/s",
+    "bytes_per_s": "B/s",
+    "bytes_per_message": "B/msg",
+    "us_per_message": "µs/msg",
+    "_per_s": "1/s",
+    "_ns": "ns",
+    "_s": "s",
+    "bytes": "B",
+    "percent": "%",
+    "percentile": "%",
+    "_ppm": "ppm",
+    "_cpu_share": "cores",
+}
+"""The unit of a number by the end of its column's name; the first that fits."""
+
+
 class Column(NamedTuple):
     """One column; ``nullable`` columns may have no value, and ``doc`` says when."""
 
@@ -34,6 +52,15 @@ class Column(NamedTuple):
     type: Type
     doc: str
     nullable: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The unit of the column's numbers; empty for numbers that count something, and for all else."""
+        if self.type not in (Type.INT, Type.FLOAT):
+            return ""
+        if self.name in UNIX_TIMES:
+            return "ns since 1970, UTC"
+        return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
 
 @dataclass(frozen=True, kw_only=True)

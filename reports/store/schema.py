@@ -36,7 +36,7 @@ RUN_ID: Final = text("run_id", "the run's id, as in its manifest")
 STEP: Final = integer("step", "number of the step, from 1")
 GROUP: Final = text("group", "name of the group of load, measured or background; empty in a run that measured only one")
 LABEL: Final = text("label", "the step in words, for example in_flight=64")
-SERIES_NAME: Final = text("series", "one of SERIES")
+SERIES_NAME: Final = text("series", f"{', '.join(SERIES)}; *_sched counts from the intended time")
 PAYLOAD: Final = text("payload", "HdrHistogram V2 compressed, base64: 1 ns .. 1 h, 3 significant figures")
 
 

@@ -135,6 +135,16 @@ def test_tables_are_described_with_their_units(call: Call) -> None:
     assert code == 0 and "one row per run" in out
     code, out, _ = call("query", "--tables", "steps")
     assert code == 0 and "e2e_p99_ns" in out and "messages per second" in out
+    _, out, _ = call("query", "--tables", "steps", "--json")
+    units = {row["column"]: row["unit"] for row in json.loads(out)}
+    names = ("e2e_p99_ns", "start_ns", "t_s", "delivered_per_s", "wal_bytes_per_message", "size_bytes", "label")
+    assert [units[name] for name in names] == ["ns", "ns since 1970, UTC", "s", "1/s", "B/msg", "B", ""]
+
+
+def test_an_empty_list_says_what_there_is_to_ask_for(call: Call, place: Path) -> None:
+    code, out, err = call("runs", "list", "--store", str(place), "--workload", "in_flight", "--json")
+    assert code == 0 and json.loads(out) == []
+    assert "none of the 2 runs in the store is as wanted; workloads: flow_control/in_flight; brokers: " in err
 
 
 def test_new_runs_are_read_by_the_pipeline(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ STEPS = [
     row("steps", run_id="new", step=1, rate=100.0, persistent=True, delivered_per_s=100.0, e2e_series="e2e_sched",
         e2e_p99_ns=1, e2e_sched_p99_ns=7_000),
 ]  # fmt: skip
-HOSTS = [row("hosts", run_id="old", host="load1"), row("hosts", run_id="old", host="load2")]
+HOSTS = [row("hosts", run_id="old", host=f"load{number}", hostname=f"rack7-{number}") for number in (1, 2)]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,9 @@ def test_figures_are_those_of_the_step_that_delivered_most(found: list[Entry]) -
         (Wanted(workload="flow_control/*"), ["dead", "old"]),
         (Wanted(broker="rabbitmq"), ["dead", "old"]),
         (Wanted(broker="RabbitMQ 4"), ["dead"]),
+        (Wanted(broker="4."), ["dead"]),
         (Wanted(host="load?"), ["old"]),
+        (Wanted(host="rack7-*"), ["old"]),
         (Wanted(settings={"in_flight": 1.0}), ["old"]),
         (Wanted(settings={"persistent": 1.0, "rate": 100.0}), ["new"]),
         (Wanted(settings={"in_flight": 2.0}), []),
