@@ -50,7 +50,7 @@ def query(sql: str | None, store: str, tables: bool, as_csv: bool, out: Path | N
     from reports.catalogue import query as catalogue
     from reports.store.store import arrow_table
 
-    answer = catalogue.run(sql, lambda name: arrow_table(store, name))
+    answer = catalogue.run(sql, lambda name, columns: arrow_table(store, name, columns=columns))
     if out is not None:
         _write(answer, out)
     elif as_csv:

@@ -22,13 +22,16 @@ from reports.pages.judged import judged
 from reports.pages.model import Link, Page
 from reports.pages.page import page
 from reports.store import store as report_store
+from reports.store.schema import TABLES
 from reports.store.tables import Tables
 
 SUMMARY_VERSION: Final = 2
 """Raised when a reader of the previous version would misread summary.json."""
 
-_LEFT_OUT: Final = ("payload",)
-
+_SHOWN: Final = {
+    table.name: tuple(name for name in table.names if name != "payload") for table in TABLES if table.name != "latency"
+}
+"""What pages read: no histogram, and not the table that is made of histograms; ``steps`` has their percentiles."""
 
 SHARED: Final = "shared"
 """The folder with the script and the style of pages that share them, beside these pages."""
@@ -45,7 +48,7 @@ def write_report(
     left_out: Mapping[str, str] | None = None,
 ) -> Path:
     """See :func:`reports.build`."""
-    tables = report_store.read_tables(store, runs)
+    tables = report_store.read_tables(store, runs, columns=_SHOWN)
     if runs is None:
         left_out = {each.source: each.reason for each in report_store.read_manifest(store).left_out.values()}
     raw = _files(tables, leave_out=target)
@@ -84,7 +87,7 @@ def write_comparison(
     runs: Sequence[str] | None = None,
 ) -> Path:
     """See :func:`reports.build_comparison`."""
-    tables = report_store.read_tables(store, runs)
+    tables = report_store.read_tables(store, runs, columns=_SHOWN)
     made = comparison_page(judged(result), tables, generated=_generated(tables), names=names)
     with _writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -182,8 +185,7 @@ def _files(tables: Tables, *, leave_out: Path) -> dict[str, list[tuple[str, int]
 
 
 def _csv(frame: pd.DataFrame) -> str:
-    shown = frame.drop(columns=[name for name in _LEFT_OUT if name in frame])
-    return shown.to_csv(index=False, float_format="%.10g")
+    return frame.to_csv(index=False, float_format="%.10g")
 
 
 def put(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,33 +10,65 @@ import pytest
 
 from reports.catalogue import query
 from reports.errors import QueryError
+from reports.store.schema import LATENCY, TABLES
 
-RUNS = pa.table({"run_id": ["a", "b"], "length_s": [1.5, 2.5]})
+VALUES = {"run_id": ["a", "b"], "length_s": [1.5, 2.5], "delivered_per_s": [10.0, 30.0], "payload": ["p", "q"]}
 
 
 class Source:
-    """Remembers which tables were asked for."""
+    """Remembers which columns of which tables were asked for; each table has two rows."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.asked: dict[str, list[str]] = {}
 
-    def __call__(self, name: str) -> pa.Table:
-        self.asked.append(name)
-        return RUNS
+    def __call__(self, name: str, columns: Sequence[str]) -> pa.Table:
+        self.asked[name] = list(columns)
+        schema = {table.name: table.arrow for table in TABLES}[name]
+        rows = {column: VALUES.get(column, pa.nulls(2, schema.field(column).type)) for column in columns}
+        return pa.table(rows, pa.schema([schema.field(column).with_nullable(True) for column in columns]))
 
 
 def test_a_query_reads_only_the_tables_that_it_names() -> None:
     source = Source()
     answer = query.run("SELECT max(length_s) AS longest FROM Runs -- not steps_", source)
     assert answer.to_pylist() == [{"longest": 2.5}]
-    assert source.asked == ["runs"]
+    assert source.asked == {"runs": ["length_s"]}
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("SELECT count(*) FROM latency", ["run_id"]),
+        ("SELECT max(payload) FROM latency WHERE run_id > 'a'", ["run_id", "payload"]),
+        ("SELECT * FROM latency", list(LATENCY.names)),
+        ("FROM latency", list(LATENCY.names)),
+        ("SELECT l FROM latency AS l", list(LATENCY.names)),
+        ("SELECT COLUMNS('p9.*_ns') FROM latency", ["p90_ns", "p95_ns", "p99_ns", "p999_ns", "p9999_ns"]),
+        ("SELECT payload FROM latency WHERE false", ["run_id"]),
+    ],
+)
+def test_a_query_reads_only_the_columns_that_it_needs(sql: str, columns: list[str]) -> None:
+    """Payloads of thousands of runs are not read for a count of rows."""
+    source = Source()
+    query.run(sql, source)
+    assert source.asked == {"latency": columns}
+
+
+def test_columns_that_are_not_read_change_no_answer() -> None:
+    """A filter, a join and an order need columns that are not in the answer."""
+    sql = (
+        "SELECT s.run_id FROM steps AS s JOIN runs AS r USING (run_id) WHERE s.delivered_per_s > 5 AND r.length_s < 3 "
+        "ORDER BY s.delivered_per_s DESC"
+    )
+    assert query.run(sql, Source())["run_id"].to_pylist() == ["b", "a"]
+    assert query.run("SELECT max(payload) AS m FROM latency", Source()).to_pylist() == [{"m": "q"}]
 
 
 def test_tables_can_be_joined() -> None:
     source = Source()
     sql = 'WITH old AS (SELECT * FROM "runs") SELECT count(*) AS n FROM old JOIN steps USING (run_id)'
     assert query.run(sql, source).to_pylist() == [{"n": 2}]
-    assert sorted(source.asked) == ["runs", "steps"]
+    assert source.asked == {"runs": ["run_id"], "steps": ["run_id"]}
 
 
 @pytest.mark.parametrize(
