@@ -20,7 +20,7 @@
     }));
     const layout = {
       margin: { l: 60, r: 10, t: 10, b: 40 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: ink }, legend: { orientation: "h", y: 1.15 },
+      font: { color: ink }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
       xaxis: { ...axis, title: { text: "seconds since the run started" } },
       yaxis: { ...axis, type: logarithmic ? "log" : "linear", rangemode: "tozero" },
     };
