@@ -98,14 +98,17 @@ def permutation_p(base: Floats, candidate: Floats, draws: int = DRAWS_MIN) -> Fl
     slack = 1e-9 * np.abs(values).sum(axis=0) + 1e-15
     as_large = np.zeros(values.shape[1])
     least, of_figures, count = (measured - slack)[:, np.newaxis], np.ascontiguousarray(values.T), deals.shape[1]
-    for start in range(0, count, _CHUNK):
-        dealt = np.abs(of_figures @ deals[:, start : start + _CHUNK])
+    chunk = max(_PRODUCT_MAX // max(values.size, 1), 1)
+    for start in range(0, count, chunk):
+        dealt = np.abs(of_figures @ deals[:, start : start + chunk])
         as_large += np.count_nonzero(dealt >= least, axis=1)
     found: Floats = as_large / count if complete else (as_large + 1) / (count + 1)
     return found
 
 
-_CHUNK: Final = 4096
+_PRODUCT_MAX: Final = 120_000
+"""Multiplications of one product of matrices. OpenBLAS gives larger products to several threads, which take twenty
+times the CPU time of one where others use the cores, too."""
 
 
 @cache
