@@ -133,8 +133,10 @@ def _collect(asked: Collection, interrupts: Interrupts) -> None:
         failures = 0 if code in MEASURED and asked.done()[side] == number else failures + 1
         if failures:
             _tell_failure(side, number, code, log)
-        if code in _HOPELESS or failures == FAILURES_MAX:
-            what = f"{side}: {failures} repetition{'s' if failures > 1 else ''} failed one after the other"
+        if code in _HOPELESS:
+            raise _refused(asked, side, code)
+        if failures == FAILURES_MAX:
+            what = f"{side}: {_repetitions(failures)} failed one after the other"
             raise _ended(asked, what, Exit.RUN_ERROR)
 
 
@@ -151,7 +153,7 @@ def _begin(asked: Collection) -> None:
     with explained("the repetitions cannot be written", asked.out, "choose another directory with --out"):
         for name in (*SIDES, LOGS):
             (asked.out / name).mkdir(parents=True, exist_ok=True)
-        if not file.exists():
+        if not file.exists() or not any(asked.done().values()):
             file.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
         known = file.read_text(encoding="utf-8")
     if known != json.dumps(state, indent=1) + "\n":
@@ -186,10 +188,28 @@ def _tell_failure(side: str, number: int, code: Exit, log: Path) -> None:
         click.echo(f"  {line}", err=True)
 
 
+def _refused(asked: Collection, side: str, code: Exit) -> CliError:
+    """The command itself is wrong: to give it again would end the same way."""
+    what = f"the command of the {side} cannot be measured"
+    fix = "correct it as the lines above say"
+    return CliError(what, shlex.join(_own(asked, side)), fix, code)
+
+
+def _own(asked: Collection, side: str) -> list[str]:
+    """The command of a side as people write it."""
+    words = redact_command(asked.commands[side])
+    ours = tuple(words[:3]) == (sys.executable, "-m", "perftest.cli")
+    return ["perftest", *words[3:]] if ours else list(words)
+
+
+def _repetitions(count: int) -> str:
+    return "1 repetition" if count == 1 else f"{count} repetitions"
+
+
 def _ended(asked: Collection, why: str, code: Exit) -> CliError:
     """Why the collection ended early, what is kept, and how to go on."""
     done = asked.done()
-    kept = f"{done[BASE]} repetitions of the base and {done[CANDIDATE]} of the candidate are kept"
+    kept = f"{_repetitions(done[BASE])} of the base and {done[CANDIDATE]} of the candidate are kept"
     fix = "give the same command line again to go on"
     if min(done.values()):
         fix += f"; `perftest compare {asked.place(BASE)} {asked.place(CANDIDATE)}` compares what there is"

@@ -16,6 +16,7 @@ from perftest.cli.report import build_comparison, utc_stamp
 from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
 
 if TYPE_CHECKING:
+    from perftest.results.reader import Run
     from reports.comparison.compare import Comparison
 
 FACETS = ("plan", "host", "durability", "validity", "safety")
@@ -99,7 +100,6 @@ def compare(
     because of a single run, use `perftest run --slo`.
     """
     from reports.comparison.compare import compare as judge
-    from reports.comparison.compare import runs_of
     from reports.comparison.facets import Facet
 
     as_page = as_page or (out is not None and repeats is None)
@@ -112,8 +112,7 @@ def compare(
     else:
         base, candidate = _two_places(places, asked)
     result = judge(
-        runs_of(base),
-        runs_of(candidate),
+        *_two_sides(base, candidate),
         allow=frozenset(Facet(each) for each in allow),
         metrics=metrics,
         confidence=confidence,
@@ -129,6 +128,9 @@ def compare(
     if as_page:
         page = build_comparison(result, out or Path("runs") / f"compare-{utc_stamp()}", (base, candidate))
         click.echo(page, err=as_json or as_markdown)
+    if repeats is not None and not result.repeated:
+        kept = f"the same command line with --collect 10 goes on with the repetitions in {out}"
+        click.echo(f"more repetitions: {kept}", err=True)
     code = exit_code(result)
     if result.refused and not as_json:
         raise _unlike(result, base, candidate, code)
@@ -145,6 +147,18 @@ def _two_places(places: Sequence[str], asked: Mapping[str, Any]) -> tuple[Path, 
         fix = "give BASE and CANDIDATE, or --collect N and the command to measure after --"
         raise CliError(what, " ".join(places) or "perftest compare", fix, Exit.USAGE)
     return Path(places[0]), Path(places[1])
+
+
+def _two_sides(base: Path, candidate: Path) -> tuple[list[Run], list[Run]]:
+    """The runs of both sides. Raises CliError if a run is on both, and what reading runs raises."""
+    from reports.comparison.compare import runs_of
+
+    sides = runs_of(base), runs_of(candidate)
+    first, second = ({run.path.resolve() for run in side} for side in sides)
+    if shared := sorted(first & second):
+        what = f"{shared[0].name} is a run of both sides: nothing can differ from itself"
+        raise CliError(what, f"{base}, {candidate}", "give two places with runs of their own", Exit.USAGE)
+    return sides
 
 
 def _collected(words: Sequence[str], repeats: int, asked: Mapping[str, Any], out: Path) -> tuple[Path, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -27,7 +28,7 @@ def sentences(result: Comparison) -> list[str]:
     counts = [(result.count(verdict), verdict) for verdict in Verdict]
     found = [", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "nothing could be compared"]
     found += _basis(result) if result.repeated else _not_repeated(result)
-    found += _needed(result)
+    found += [*_needed(result), *_disagreement(result)]
     if result.missing:
         found.append(f"not every run has: {', '.join(result.missing)}")
     return [*found, *(_doubts(result) if result.repeated else ())]
@@ -61,7 +62,7 @@ def markdown(result: Comparison) -> str:
     summary, *rest = sentences(result)
     parts = [f"**{summary}**", _table(rows(result))]
     if different := shown_differences(result):
-        parts.append("\n".join(["What else differs:", "", *(f"- {each}" for each in different)]))
+        parts.append("\n".join(["What else differs:", "", *(f"- {_escaped(each)}" for each in different)]))
     parts.append("\n".join(f"- {sentence}" for sentence in rest))
     base, candidate = (", ".join(f"`{run.path.name}`" for run in runs) for runs in (result.base, result.candidate))
     parts.append(f"Baseline {base}; candidate {candidate}.")
@@ -114,6 +115,17 @@ def _needed(result: Comparison) -> list[str]:
     ]
 
 
+def _disagreement(result: Comparison) -> list[str]:
+    """Why a change may have another sign than the two medians beside it."""
+    against = [line for line in result.lines if (line.candidate - line.base) * line.change.value < 0]
+    if not against:
+        return []
+    return [
+        f"{against[0].metric}: baseline and candidate are the medians of each side, and the change is the median of "
+        "all ratios between a run of one side and a run of the other; runs that differ widely make the two disagree"
+    ]
+
+
 def _spread_unknown(result: Comparison) -> list[str]:
     if max(len(result.base), len(result.candidate)) > 1:
         return []
@@ -150,8 +162,14 @@ def _number(value: float) -> str:
 
 
 def _table(found: Iterable[tuple[str, ...]]) -> str:
-    lines = [" | ".join(row) for row in (HEAD, ("---",) * len(HEAD), *found)]
+    cells = [[_escaped(cell) for cell in row] for row in found]
+    lines = [" | ".join(row) for row in (HEAD, ("---",) * len(HEAD), *cells)]
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """A name of anybody's in Markdown: it ends no cell, and is no markup."""
+    return re.sub(r"([\\`|]|(?<=\])\()", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _difference(each: Difference) -> str:

@@ -75,14 +75,14 @@ def test_the_same_command_line_goes_on(call: Call, pretender: Callable[..., str]
     words = ("compare", "--collect", "2", "--out", str(tmp_path / "ab"), "--", pretender({3: 130}), "run")
     code, _, err = call(*words)
     assert code == 130
-    assert "1 repetitions of the base and 1 of the candidate are kept" in err and "give the same command line" in err
+    assert "1 repetition of the base and 1 of the candidate are kept" in err and "give the same command line" in err
     assert call(*words)[0] == 0
     assert [side for side, _ in calls(tmp_path)] == ["base", "candidate", "candidate", "candidate", "base"]
     code, _, err = call(*words, "-z", "9")
     assert code == 2 and "this directory has repetitions of other commands" in err
 
 
-@pytest.mark.parametrize("codes, expected, made", [({2: 1}, 0, 5), ({2: 1, 3: 1, 4: 1}, 1, 4), ({1: 2}, 1, 1)])
+@pytest.mark.parametrize("codes, expected, made", [({2: 1}, 0, 5), ({2: 1, 3: 1, 4: 1}, 1, 4), ({1: 2}, 2, 1)])
 def test_a_failure_is_told(
     call: Call, pretender: Callable[..., str], tmp_path: Path, codes: dict[int, int], expected: int, made: int
 ) -> None:
@@ -90,6 +90,16 @@ def test_a_failure_is_told(
     code, _, err = call("compare", "--collect", "2", "--out", str(tmp_path / "ab"), "--", pretender(codes), "run")
     assert (code, len(calls(tmp_path))) == (expected, made)
     assert "failed with exit code" in err and "error: the broker is gone" in err
+
+
+def test_a_wrong_option_is_corrected_and_given_again(call: Call, pretender: Callable[..., str], tmp_path: Path) -> None:
+    """The command ends as the option did, and a corrected command line needs no other directory."""
+    words = ("compare", "--collect", "1", "--out", str(tmp_path / "ab"), "--", pretender({1: 2}), "run")
+    code, _, err = call(*words, "--wrong")
+    assert code == 2 and "the command of the base cannot be measured" in err
+    assert "run --wrong" in err and "correct it as the lines above say" in err
+    code, _, err = call(*words)
+    assert code == 0 and "--collect 10 goes on with the repetitions in" in err
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,22 @@ def test_wrong_options(call: Call, make: Make, flags: tuple[str, ...], expected:
     assert says in err
 
 
+def test_a_run_that_is_its_own_base(call: Call, make: Make) -> None:
+    """A slip of the hand, which would pass every gate."""
+    run = str(make("a", seed=1))
+    code, out, err = call("compare", run, run)
+    assert (code, out) == (2, "") and "is a run of both sides" in err
+
+
+def test_a_change_against_the_medians_is_explained(call: Call, make: Make) -> None:
+    """The medians fall from 4 to 3.4 ms, the median of all ratios is 3: both are right, and a reader must know how."""
+    for side, speeds in (("a", (1.0, 4.0, 4.2)), ("b", (3.0, 3.4, 30.0))):
+        for number, ms in enumerate(speeds):
+            made = make(side, seed=number, ms=ms)
+    code, out, _ = call("compare", str(made.parent.parent / "a"), str(made.parent), "--metric", "e2e p50")
+    assert code == 0 and "e2e p50: baseline and candidate are the medians of each side" in out
+
+
 def test_a_directory_without_runs(call: Call, tmp_path: Path, make: Make) -> None:
     """Three lines, no traceback."""
     code, _, err = call("compare", str(tmp_path), str(make("a", seed=1)))

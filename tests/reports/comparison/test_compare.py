@@ -177,6 +177,18 @@ def test_unlike_runs_are_refused_by_name(make: Make, candidate: dict[str, Any], 
     assert where in text.markdown(insisted)
 
 
+def test_names_with_markup_stay_names(make: Make) -> None:
+    """A label of a step or a product may have any letters; a review must not run or lose them."""
+    sides = runs_of(make("a", seed=1)), runs_of(make("b", seed=2, facts={"product": "<b>a|b</b>"}))
+    for run in (*sides[0], *sides[1]):
+        assert run.result is not None
+        run.result["steps"][0]["label"] = "x|<img src=y>`z`"
+    page = text.markdown(compare(*sides))
+    assert "<img" not in page and "<b>" not in page
+    rows = [line for line in page.splitlines() if line.startswith("| x")]
+    assert rows and all(line.replace(r"\|", "").count("|") == len(text.HEAD) + 1 for line in rows)
+
+
 def test_another_broker_is_what_one_wants_to_know(make: Make) -> None:
     """It is shown, and its durability, said in other words, is no obstacle."""
     other = {"product": "reference_broker", "durability": "fdatasync on a majority"}
