@@ -335,7 +335,7 @@ def _histograms(row: Facts) -> Check | None:
     if not delivered > 0 or not row["settings"].get("publishers", 1):
         return None
     recorded = row["latency"].get("e2e", {}).get("count", 0) + row.get("negative_latencies", 0)
-    part, meaning = abs(recorded - delivered) / delivered, "some are missing, or counted twice"
+    part, meaning = abs(recorded - delivered) / delivered, "some are missing, counted twice, or messages of others"
     text = f"latency samples and deliveries differ by {part:.2%}"
     fail, warn = (part > ACCOUNTED_FAIL, meaning), (part > ACCOUNTED_WARN, meaning)
     return judged("histograms", text, part, fail=fail, warn=warn)
