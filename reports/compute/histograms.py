@@ -32,7 +32,7 @@ from perftest.metrics.histogram import (
 from perftest.results import schema as files
 from perftest.results.trust import supports
 from reports.compute.plan import RunPlan
-from reports.store.columns import Row
+from reports.store.columns import Row, table_of_rows
 from reports.store.schema import HOST_SERIES, LATENCY, PERCENTILES, TIMELINE_PERCENTILES, TIMELINE_SERIES, WHOLE_RUN
 
 PLACE: Final = ("step", "group", "phase", "slot", "series", "host")
@@ -126,15 +126,20 @@ def merge_run(slotted: pa.Table, spread: bool) -> Merged:
 
 
 def merge_part(slotted: pa.Table) -> tuple[pa.Table, list[Damage]]:
-    """A part of the histograms of a run, those of equal places merged, and the damaged payloads."""
+    """A part of the histograms of a run, those of equal places merged, and the damaged payloads of these. A histogram
+    alone stays as it is, and nobody looks into it."""
     damaged: list[Damage] = []
     rows: list[Row] = []
-    for place, parts in groupby(_in_order(slotted), lambda row: row[:6]):
+    for place, of_place in groupby(_in_order(slotted), lambda row: row[:6]):
+        parts = list(of_place)
+        if len(parts) == 1:
+            rows.append(parts[0]._asdict())
+            continue
         found = _sum(parts, damaged)
         if found is not None:
             content = {"max_ns": found.max_ns, "payload": found.encode(), "offset": 0, "raw": ""}
             rows.append(dict(zip(PLACE, place, strict=True)) | content)
-    return pa.Table.from_pylist(rows, SLOTTED), damaged
+    return table_of_rows(rows, SLOTTED), damaged
 
 
 def _in_order(slotted: pa.Table) -> list[_Slotted]:

@@ -154,7 +154,7 @@ def _read(target: _Target, session: SparkSession, known: Sequence[str], say: Say
 
     check_readable(session, target.unread)
     say(f"reading {len(target.unread)} run{'s' if len(target.unread) > 1 else ''}")
-    published = run_sources(session, target.unread, target.store.folder, say=say)
+    published = run_sources(session, target.unread, target.store.folder, say=say, others=bool(known))
     if twice := set(known) & set(published.runs):
         what = f"two directories hold the run {min(twice)}"
         raise RunChoiceError(what, target.where, "give one of them; the store has the one that was read last")

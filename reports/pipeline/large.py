@@ -1,13 +1,13 @@
-"""A run that is larger than one task should read: its files are cut into splits, which Spark spreads over the cores.
+"""Runs that are larger than one task should read: their files are cut into splits, which Spark spreads over the cores.
 
-Three jobs: one counts the octets of the splits, one finds the first interval of each step and phase, and one parses all
-lines, merges histograms within each split, and brings what is left together in one task, which makes the tables. The
-tables are those of the way for small runs, bit for bit.
+Three jobs for any number of such runs: one counts the octets of the splits, one finds the first interval of each step
+and phase, and one parses all lines, merges histograms within each split, and brings what is left of each run together
+in one task, which makes the tables. The tables are those of the way for small runs, bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,43 +15,48 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from perftest.errors import HelpfulError
 from perftest.results import schema as files
-from reports.compute import manifests
-from reports.compute.run_files import LINES, WHOLE, RunFiles, open_run
+from reports.compute.run_files import LINES, WHOLE, RunFiles, RunHead, open_run
 from reports.pipeline import parts, tasks
 from reports.pipeline.frames import escaped, struct_of
 from reports.pipeline.source import RunDirectory
 from reports.store.columns import Row
 
 
-def run_in_parts(spark: SparkSession, run: RunDirectory) -> Iterator[Row]:
-    """The rows of RESULT of one run."""
-    known = tasks.Listed(run.source, run.signature)
-    told = _rows(_lines(spark, run, LINES).mapInArrow(parts.survey, struct_of(parts.SURVEY)))
-    survey = parts.surveyed(told)
-    contents = _whole_files(spark, run)
-    if files.INTERVALS_CSV in run.sizes:
-        contents[files.INTERVALS_CSV] = parts.csv_head(told, run.sizes[files.INTERVALS_CSV])
-    try:
-        head = open_run(RunFiles(source=run.source, contents=contents))
-    except HelpfulError as error:
-        return iter(tasks.problem_of(known, error).to_pylist())
-    origins = partial(parts.part_origins, columns=head.columns, known=survey)
-    first = _rows(_lines(spark, run, [files.INTERVALS_CSV]).mapInArrow(origins, struct_of(parts.ORIGINS)))
-    parse = partial(
-        parts.pieces,
-        columns=head.columns,
-        known=survey,
-        begins=parts.earliest_origins(first),
-        interval_ns=manifests.interval_ns(head),
-    )
-    pieces = _lines(spark, run, LINES).mapInArrow(parse, struct_of(parts.PIECES))
-    assemble = partial(parts.assemble, known=known, head=head)
-    return iter(_rows(pieces.repartition(1).mapInArrow(assemble, struct_of(tasks.RESULT))))
+def runs_in_parts(spark: SparkSession, runs: Sequence[RunDirectory]) -> Iterator[Row]:
+    """The rows of RESULT of these runs."""
+    by_directory = {tasks.directory_of(str(run.path)): run for run in runs}
+    told = _rows(_lines(spark, runs, LINES).mapInArrow(parts.survey, struct_of(parts.SURVEY)))
+    contents = _opening(spark, by_directory, told)
+    heads: dict[str, RunHead] = {}
+    for directory, run in by_directory.items():
+        try:
+            heads[directory] = open_run(RunFiles(source=run.source, contents=contents[directory]))
+        except HelpfulError as error:
+            yield from tasks.problem_of(tasks.Listed(run.source, run.signature), error).to_pylist()
+    if heads:
+        yield from _computed(spark, {each: by_directory[each] for each in heads}, heads, parts.surveyed(told))
 
 
-def _lines(spark: SparkSession, run: RunDirectory, names: Iterable[str]) -> DataFrame:
-    """The lines of these files of a run (SPLIT_LINES)."""
-    paths = [escaped(f"{run.path}/{name}") for name in names if run.sizes.get(name)]
+def _computed(
+    spark: SparkSession, runs: Mapping[str, RunDirectory], heads: Mapping[str, RunHead], survey: parts.Survey
+) -> Iterator[Row]:
+    """The rows of RESULT of runs that can be opened."""
+    origins = partial(parts.part_origins, heads=heads, known=survey)
+    lines = _lines(spark, runs.values(), [files.INTERVALS_CSV])
+    begins = parts.earliest_origins(_rows(lines.mapInArrow(origins, struct_of(parts.ORIGINS))))
+    known = {
+        each: parts.Known(listed=tasks.Listed(run.source, run.signature), head=heads[each], begins=begins.get(each, {}))
+        for each, run in runs.items()
+    }
+    parse = partial(parts.pieces, runs=known, known=survey)
+    pieces = _lines(spark, runs.values(), LINES).mapInArrow(parse, struct_of(parts.PIECES))
+    together = pieces.repartition(len(runs), "run").sortWithinPartitions("run", "file", "offset")
+    return iter(_rows(together.mapInArrow(partial(parts.assemble, runs=known), struct_of(tasks.RESULT))))
+
+
+def _lines(spark: SparkSession, runs: Iterable[RunDirectory], names: Sequence[str]) -> DataFrame:
+    """The lines of these files of runs (SPLIT_LINES)."""
+    paths = [escaped(f"{run.path}/{name}") for run in runs for name in names if run.sizes.get(name)]
     if not paths:
         return spark.createDataFrame([], struct_of(parts.SPLIT_LINES))
     return (
@@ -66,11 +71,18 @@ def _lines(spark: SparkSession, run: RunDirectory, names: Iterable[str]) -> Data
     )
 
 
-def _whole_files(spark: SparkSession, run: RunDirectory) -> dict[str, bytes]:
-    """The manifest and the ledger."""
-    paths = [escaped(f"{run.path}/{name}") for name in WHOLE if name in run.sizes]
-    rows = _rows(spark.read.format("binaryFile").load(paths).select("path", "content"))
-    return {row["path"].rpartition("/")[2]: row["content"] for row in rows}
+def _opening(spark: SparkSession, runs: Mapping[str, RunDirectory], told: Sequence[Row]) -> dict[str, dict[str, bytes]]:
+    """What each run is opened with: manifest, ledger, and the first octets of its intervals."""
+    paths = [escaped(f"{run.path}/{name}") for run in runs.values() for name in WHOLE if name in run.sizes]
+    found: dict[str, dict[str, bytes]] = {directory: {} for directory in runs}
+    for row in _rows(spark.read.format("binaryFile").load(paths).select("path", "content")):
+        directory, _, name = row["path"].rpartition("/")
+        found[tasks.directory_of(directory)][name] = row["content"]
+    for directory, run in runs.items():
+        if files.INTERVALS_CSV in run.sizes:
+            of_run = [row for row in told if row["run"] == directory]
+            found[directory][files.INTERVALS_CSV] = parts.csv_head(of_run, run.sizes[files.INTERVALS_CSV])
+    return found
 
 
 def _rows(frame: DataFrame) -> list[Row]:

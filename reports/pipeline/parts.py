@@ -1,4 +1,4 @@
-"""What Spark's Python workers do with a part of a large run: lines in, records and merged histograms out.
+"""What Spark's Python workers do with parts of large runs: lines in, records and merged histograms out.
 
 A split of a file tells its lines and where the split begins in units of Spark's. The offset of a line follows from the
 lines of all earlier splits, which :func:`survey` counts first. Nobody has to see the lines in order: what a line means
@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
-from reports.compute import histograms, intervals, parsing
+from reports.compute import histograms, intervals, manifests, parsing
 from reports.compute.run import Records, damaged, slotted, tables_of, usable
-from reports.compute.run_files import LINES, RunHead
-from reports.pipeline.tasks import Listed, octets_of, result_of, table_of
+from reports.compute.run_files import RunHead
+from reports.pipeline.tasks import Listed, directory_of, octets_of, result_of, table_of
 from reports.store import schema
 from reports.store.columns import Batches, Row
 
@@ -34,37 +37,53 @@ SPLIT_LINES: Final = pa.schema(
 
 SURVEY: Final = pa.schema(
     [
-        *(("file", pa.string()), ("block", pa.int64()), ("octets", pa.int64())),
+        *(("run", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("octets", pa.int64())),
         *(("at", pa.int64()), ("text", pa.binary())),
     ]
 )
 """The octets of a split, ends of lines included; or, with ``text``, a line of it that later lines depend on, ``at``
 octets after the first line of the split."""
 
-ORIGINS: Final = pa.schema([("step", pa.int64()), ("phase", pa.string()), ("origin_ns", pa.int64())])
+ORIGINS: Final = pa.schema(
+    [("run", pa.string()), ("step", pa.int64()), ("phase", pa.string()), ("origin_ns", pa.int64())]
+)
 
 PIECES: Final = pa.schema(
-    [("file", pa.string()), ("kind", pa.string()), ("offset", pa.int64()), ("content", pa.binary())]
+    [
+        *(("run", pa.string()), ("file", pa.string()), ("kind", pa.string())),
+        *(("offset", pa.int64()), ("content", pa.binary())),
+    ]
 )
-"""Records of a file as an Arrow stream: kind GOOD, SLOTTED or DAMAGED; ``offset`` puts pieces of a file in order."""
+"""Records of a file of a run as an Arrow stream: kind GOOD, SLOTTED or DAMAGED. ``offset`` puts pieces of a file in
+order."""
 
 GOOD, SLOTTED, DAMAGED = "good", "slotted", "damaged"
 _DAMAGED: Final = schema.QUARANTINE.without("run_id")
 
 
 class Block(NamedTuple):
-    """A split of a file."""
+    """A split of a file of a run; ``run`` is its directory (:func:`reports.pipeline.tasks.directory_of`)."""
 
+    run: str
     file: str
     block: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What workers have to know of the whole of a run: where each split begins, and the base time before it."""
+    """What workers have to know of the whole of each run: where each split begins, and the base time before it."""
 
     offsets: Mapping[Block, int]
     base_ns: Mapping[Block, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What workers have to know of one run; ``begins`` are not known before intervals.csv was read."""
+
+    listed: Listed
+    head: RunHead
+    begins: intervals.Origins
 
 
 # --- before parsing --------------------------------------------------------------------------------------------------
@@ -77,7 +96,7 @@ def survey(batches: Batches) -> Batches:
         octets = 0
         for row in lines:
             line: bytes = row["line"]
-            if (block == (files.INTERVALS_CSV, 0) and not octets) or _is_base_time(block.file, line):
+            if (block[1:] == (files.INTERVALS_CSV, 0) and not octets) or _is_base_time(block.file, line):
                 rows.append({**block._asdict(), "octets": 0, "at": octets, "text": line})
             octets += len(line) + 1
         rows.append({**block._asdict(), "octets": octets})
@@ -89,21 +108,21 @@ def _is_base_time(file: str, line: bytes) -> bool:
 
 
 def surveyed(rows: Sequence[Row]) -> Survey:
-    """The survey of a run, of all rows of SURVEY of the run."""
+    """The survey of runs, of all their rows of SURVEY."""
     octets: dict[Block, int] = {}
     for row in rows:
-        block = Block(row["file"], row["block"])
-        octets[block] = octets.get(block, 0) + row["octets"]
-    offsets, ends = {}, dict.fromkeys(LINES, 0)
+        octets[_block(row)] = octets.get(_block(row), 0) + row["octets"]
+    offsets: dict[Block, int] = {}
+    ends: dict[tuple[str, str], int] = {}
     for block in sorted(octets):
-        offsets[block] = ends[block.file]
-        ends[block.file] += octets[block]
+        offsets[block] = ends.get(block[:2], 0)
+        ends[block[:2]] = offsets[block] + octets[block]
     return Survey(offsets=offsets, base_ns=_base_times(rows, offsets))
 
 
 def _base_times(rows: Sequence[Row], offsets: Mapping[Block, int]) -> dict[Block, int]:
     """The base time that holds at the begin of each split of latency.hlog."""
-    stated = []
+    stated: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
         if row["text"] is not None and row["file"] == files.LATENCY_HLOG:
             text = row["text"].rstrip(b"\r").decode("utf-8", errors="replace")
@@ -112,62 +131,81 @@ def _base_times(rows: Sequence[Row], offsets: Mapping[Block, int]) -> dict[Block
             except LineError:
                 continue
             if base_ns is not None:
-                stated.append((offsets[Block(row["file"], row["block"])] + row["at"], base_ns))
-    stated.sort()
-    return {
-        block: next((base_ns for at, base_ns in reversed(stated) if at < offset), 0)
-        for block, offset in offsets.items()
-    }
+                stated.setdefault(row["run"], []).append((offsets[_block(row)] + row["at"], base_ns))
+    return {block: _last_before(stated.get(block.run, ()), offset) for block, offset in offsets.items()}
+
+
+def _last_before(stated: Sequence[tuple[int, int]], offset: int) -> int:
+    """The base time that was stated last before an offset."""
+    return max((each for each in stated if each[0] < offset), default=(0, 0))[1]
 
 
 def csv_head(rows: Sequence[Row], size: int) -> bytes:
-    """The first line of intervals.csv and, if any octet follows, one octet more: what a run is opened with."""
+    """The first line of a run's intervals.csv and, if any octet follows, one octet more: what a run is opened with.
+
+    :param rows: the rows of SURVEY of the run
+    """
     first = next((row["text"] for row in rows if row["file"] == files.INTERVALS_CSV and row["text"] is not None), b"")
     end = b"\n" if size > len(first) else b""
     return bytes(first + end + (b"x" if size > len(first) + 1 else b""))
 
 
-def part_origins(batches: Batches, columns: Sequence[str], known: Survey) -> Batches:
-    """The begins of the first slots (ORIGINS) of a part of the lines of intervals.csv."""
-    found: dict[tuple[int, str], int] = {}
-    for _, records in _parsed(batches, columns, known):
-        found = intervals.earliest([found, intervals.origins(usable(records))])
-    rows = [{"step": step, "phase": phase, "origin_ns": ns} for (step, phase), ns in found.items()]
+def part_origins(batches: Batches, heads: Mapping[str, RunHead], known: Survey) -> Batches:
+    """The begins of the first slots (ORIGINS) of parts of intervals.csv."""
+    found: dict[str, intervals.Origins] = {}
+    for block, records in _parsed(batches, heads, known):
+        found[block.run] = intervals.earliest([found.get(block.run, {}), intervals.origins(usable(records))])
+    rows = [
+        {"run": run, "step": step, "phase": phase, "origin_ns": ns}
+        for run, of_run in found.items()
+        for (step, phase), ns in of_run.items()
+    ]
     yield pa.RecordBatch.from_pylist(rows, ORIGINS)
 
 
-def earliest_origins(rows: Sequence[Row]) -> intervals.Origins:
-    """The begins of the first slots of a run, of the rows of ORIGINS of all its parts."""
-    return intervals.earliest({(row["step"], row["phase"]): row["origin_ns"]} for row in rows)
+def earliest_origins(rows: Iterable[Row]) -> dict[str, intervals.Origins]:
+    """The begins of the first slots of each run, of the rows of ORIGINS of all parts."""
+    told: dict[str, list[intervals.Origins]] = {}
+    for row in rows:
+        told.setdefault(row["run"], []).append({(row["step"], row["phase"]): row["origin_ns"]})
+    return {run: intervals.earliest(of_run) for run, of_run in told.items()}
 
 
 # --- parsing ---------------------------------------------------------------------------------------------------------
 
 
-def pieces(
-    batches: Batches, columns: Sequence[str], known: Survey, begins: intervals.Origins, interval_ns: int
-) -> Batches:
+def pieces(batches: Batches, runs: Mapping[str, Known], known: Survey) -> Batches:
     """The records of lines, histograms of equal places merged (PIECES)."""
-    for file, records in _parsed(batches, columns, known):
+    heads = {run: each.head for run, each in runs.items()}
+    for block, records in _parsed(batches, heads, known):
+        of_run = runs[block.run]
         offset, bad = records.column("offset")[0].as_py(), damaged(records)
-        if file == files.LATENCY_HLOG:
-            merged, spoiled = histograms.merge_part(slotted(usable(records), begins, interval_ns))
-            bad += [{"file": file, **each._asdict()} for each in spoiled]
+        if block.file == files.LATENCY_HLOG:
+            recorded = slotted(usable(records), of_run.begins, manifests.interval_ns(of_run.head))
+            merged, spoiled = histograms.merge_part(recorded)
+            bad += [{"file": block.file, **each._asdict()} for each in spoiled]
             found = {SLOTTED: merged}
         else:
             found = {GOOD: usable(records)}
         if bad:
             found[DAMAGED] = pa.Table.from_pylist(bad, _DAMAGED)
-        rows = [{"file": file, "kind": kind, "offset": offset, "content": octets_of(t)} for kind, t in found.items()]
+        place = {"run": block.run, "file": block.file, "offset": offset}
+        rows = [{**place, "kind": kind, "content": octets_of(table)} for kind, table in found.items()]
         yield pa.RecordBatch.from_pylist(rows, PIECES)
 
 
-def assemble(batches: Batches, known: Listed, head: RunHead) -> Batches:
-    """The tables of a run (RESULT), of all its pieces."""
-    found = sorted(
-        (row for batch in batches for row in batch.to_pylist()), key=lambda row: (row["file"], row["offset"])
-    )
-    yield result_of(known, lambda: tables_of(head, _records(found)))
+def assemble(batches: Batches, runs: Mapping[str, Known]) -> Batches:
+    """The tables of runs (RESULT), of all their pieces.
+
+    :param batches: PIECES, those of a run one after the other in the order of its lines
+    """
+    for run, of_run in groupby(_rows(batches), itemgetter("run")):
+        found, known = list(of_run), runs[run]
+        yield result_of(known.listed, partial(_tables, known.head, found))
+
+
+def _tables(head: RunHead, found: Sequence[Row]) -> dict[str, pa.Table]:
+    return tables_of(head, _records(found))
 
 
 def _records(found: Sequence[Row]) -> Records:
@@ -185,12 +223,14 @@ def _whole(found: Sequence[Row], kind: str, none: pa.Table, file: str | None = N
     return pa.concat_tables([none, *tables])
 
 
-def _parsed(batches: Batches, columns: Sequence[str], known: Survey) -> Iterator[tuple[str, pa.Table]]:
-    """Files and records of lines, damaged ones included; never none."""
+def _parsed(batches: Batches, heads: Mapping[str, RunHead], known: Survey) -> Iterator[tuple[Block, pa.Table]]:
+    """Records of lines, damaged ones included, never none, with the split of the lines; of runs with a head."""
     for block, rows in groupby(_rows(batches), _block_of):
+        if block.run not in heads:
+            continue
         lines = _lines(rows, known.offsets[block])
-        for batch in parsing.parse(block.file, lines, columns, known.base_ns[block]):
-            yield block.file, pa.Table.from_batches([batch])
+        for batch in parsing.parse(block.file, lines, heads[block.run].columns, known.base_ns[block]):
+            yield block, pa.Table.from_batches([batch])
 
 
 def _lines(rows: Iterable[Row], offset: int) -> Iterator[parsing.FileLine]:
@@ -205,4 +245,10 @@ def _rows(batches: Batches) -> Iterator[Row]:
 
 
 def _block_of(row: Row) -> Block:
-    return Block(row["path"].rpartition("/")[2], row["block"])
+    directory, _, file = row["path"].rpartition("/")
+    # Spark names files of lines by URIs, and files that are read as a whole by paths.
+    return Block(directory_of(unquote(directory)), file, row["block"])
+
+
+def _block(row: Row) -> Block:
+    return Block(row["run"], row["file"], row["block"])

@@ -33,6 +33,8 @@ from reports.store.store import Place, Store
 
 WAVE_BYTES: Final = 256 * 1024**2
 """Input of one job, in octets; the driver holds the tables of one job."""
+LARGE_WAVE_BYTES: Final = 1024**3
+"""Input of the jobs of large runs, in octets. Lines become a tenth of that before anything is brought together."""
 SMALL_RUN_BYTES: Final = 64 * 1024**2
 """The largest input of a run that one task takes as a whole, in octets; a larger run is cut into parts."""
 TASK_BYTES: Final = 32 * 1024**2
@@ -88,12 +90,16 @@ def run_sources(
     target: Place,
     small_run_bytes: int = SMALL_RUN_BYTES,
     say: Say = lambda _: None,
+    others: bool = False,
 ) -> Published:
-    """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next."""
+    """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next.
+
+    :param others: the store has other runs that were asked for, so it is no error if none of these can be used
+    """
     began = time.monotonic()
     store = Store.open(target)
     with _jobs(store.folder.where):
-        return publish(store, _telling(computed(spark, runs, small_run_bytes), say), began)
+        return publish(store, _telling(computed(spark, runs, small_run_bytes), say), began, others)
 
 
 def _telling(found: Iterator[Found], say: Say) -> Iterator[Found]:
@@ -107,25 +113,27 @@ def _telling(found: Iterator[Found], say: Say) -> Iterator[Found]:
 def computed(
     spark: SparkSession, runs: Sequence[RunDirectory], small_run_bytes: int = SMALL_RUN_BYTES
 ) -> Iterator[Found]:
-    """The tables of each run, or why it has none; lazily, small runs wave by wave, then large runs one by one."""
+    """The tables of each run, or why it has none; lazily, first small runs, then large runs, wave by wave."""
     for name, value in READING.items():
         spark.conf.set(name, value)
     for wave in waves([each for each in runs if each.line_bytes <= small_run_bytes]):
         batches = whole_runs(spark, wave).toArrow().to_batches(max_chunksize=ROWS_AT_ONCE)
         yield from tasks.results(row for batch in batches for row in batch.to_pylist())
-    for each in runs:
-        if each.line_bytes > small_run_bytes:
-            yield from tasks.results(large.run_in_parts(spark, each))
+    for wave in waves([each for each in runs if each.line_bytes > small_run_bytes], LARGE_WAVE_BYTES):
+        yield from tasks.results(large.runs_in_parts(spark, wave))
 
 
-def waves(runs: Sequence[RunDirectory]) -> Iterator[list[RunDirectory]]:
-    """The runs in lots of at most WAVE_BYTES, one run at least."""
+def waves(runs: Sequence[RunDirectory], most: int = WAVE_BYTES) -> Iterator[list[RunDirectory]]:
+    """The runs in lots of at most so many octets, one run at least."""
     lot: list[RunDirectory] = []
+    octets = 0
     for run_ in runs:
-        if lot and source.input_bytes([*lot, run_]) > WAVE_BYTES:
+        size = source.input_bytes([run_])
+        if lot and octets + size > most:
             yield lot
-            lot = []
+            lot, octets = [], 0
         lot.append(run_)
+        octets += size
     if lot:
         yield lot
 
@@ -170,10 +178,11 @@ def _first_line(said: str) -> str:
     return next((line.strip() for line in said.splitlines() if line.strip()), "it said nothing")
 
 
-def publish(store: Store, found: Iterable[Found], began: float) -> Published:
+def publish(store: Store, found: Iterable[Found], began: float, others: bool) -> Published:
     """Hand the runs to the store, and publish them at once.
 
     :param began: when the pipeline began, by the monotonic clock
+    :param others: whether no usable run is no error
     """
     left_out: list[tuple[LeftOut, HelpfulError]] = []
     usable = False
@@ -185,7 +194,7 @@ def publish(store: Store, found: Iterable[Found], began: float) -> Published:
             else:
                 left_out.append(each)
                 writer.add(each[0])
-        if not usable:
+        if not usable and not others:
             raise left_out[0][1]
         done = writer.publish()
     return Published(

@@ -31,13 +31,13 @@ def opened(run: Path) -> RunFiles:
 
 
 def parsed(run: Path, file: str) -> tuple[Rows, Rows]:
-    """The good records and the damaged lines of a file; histograms with what :func:`merge_part` says of payloads."""
+    """The good records and the damaged lines of a file; histograms with what :func:`merge_run` says of payloads."""
     files_of_run = opened(run)
     head = open_run(files_of_run)
     records = parsed_lines(head, file, files_of_run.contents[file])
     good, bad = usable(records).to_pylist(), damaged(records)
     if file == files.LATENCY_HLOG:
-        _, spoiled = histograms.merge_part(slotted(usable(records), {}, 10**9))
+        spoiled = histograms.merge_run(slotted(usable(records), {}, 10**9), spread=False).damaged
         bad += [each._asdict() for each in spoiled]
         good = [row for row in good if row["offset"] not in {each.offset for each in spoiled}]
     return good, bad

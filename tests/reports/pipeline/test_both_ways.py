@@ -16,7 +16,7 @@ from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.errors import EmptyRunError, RunChoiceError
 from reports.pipeline import large, source, tasks
-from reports.pipeline.run import computed, run
+from reports.pipeline.run import computed, run, run_sources
 from reports.store import store
 from reports.store.run_tables import LeftOut, RunTables
 
@@ -89,12 +89,9 @@ def test_where_a_file_is_cut_changes_no_figure(
 ) -> None:
     """A run must not have other figures because a machine has more cores."""
     listed = source.list_runs(runs)
-    found = {}
-    for each in listed:
-        (tables,) = tasks.results(large.run_in_parts(spark, each))
-        assert isinstance(tables, RunTables)
-        found[tables.run_id] = tables
-    assert_same(found, whole)
+    alone = [each for run_ in listed for each in tasks.results(large.runs_in_parts(spark, [run_]))]
+    assert_same(tables_by_run(iter(alone)), whole)
+    assert_same(tables_by_run(tasks.results(large.runs_in_parts(spark, listed))), whole)
 
 
 def test_the_tables_are_those_of_a_plain_call(runs: list[Path], whole: dict[str, RunTables]) -> None:
@@ -150,3 +147,5 @@ def test_a_copy_of_a_run_is_refused(spark: SparkSession, tmp_path: Path, make_ru
     _empty(model)
     with pytest.raises(EmptyRunError):
         run(spark, [model], tmp_path / "store")
+    published = run_sources(spark, source.list_runs([model]), tmp_path / "store", others=True)
+    assert not published.runs and len(published.left_out) == 1
