@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from tests.bench.pipeline.processes import CommandError, Taken, take
 SMALL: Final = {"steps": (1, 4, 16, 64, 256), "steady": 4, "warmup": 1}
 """A run of 25 intervals of two workers."""
 WIDE: Final = {"steps": (1, 4, 16, 64, 256), "steady": 4, "warmup": 1, "hosts": 2, "workers": 2}
+EXECUTOR_ROUNDS: Final = 3
 TINY: Final = {"steps": (64,), "steady": 2, "warmup": 1, "workers": 1}
 
 Row = dict[str, Any]
@@ -85,37 +87,53 @@ def page(bench: Bench) -> None:
 
 def merge(bench: Bench) -> None:
     """20,000 histograms: the whole pipeline, a loop, and pandas."""
-    _merge(bench, 200, "20,000 histograms", "<= 6 s, <= 1.5 GiB")
+    _merge(bench, 130, "<= 6 s, <= 1.5 GiB")
 
 
 def merge_many(bench: Bench) -> None:
     """100,000 histograms: the whole pipeline, a loop, and pandas."""
-    _merge(bench, 1000, "100,000 histograms", ">= 8,000/s")
+    _merge(bench, 650, ">= 8,000/s")
 
 
-def _merge(bench: Bench, count: int, what: str, goal: str) -> None:
-    runs = bench.runs(what, count, **WIDE)
-    place = bench.folder / what
+def _merge(bench: Bench, count: int, goal: str) -> None:
+    runs = bench.runs(f"merge-{count}", count, **WIDE)
+    place = runs[0].parents[1]
     lines = sum(each.read_bytes().count(b"\nTag=") for each in place.glob("runs/*/latency.hlog"))
+    what = f"{lines:,} histograms"
     taken = bench.command("-m", "reports.pipeline", *runs, "--store", place / "store")
     told = json.loads(taken.output)
     bench.note(
         f"pipeline: {what}",
         taken,
         goal=goal,
-        histograms=lines,
         session_s=told["start_s"],
         work_s=told["run_s"],
         per_s=round(lines / told["run_s"]),
     )
     digests = set()
     for rival in ("loop", "pandas"):
-        taken = bench.command("-m", "tests.bench.pipeline.rivals", rival, place / "runs")
+        taken = bench.command("-m", "tests.bench.pipeline.rivals", rival, place / "runs", place / f"{rival}.parquet")
         told = json.loads(taken.output)
         digests.add(told["digest"])
         bench.note(f"{rival}: {what}", taken, work_s=told["seconds"], per_s=round(lines / told["seconds"]))
     if len(digests) != 1:
         raise CommandError(f"the ways to merge disagree: {digests}")
+
+
+def executors(bench: Bench) -> None:
+    """The same runs on one executor of one core and on two, in turns; the work without the start of Spark."""
+    runs = bench.runs("executors", 800, **WIDE)
+    conf = [word for key in ("host", "bindAddress") for word in ("--conf", f"spark.driver.{key}=127.0.0.1")]
+    work: dict[int, list[float]] = {1: [], 2: []}
+    for number in range(EXECUTOR_ROUNDS):
+        for count in work:
+            store = bench.folder / "executors" / f"store-{number}-{count}"
+            words = ("--store", store, "--master", f"local-cluster[{count},1,1024]", *conf)
+            taken = bench.command("-m", "reports.pipeline", runs[0].parent, *words)
+            work[count].append(json.loads(taken.output)["run_s"])
+            bench.note(f"{len(runs)} runs, executors of one core: {count}", taken, work_s=work[count][-1])
+    ratio = statistics.median(work[1]) / statistics.median(work[2])
+    bench.rows.append({"what": "two executors of one core, times one", "work_s": round(ratio, 2), "goal": ">= 1.7"})
 
 
 def fleet(bench: Bench) -> None:
@@ -147,6 +165,7 @@ BENCHES: Final[dict[str, Callable[[Bench], None]]] = {
     "merge": merge,
     "merge-many": merge_many,
     "fleet": fleet,
+    "executors": executors,
 }
 
 
