@@ -1,8 +1,8 @@
 """The files of a batch: rows of many runs in one Parquet file per table, written and read.
 
-All rows of a run lie together. A row group ends between two runs as soon as it has GROUP_ROWS rows or GROUP_BYTES
-octets in memory, so the statistics of ``run_id`` say which groups a reader of one run needs, and a file of thousands of
-small runs does not consist of thousands of groups.
+All rows of a run lie together. A row group ends between two runs, at most a few runs after it has GROUP_ROWS rows or
+GROUP_BYTES octets in memory. So the statistics of ``run_id`` say which groups a reader of one run needs, and a file of
+thousands of small runs does not consist of thousands of groups.
 """
 
 from __future__ import annotations

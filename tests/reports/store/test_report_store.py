@@ -219,6 +219,7 @@ def test_runs_written_together_share_files(tmp_path: Path) -> None:
 def test_a_full_spool_becomes_files_while_more_runs_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither memory nor the local disk may hold all runs of a large report."""
     monkeypatch.setattr(writer, "FILE_BYTES", 10_000)
+    monkeypatch.setattr(writer, "HELD_RUNS", 2)
     with Store.open(tmp_path).writer() as under_way:
         for at in range(20):
             under_way.add(small_run(f"r{at:02}", at))
@@ -231,6 +232,7 @@ def test_a_full_spool_becomes_files_while_more_runs_come(tmp_path: Path, monkeyp
 def test_a_page_of_one_run_reads_only_its_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of a page must not grow with the runs beside it."""
     monkeypatch.setattr(batches, "GROUP_ROWS", 4)
+    monkeypatch.setattr(writer, "HELD_RUNS", 2)
     publish(tmp_path, *(small_run(f"r{at:02}", at) for at in range(16)))
     (path,) = (tmp_path / "tables").rglob("*.parquet")
     metadata = parquet.ParquetFile(path).metadata
