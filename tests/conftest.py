@@ -19,6 +19,9 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+# No test leaves a process behind that makes an archive for reports to come.
+os.environ["PERFTEST_CLASS_DATA"] = "off"
+
 _SHARED = ("rabbitmq", "spark")
 """Marks of what is started once: all files that use a RabbitMQ, or a JVM, are one group."""
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -234,7 +234,7 @@ def build_report(
 
         named = (("--separate", separate), ("--out", out), ("--store", store))
         flags = [word for name, value in named if value for word in ([name] if value is True else [name, str(value)])]
-        return Path(
+        written = Path(
             reports.build(
                 told["pages"],
                 place,
@@ -245,6 +245,8 @@ def build_report(
                 left_out=told["left_out"],
             )
         )
+    train(told)
+    return written
 
 
 def _remove_old_store(store: Path) -> None:
@@ -267,7 +269,9 @@ def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) ->
 
         said = (str(names[0]), str(names[1]))
         page = out / "comparison.html"
-        return Path(reports.build_comparison(told["pages"], result, page=page, names=said, runs=told["runs"]))
+        written = Path(reports.build_comparison(told["pages"], result, page=page, names=said, runs=told["runs"]))
+    train(told)
+    return written
 
 
 def fill_store(
@@ -280,6 +284,16 @@ def fill_store(
     """
     with _progress("looking at the runs") as say:
         return _pipeline(runs, store or os.environ.get(STORE_VARIABLE) or None, beside, say, spark)
+
+
+def train(told: Mapping[str, Any]) -> None:
+    """Have the class-data archive made with which Spark starts faster from the next report on, if the pipeline found
+    none: by a process of the lowest priority, which says nothing, and which nobody waits for."""
+    if told.get("train"):
+        words = [sys.executable, "-m", "reports.pipeline.class_data_trainer"]
+        nothing = subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 @contextlib.contextmanager

@@ -135,11 +135,12 @@ def read(places: tuple[Path | str, ...], store: str, spark_master: str, spark_co
 
     PLACE is a run directory or a directory that holds runs, or the URI of one. Without PLACE: runs.
     """
-    from perftest.cli.report import Spark, fill_store
+    from perftest.cli.report import Spark, fill_store, train
 
     require("report", "a store of runs")
     told = fill_store(places or (Path("runs"),), store, Spark(spark_master, spark_conf))
     click.echo(f"{store}: {told['read']} of {told['listed']} runs were read, {len(told['left_out'])} of them left out")
+    train(told)
 
 
 @runs.command(

@@ -73,7 +73,7 @@ def run(job: Job, say: Say) -> dict[str, object]:
         target = _target(job, listed, places)
         known = _known(target, listed)
         told: dict[str, object] = {"store": target.where, "listed": len(listed), "read": len(target.unread)}
-        told |= {"note": target.note, "runs": known, "left_out": {}, "rows": {}, "run_s": 0.0}
+        told |= {"note": target.note, "runs": known, "left_out": {}, "rows": {}, "run_s": 0.0, "train": False}
         if target.unread:
             published = _read(target, session.get(source.input_bytes(target.unread)), known, say)
             told |= {
@@ -82,6 +82,7 @@ def run(job: Job, say: Say) -> dict[str, object]:
                 "left_out": {each.source: each.reason for each in published.left_out},
                 "rows": dict(published.rows),
                 "run_s": round(published.seconds, 3),
+                "train": session.lacks_archive,
             }
         told["start_s"] = round(max(session.started - began, 0.0), 3)
         told["pages"] = _for_pages(job, target, told["runs"])  # type: ignore[arg-type]
@@ -98,18 +99,22 @@ class _SparkOnDemand:
         self._session: SparkSession | None = None
         self.started = 0.0
         """When it was there, by the monotonic clock."""
+        self.lacks_archive = False
+        """Whether it would have started faster with a class-data archive that nobody has made yet."""
 
     def get(self, input_bytes: int | None = None) -> SparkSession:
         """The session. Whoever does not know yet how much there is to read gets a session for much."""
         if self._session is None:
             self._say("starting Java")
-            from reports.pipeline.session import SMALL_JOB_BYTES, parse_conf, spark_session
+            from reports.pipeline.session import SMALL_JOB_BYTES, class_data, parse_conf, spark_session
 
             job = self._job
             settings = hadoop_settings([*job.places, job.store or ""], os.environ) | parse_conf(job.conf)
             octets = SMALL_JOB_BYTES + 1 if input_bytes is None else input_bytes
             self._session = self._stack.enter_context(spark_session(job.master, settings, octets))
             self.started = time.monotonic()
+            archive = class_data(job.master, settings, octets)
+            self.lacks_archive = archive is not None and archive.wanted()
         return self._session
 
 

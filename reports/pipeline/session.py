@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from reports.errors import SettingError, SparkError
 from reports.pipeline import executors
 from reports.pipeline import java as java_runtime
+from reports.pipeline.class_data import ClassData, find_class_data
 from reports.pipeline.executor_archive import FOLDER, archive_for_executors
 
 LOCAL: Final = "local[*]"
@@ -123,7 +124,10 @@ def check_master(master: str) -> None:
 
 @contextmanager
 def spark_session(
-    master: str = LOCAL, conf: Mapping[str, str] | None = None, input_bytes: int = 0
+    master: str = LOCAL,
+    conf: Mapping[str, str] | None = None,
+    input_bytes: int = 0,
+    java_options: Sequence[str] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session, stopped at the end.
 
@@ -131,6 +135,7 @@ def spark_session(
 
     :param conf: Spark settings that go before ours
     :param input_bytes: size of the run directories, which decides what the session is tuned for
+    :param java_options: options of the JVM in the place of those that let it take the class-data archive
     :raises JavaNotFoundError: no Java that Spark can use
     :raises SparkError: Spark did not start
     """
@@ -139,8 +144,11 @@ def spark_session(
     cache = java_runtime.cache_directory(os.environ)
     home = java_runtime.launcher_home(java, cache)
     given = (shipped(cache, conf or {}) if not in_process(master) else {}) | dict(conf or {})
+    if java_options is None:
+        archive = class_data(master, conf or {}, input_bytes)
+        java_options = archive.options() if archive else ()
     with tempfile.TemporaryDirectory(prefix="perftest-spark-", ignore_cleanup_errors=True) as scratch:
-        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES) | given
+        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES, java_options) | given
         with _environment(_variables(master, home, given)):
             spark = _start(master, settings)
             try:
@@ -149,6 +157,17 @@ def spark_session(
                 yield spark
             finally:
                 spark.stop()
+
+
+def class_data(master: str, conf: Mapping[str, str], input_bytes: int) -> ClassData | None:
+    """The class-data archive for the JVM of such a session; None where there can be none, as for a large job.
+
+    :raises JavaNotFoundError: no Java that Spark can use
+    """
+    if not in_process(master) or input_bytes > SMALL_JOB_BYTES:
+        return None
+    java = java_runtime.find_java(os.environ)
+    return find_class_data(java, java_runtime.cache_directory(os.environ), os.environ, conf)
 
 
 def shipped(cache: Path, conf: Mapping[str, str]) -> dict[str, str]:
@@ -164,10 +183,10 @@ def in_process(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
+def _settings(master: str, scratch: Path, small: bool, java_options: Sequence[str] = ()) -> dict[str, str]:
     log4j2 = scratch / "log4j2.properties"
     log4j2.write_text(LOG4J2, encoding="utf-8")
-    options = [f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
+    options = [*java_options, f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
     settings = BASE_CONF | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     if in_process(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}

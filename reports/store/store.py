@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import pandas as pd
 import pyarrow as pa
 
 from perftest.results.folder import Folder
@@ -33,6 +32,9 @@ from reports.store.places import place_of
 from reports.store.schema import TABLES
 from reports.store.tables import Tables
 from reports.store.writer import Writer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 READINGS: Final = 3
 """How often a reader begins again because files that it needs were removed meanwhile."""
