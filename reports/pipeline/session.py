@@ -12,13 +12,15 @@ file system that they share.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -229,6 +231,7 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
     builder = builder.master(master).appName("perftest reports")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    threading.Thread(target=_import_meanwhile, daemon=True).start()
     try:
         session: SparkSession = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
@@ -238,3 +241,9 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
             "see what Spark said above; is the master reachable, is there 1 GiB of free memory?",
         ) from error
     return session
+
+
+def _import_meanwhile() -> None:
+    """Import what PySpark asks for at its first call into the JVM, pandas among it, while the JVM is starting."""
+    with suppress(ImportError):
+        importlib.import_module("pyspark.testing")

@@ -27,13 +27,14 @@ class Pipeline:
         self.stderr = ""
         self.left_out: dict[str, str] = {}
         self.note = ""
+        self.train = False
         self.findings: list[dict[str, Any]] = []
 
     def __call__(self, command: list[str], say: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
         self.commands.append(command)
         say("reading runs")
         beside = command[command.index("--beside") + 1]
-        told = {"left_out": self.left_out, "note": self.note, "runs": ["r1"], "pages": beside}
+        told = {"left_out": self.left_out, "note": self.note, "runs": ["r1"], "pages": beside, "train": self.train}
         stdout = json.dumps(told) if self.returncode == 0 else ""
         return subprocess.CompletedProcess(command, self.returncode, stdout, self.stderr)
 
@@ -196,6 +197,34 @@ def test_the_environment_names_the_store_of_all_commands(
     pipeline.commands.clear()
     assert call("report", str(run))[0] == 0
     assert pipeline.commands[0][4:6] == ["--store", "s3a://b/store"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_start_of_spark_is_made_faster_after_the_page(
+    call: Call,
+    pipeline: Pipeline,
+    records: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: bool,
+) -> None:
+    """Nobody waits for that: it begins when the page is there, away from the terminal."""
+    started: list[dict[str, Any]] = []
+
+    def start(command: list[str], **how: Any) -> None:
+        pipeline.commands.append(command)
+        started.append(how)
+
+    run = records.write_run(tmp_path).path
+    monkeypatch.setattr(subprocess, "Popen", start)
+    pipeline.train = wanted
+    pipeline.commands.clear()
+    assert call("report", str(run))[0] == 0
+    asked = [command[2] if command[0] == sys.executable else command[0] for command in pipeline.commands]
+    assert asked == ["reports.pipeline", "build", *(["reports.pipeline.class_data_trainer"] if wanted else [])]
+    nothing = subprocess.DEVNULL
+    alone = {"stdin": nothing, "stdout": nothing, "stderr": nothing, "start_new_session": True}
+    assert started == ([alone] if wanted else [])
 
 
 def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
