@@ -74,10 +74,12 @@ async def served(folder: Path) -> AsyncIterator[str]:
 
 
 async def drawn(tab: Tab) -> None:
-    """Wait for the page of a run, and for its figures, which are drawn when they come into view."""
-    await tab.until("document.querySelector('article.run figure.chart')")
-    await tab.ask("document.querySelector('article.run figure.chart').scrollIntoView()")
-    await tab.until("document.querySelector('article.run figure.chart .main-svg')")
+    """Wait for the page of a run, and for its first figure.
+
+    Figures are drawn when they come into view. What is drawn before moves them, so the figure is looked for again.
+    """
+    figure = "document.querySelector('article.run figure.chart')"
+    await tab.until(f"{figure}.scrollIntoView() || {figure}.querySelector('.main-svg')")
 
 
 def with_tab(folder: Path, scenario: Callable[[Tab, str], Awaitable[None]]) -> None:
