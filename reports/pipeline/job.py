@@ -73,13 +73,14 @@ def run(job: Job, say: Say) -> dict[str, object]:
         target = _target(job, listed, places)
         known = _known(target, listed)
         told: dict[str, object] = {"store": target.where, "listed": len(listed), "read": len(target.unread)}
-        told |= {"note": target.note, "runs": known, "left_out": {}, "rows": {}, "run_s": 0.0, "train": False}
+        left_out = _left_out(target, listed)
+        told |= {"note": target.note, "runs": known, "left_out": left_out, "rows": {}, "run_s": 0.0, "train": False}
         if target.unread:
             published = _read(target, session.get(source.input_bytes(target.unread)), known, say)
             told |= {
                 "publication": published.number,
                 "runs": [*known, *published.runs],
-                "left_out": {each.source: each.reason for each in published.left_out},
+                "left_out": left_out | {each.source: each.reason for each in published.left_out},
                 "rows": dict(published.rows),
                 "run_s": round(published.seconds, 3),
                 "train": session.lacks_archive,
@@ -141,17 +142,32 @@ def _target(job: Job, runs: Sequence[RunDirectory], places: Places) -> _Target:
 
 
 def _usable(store: Store, runs: Sequence[RunDirectory]) -> _Target:
-    unread = source.unread(runs, {run.source: run.signature for run in store.manifest.runs.values()})
-    if unread:
+    target = _Target(store=store, unread=source.unread(runs, store.known()))
+    if not target.unread and not _known(target, runs):
+        # Runs that could not be used are not read again as they are, unless there is no other: somebody asks why.
+        target = replace(target, unread=runs)
+    if target.unread:
         with store.writer():
             pass  # A store that cannot be written is told before anything is computed.
-    return _Target(store=store, unread=unread)
+    return target
 
 
 def _known(target: _Target, runs: Sequence[RunDirectory]) -> list[str]:
     """The ids of the runs that the store has as they are now."""
-    sources = {each.source for each in runs} - {each.source for each in target.unread}
-    return [run.run_id for run in target.store.manifest.runs.values() if run.source in sources]
+    listed = _not_read(target, runs)
+    return [run.run_id for run in target.store.manifest.runs.values() if listed.get(run.source) == run.signature]
+
+
+def _left_out(target: _Target, runs: Sequence[RunDirectory]) -> dict[str, str]:
+    """Why the store has nothing of some of the runs, which are not read again; by their sources."""
+    listed = _not_read(target, runs)
+    return {each.source: each.reason for each in target.store.manifest.left_out.values() if each.source in listed}
+
+
+def _not_read(target: _Target, runs: Sequence[RunDirectory]) -> dict[str, str]:
+    """The signatures of the runs that the store does not lack, by their sources."""
+    unread = {each.source for each in target.unread}
+    return {each.source: each.signature for each in runs if each.source not in unread}
 
 
 def _read(target: _Target, session: SparkSession, known: Sequence[str], say: Say) -> Published:

@@ -149,6 +149,8 @@ def _runs_in(folder: Folder, files_of: FilesOf) -> list[RunDirectory]:
 def _directory(source: str, told: Mapping[str, tuple[int, int]]) -> RunDirectory:
     """:param told: octets and time of change of each file, by name"""
     lines = [f"{name} {told[name][0]} {told[name][1]}" for name in READ if name in told]
+    # A run of a newer schema is left out until a program of that schema reads it.
+    lines.append(f"schema {files.SCHEMA_VERSION}")
     return RunDirectory(
         source=source,
         sizes={name: told[name][0] for name in READ if name in told},

@@ -16,14 +16,14 @@ from perftest.results.errors import NotARunError
 from perftest.results.folder import Entry
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
-from reports.errors import PlaceError, RunChoiceError, StoreError
+from reports.errors import PlaceError, RunChoiceError, SettingError, StoreError
 from reports.pipeline import job, source
 from reports.pipeline.__main__ import main
 from reports.pipeline.job import Job
 from reports.pipeline.places import Places, hadoop_settings
 from reports.pipeline.source import RunDirectory, find_runs, store_beside
 from reports.store.places import place_of
-from reports.store.run_tables import RunTables
+from reports.store.run_tables import LeftOut, RunTables
 from reports.store.store import Store
 from tests.perftest.testing.memory_folder import MemoryFolder
 
@@ -179,6 +179,23 @@ def test_runs_that_the_catalogue_has_need_no_spark(tmp_path: Path, folder: Path)
     told = run_job(folder / "b", store=tmp_path / "store", beside=tmp_path / "page")
     assert (told["pages"], told["runs"]) == (str(tmp_path / "store"), ["b"])
     assert (told["listed"], told["read"], told["note"], told["left_out"]) == (1, 0, "", {})
+
+
+def test_a_run_that_cannot_be_used_is_not_read_again_as_it_is(tmp_path: Path, folder: Path) -> None:
+    """The store knows why. Somebody who asks for nothing else gets the full answer, which takes a Spark."""
+    runs = shutil.copytree(folder, tmp_path / "runs")
+    good, bad = find_runs([str(runs)])
+    fill(tmp_path / "store", [good])
+    with Store.open(tmp_path / "store").writer() as writer:
+        writer.add(LeftOut(source=bad.source, signature=bad.signature, reason="a reason"))
+        writer.publish()
+    told = run_job(runs, store=tmp_path / "store")
+    assert (told["runs"], told["read"], told["left_out"]) == (["a"], 0, {bad.source: "a reason"})
+    with pytest.raises(SettingError):
+        run_job(runs / "b", store=tmp_path / "store")
+    (runs / "b" / files.MANIFEST).touch()
+    with pytest.raises(SettingError):
+        run_job(runs, store=tmp_path / "store")
 
 
 def test_a_report_looks_for_the_catalogue_in_the_folder_of_the_runs(
