@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from perftest.results.trust import title
 from reports.charts import theme
@@ -132,6 +132,14 @@ def cell(value: Cell, column: Column) -> str:
             return words.significant(value)
 
 
+_CODE: Final = re.compile("`([^`]+)`")
+
+
+def coded(text: str) -> Markup:
+    """The text as HTML, with what stands between backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
 def slug(value: str) -> str:
     """The words of a text as a name for the style sheet: ``▼ regressed`` becomes ``regressed``."""
     return "-".join(re.findall(r"[a-z]+", value.lower()))
@@ -172,5 +180,6 @@ def _template() -> Any:
         "slug": slug,
         "kind": lambda block: type(block).__name__,
         "named": title,
+        "coded": coded,
     }
     return environment.get_template("template.html")

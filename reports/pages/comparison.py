@@ -155,6 +155,9 @@ def _differences(found: Judged) -> Table | None:
 
 
 def _verdicts(rows: Sequence[JudgedRow]) -> Table:
+    # A reason that holds for every row stands above, in the result.
+    differs = len({row.doubt for row in rows}) > 1
+    doubt = (Column(name="doubt", title="why no verdict"),) if differs else ()
     return Table(
         caption="Every metric of every step with its verdict, regressed first",
         file="verdicts.csv",
@@ -168,10 +171,14 @@ def _verdicts(rows: Sequence[JudgedRow]) -> Table:
             Column(name="low", title="interval from", kind=Kind.CHANGE, unit="%"),
             Column(name="high", title="interval to", kind=Kind.CHANGE, unit="%"),
             Column(name="verdict", title="verdict"),
-            Column(name="doubt", title="why no verdict"),
+            *doubt,
         ),
-        rows=tuple(_verdict_cells(row) for row in rows),
+        rows=tuple(_verdict_cells(row)[: VERDICT_CELLS + differs] for row in rows),
     )
+
+
+VERDICT_CELLS: Final = 9
+"""The cells of a row up to its verdict."""
 
 
 def _verdict_cells(row: JudgedRow) -> tuple[Cell, ...]:

@@ -41,6 +41,18 @@ def test_regressed_metrics_come_first_in_words_with_an_arrow(part: Comparison) -
     assert part.verdicts.rows[3][6:8] == (None, None), "an unknown bound is not a number"
 
 
+def test_a_reason_that_holds_for_every_row_is_no_column(
+    sample_tables: ModuleType, sample_comparisons: ModuleType
+) -> None:
+    """One run against one is inconclusive throughout, and the result says why."""
+    judged = sample_comparisons.judged(sample_tables)
+    rows = [replace(row, doubt="too few repetitions") for row in judged.rows]
+    for doubts, last in ((rows, "verdict"), ([*rows[:-1], replace(rows[-1], doubt="")], "doubt")):
+        table = comparison._verdicts(doubts)
+        assert table.columns[-1].name == last
+        assert all(len(row) == len(table.columns) for row in table.rows)
+
+
 def test_the_spectra_begin_with_the_step_that_regressed(part: Comparison) -> None:
     """The ratio in the figure is that of the two columns beside it."""
     assert "in_flight=1000" in part.spectra[0].title

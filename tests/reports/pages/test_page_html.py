@@ -267,3 +267,14 @@ def test_percentiles_of_few_samples_carry_their_mark(sample_tables: ModuleType) 
     assert 'td.few::before { content: "~"; }' in html
     assert html.count('<td class="latency few" title="fewer than ten samples lie above this percentile"') == 6 * 3 + 2
     assert "latency few" not in render(page(sample_tables.tables(sample_tables.OPEN), generated=""))
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("run `a < b` or `c`.", "run <code>a &lt; b</code> or <code>c</code>."),
+        ("a `lone & <one>", "a `lone &amp; &lt;one&gt;"),
+    ],
+)
+def test_commands_in_sentences_are_code(text: str, html: str) -> None:
+    assert rendering.coded(text) == html
