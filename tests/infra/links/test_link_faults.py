@@ -157,7 +157,8 @@ def test_agents_cut_one_way_and_give_the_link_back(hosts: tuple[Lab, HostLinks, 
     links.change([("host1", "host2")], {"cut": True})
     assert (arrive(lab, 0, 1), arrive(lab, 1, 0)) == (0, 20)
     links.change([("host1", "host2")], {"cut": False, "loss": 0.5})
-    assert 400 < arrive(lab, 0, 1, packets=1000) < 600
+    # Six standard deviations around the half. More packets at once would not fit into the queues of a busy machine.
+    assert 57 < arrive(lab, 0, 1, packets=200) < 143
     links.restore([("host1", "host2")])
     assert arrive(lab, 0, 1) == 20
     assert TABLE not in rules_of(lab, 1)
