@@ -148,6 +148,18 @@ RunSlice = tuple[MessageRun, int, int, int]
 """Run, start, count, step: the messages ``start, start + step, ...`` of a run, ``count`` of them."""
 
 
+def without_first(slices: list[RunSlice], count: int) -> list[RunSlice]:
+    """The slices without their first ``count`` messages."""
+    rest: list[RunSlice] = []
+    for run, start, length, step in slices:
+        if count >= length:
+            count -= length
+            continue
+        rest.append((run, start + count * step, length - count, step))
+        count = 0
+    return rest
+
+
 def encoded_size(data: bytes | memoryview, offset: int) -> int:
     """The size in octets of the run encoded at ``offset``, without decoding the run."""
     layout, count, _stride, route_size, data_size, *_stamp = _HEAD.unpack_from(data, offset)

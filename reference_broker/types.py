@@ -92,6 +92,9 @@ UNCOUNTED: Final = 2**32
 """The delivery count of a redelivered message of a queue that does not count deliveries: the flag without a header."""
 
 NO_TTL: Final = -1
+COPIES: Final = -2
+"""In the place of the time to live: the headers of the message name more routing keys (CC, BCC). Whoever reads the
+headers reads the time to live, too."""
 TTL_MS_MAX: Final = 315_360_000_000
 """Ten years, the longest time to live, as in RabbitMQ."""
 

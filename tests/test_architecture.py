@@ -33,8 +33,10 @@ MAY_IMPORT = {
     "workloads": ("workloads",),
     "reference_broker": ("reference_broker",),
     "reference_broker.raft": ("reference_broker.raft", "reference_broker.types"),
+    "reference_broker.routing": ("reference_broker.routing",),
     "reference_broker.machines": (
         "reference_broker.machines",
+        "reference_broker.routing",
         "reference_broker.types",
         "reference_broker.message_run",
     ),
@@ -55,6 +57,7 @@ MAY_IMPORT = {
     ),
     "reference_broker.amqp": (
         "reference_broker.amqp",
+        "reference_broker.routing.records",
         "reference_broker.types",
         "reference_broker.message_run",
     ),
@@ -72,7 +75,8 @@ MAY_IMPORT = {
         "reference_broker.classic",
         *(f"reference_broker.{each}" for each in ("node", "amqp", "anatomy", "log", "raft", "storage")),
         *(f"reference_broker.queues.{each}" for each in ("arguments", "kinds", "port", "session")),
-        *(f"reference_broker.machines.{each}" for each in ("effects", "metadata")),
+        *(f"reference_broker.machines.{each}" for each in ("effects", "exchanges", "metadata")),
+        "reference_broker.routing",
         "reference_broker.types",
         "reference_broker.message_run",
     ),
@@ -154,6 +158,7 @@ MAY_IMPORT = {
 # Modules that take values and give values back: no I/O, no time, no randomness.
 PURE = (
     "reference_broker.raft",
+    "reference_broker.routing",
     "reference_broker.machines",
     "reference_broker.anatomy",
     "reference_broker.amqp",

@@ -6,7 +6,8 @@ A channel is *open*, or *closing* after a channel-level exception. Everything th
 channel is dropped until channel.close-ok comes. An open channel puts together at most one content at a time; until that
 content is complete, only its header frame and its body frames may come.
 
-``HANDLERS`` is the table of the methods that a client may send on a channel. ``NOT_IMPLEMENTED`` is the table of the
+``HANDLERS`` is the table of the methods that a client may send on a channel; those of exchanges and bindings are in
+:mod:`~reference_broker.amqp.exchange_methods`. ``NOT_IMPLEMENTED`` is the table of the
 methods that this broker refuses with 540 and a sentence. All other methods belong to the server and are refused with
 503. A handler answers a method by itself if the answer needs no broker; otherwise the handler appends an event, and the
 broker answers through one of the ``*_ok`` methods. Until then the channel is *held*: nothing more of the channel is
@@ -27,6 +28,7 @@ from typing import Any, Final
 
 from pamqp import base, commands
 
+from reference_broker.amqp import exchange_methods
 from reference_broker.amqp.confirms import ConfirmTracker
 from reference_broker.amqp.content import PartialContent
 from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
@@ -110,25 +112,23 @@ class Channel:
 
     # -- methods ---------------------------------------------------------------------------------------------------
 
-    def handle(self, method: base.Frame) -> None:
-        """Do what a client's method asks. Raises SoftError and HardError."""
+    def handle(self, method: base.Frame, payload: bytes) -> None:
+        """Do what a client's method asks; ``payload`` is its frame. Raises SoftError and HardError."""
         kind = type(method)
         handler = HANDLERS.get(kind)
         if handler is not None:
             handler(self, method)
+        elif kind in exchange_methods.METHODS:
+            self._change_routes(method, payload)
         elif kind in NOT_IMPLEMENTED:
             raise HardError(ReplyCode.NOT_IMPLEMENTED, NOT_IMPLEMENTED[kind], _id(method))
         else:
             raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", _id(method))
 
     def route(self, method: commands.Basic.Publish) -> Route:
-        """The route of a basic.publish. Raises SoftError 404 for an exchange that does not exist, and HardError 540 for
-        the flag *immediate*."""
+        """The route of a basic.publish. Raises HardError 540 for the flag *immediate*."""
         if method.immediate:
             raise HardError(ReplyCode.NOT_IMPLEMENTED, "immediate=true", BASIC_PUBLISH)
-        if method.exchange:
-            text = f"no exchange '{method.exchange}' in vhost '{self._state.vhost}'"
-            raise SoftError(ReplyCode.NOT_FOUND, text, BASIC_PUBLISH)
         octets = short_string(method.exchange) + short_string(method.routing_key)
         return Route(self, method.exchange, method.routing_key, bool(method.mandatory), octets)
 
@@ -171,6 +171,11 @@ class Channel:
         queue = self._queue_name(method.queue, method)
         self._awaiting["purge"] += not method.nowait
         self._state.events.append(QueuePurge(self.number, queue, method.nowait))
+
+    def _change_routes(self, method: base.Frame, payload: bytes) -> None:
+        event = exchange_methods.event_of(method, payload, self.number, self.last_queue)
+        self._awaiting[event.method] += not event.nowait
+        self._state.events.append(event)
 
     def _queue_name(self, name: str, method: base.Frame) -> str:
         """The queue that a method means: an empty name stands for the queue last declared on this channel."""
@@ -280,6 +285,10 @@ class Channel:
         """Answer the oldest queue.purge."""
         self._answer("purge", commands.Queue.PurgeOk(messages))
 
+    def exchange_ok(self, method: str) -> None:
+        """Answer the oldest method of this name: exchange.declare, exchange.delete, or a change of a binding."""
+        self._answer(method, exchange_methods.ANSWERS[method]())
+
     def consume_ok(self, tag: str) -> None:
         """Answer basic.consume: the queue knows the consumer."""
         subscription = self.subscriptions.get(tag)
@@ -342,15 +351,8 @@ HANDLERS: Final[dict[type[base.Frame], Handler]] = {
 """The methods that a client may send on an open channel. The channel table handles channel.open, channel.close and
 basic.publish; the fast path handles the three methods that settle."""
 
-_ONE_EXCHANGE: Final = "only the default exchange exists: exchanges and bindings are not implemented"
 _NO_TX: Final = "transactions are not implemented: use publisher confirms (confirm.select)"
 NOT_IMPLEMENTED: Final[dict[type[base.Frame], str]] = {
-    commands.Exchange.Declare: _ONE_EXCHANGE,
-    commands.Exchange.Delete: _ONE_EXCHANGE,
-    commands.Exchange.Bind: _ONE_EXCHANGE,
-    commands.Exchange.Unbind: _ONE_EXCHANGE,
-    commands.Queue.Bind: _ONE_EXCHANGE,
-    commands.Queue.Unbind: _ONE_EXCHANGE,
     commands.Tx.Select: _NO_TX,
     commands.Tx.Commit: _NO_TX,
     commands.Tx.Rollback: _NO_TX,

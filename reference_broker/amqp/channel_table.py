@@ -131,7 +131,7 @@ class ChannelTable:
             text = f"'channel.close-ok' on channel {channel.number}, which the broker has not closed"
             raise HardError(ReplyCode.COMMAND_INVALID, text, at_fault)
         else:
-            channel.handle(method)
+            channel.handle(method, payload)
 
     def learn_route(self, octets: bytes, number: int, payload: bytes) -> bool:
         """Whether the frame is a basic.publish whose route was unknown until now."""

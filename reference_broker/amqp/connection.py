@@ -110,6 +110,8 @@ class ServerConnection:
         self._settles = SettleReader(self._channels, self._runs)
         self._phase = Phase.HEADER
         self._closed_reason = ""
+        self.client_closes = False
+        """The client has asked for the end and has its close-ok: it is for the client to close the socket."""
         self._must_look = False
         """Reading has stopped until somebody has looked at the events."""
         self._now_s = self._heard_s = self._spoke_s = now_s
@@ -345,6 +347,7 @@ class ServerConnection:
         self._table.flush_confirms()
         self._table.end_all()
         self.state.send(0, commands.Connection.CloseOk())
+        self.client_closes = True
         self._end(f"closed by the client: {method.reply_code} {printable(method.reply_text)}")
 
     def _close(self, error: ProtocolError) -> None:
@@ -490,6 +493,11 @@ class ServerConnection:
         """Answer a QueuePurge, unless it came with nowait."""
         if (found := self._channel(channel)) is not None:
             found.queue_purge_ok(messages)
+
+    def exchange_ok(self, channel: int, method: str) -> None:
+        """Answer an ExchangeDeclare, ExchangeDelete or BindingChange by its ``method``, unless it came with nowait."""
+        if (found := self._channel(channel)) is not None:
+            found.exchange_ok(method)
 
     def consume_ok(self, channel: int, consumer_tag: str) -> None:
         """Answer a Consume, before its first delivery."""

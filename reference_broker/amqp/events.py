@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reference_broker.message_run import MessageRun
+from reference_broker.routing.records import Arguments, Destination
 from reference_broker.types import NO_TTL, IdRange, Outcome
 
 FieldValue = object
@@ -75,11 +76,64 @@ class QueuePurge:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeDeclare:
+    """exchange.declare. The type is one of the four, unless the declaration is passive. ``fields`` are the arguments as
+    raw fields. Answer with ``exchange_ok`` or ``channel_error``."""
+
+    channel: int
+    exchange: str
+    type: str
+    passive: bool
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    nowait: bool
+    arguments: dict[str, FieldValue]
+    fields: Arguments
+    method = "exchange.declare"
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDelete:
+    """exchange.delete. Answer with ``exchange_ok`` or ``channel_error``."""
+
+    channel: int
+    exchange: str
+    if_unused: bool
+    nowait: bool
+    method = "exchange.delete"
+
+
+@dataclass(frozen=True, slots=True)
+class BindingChange:
+    """exchange.bind, exchange.unbind, queue.bind or queue.unbind. Answer with ``exchange_ok`` or ``channel_error``."""
+
+    channel: int
+    adds: bool
+    """Whether the binding is made; else it is removed."""
+    source: str
+    destination: Destination
+    routing_key: str
+    fields: Arguments
+    nowait: bool
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return ("exchange." if self.destination.is_exchange else "queue.") + ("bind" if self.adds else "unbind")
+
+
+ExchangeEvent = ExchangeDeclare | ExchangeDelete | BindingChange
+"""What changes exchanges and bindings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """A run of basic.publish with one method frame and one time to live.
 
     ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode,
-    else 0. ``ttl_ms`` is the expiration of the messages, or ``NO_TTL``. In confirm mode, answer with ``confirm`` or
+    else 0. ``ttl_ms`` is the expiration of the messages, or ``NO_TTL``; it is ``COPIES`` if
+    the messages have CC or BCC headers, which nobody has read yet. In confirm mode, answer with ``confirm`` or
     ``reject``; before that, send a mandatory unroutable run back with ``returned``.
     """
 
@@ -145,6 +199,7 @@ Event = (
     | QueueDeclare
     | QueueDelete
     | QueuePurge
+    | ExchangeEvent
     | Publish
     | Consume
     | Get

@@ -23,7 +23,7 @@ from pamqp import base, commands, decode
 from pamqp.exceptions import PAMQPException
 
 from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
-from reference_broker.types import NO_TTL, TTL_MS_MAX
+from reference_broker.types import COPIES, NO_TTL, TTL_MS_MAX
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096
@@ -80,6 +80,13 @@ def decode_method(payload: bytes) -> base.Frame:
     return method
 
 
+def last_table(payload: bytes, kind: type[base.Frame]) -> list[tuple[bytes, bytes]]:
+    """Name and raw value of each field of the table that is the last argument of a method. :func:`decode_method` has
+    checked the octets."""
+    walk = Walk(payload)
+    return [(name[1:], value) for name, value in walk.fields(walk.last_argument(kind))]
+
+
 class Walk:
     """A position that moves over octets and must end exactly at their end."""
 
@@ -92,17 +99,22 @@ class Walk:
 
     def arguments(self, kind: type[base.Frame]) -> None:
         """Walk the arguments of ``kind`` from octet 4 on."""
-        at, bits = 4, 0
+        self.last_argument(kind)
+
+    def last_argument(self, kind: type[base.Frame]) -> int:
+        """Walk the arguments of ``kind`` from octet 4 on. Returns where the last argument begins."""
+        at, bits, last = 4, 0, 4
         for name in kind.__slots__:
             argument = kind.amqp_type(name)
             if argument == "bit":
                 at = self._skip(at, 1, name) if bits % 8 == 0 else at
                 bits += 1
                 continue
-            bits = 0
+            bits, last = 0, at
             at = self._argument(at, argument, name)
         if at != self._stop:
             raise _BadOctetsError(f"{self._stop - at} octets after the last argument")
+        return last
 
     def _argument(self, at: int, argument: str, name: str) -> int:
         if argument == "shortstr":
@@ -237,13 +249,14 @@ def _plan(flags: int) -> tuple[tuple[str, str], ...]:
 def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
     """Check the flags and properties in ``data[at:stop]``, the part of a content header after the body size.
 
-    Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`.
+    Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`; or :data:`COPIES` if
+    the headers name more routing keys.
 
     Raises HardError 501 if they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
     an expiration that is not a number of milliseconds up to ten years, and a user id that is not the authenticated
     user's.
     """
-    ttl_ms = NO_TTL
+    ttl_ms, has_copies = NO_TTL, False
     try:
         flags = _SHORT.unpack_from(data, at)[0]
         at += 2
@@ -259,7 +272,9 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
             elif kind == "octet":
                 at += 1
             elif kind == "t":
-                at = Walk(data).table(at, stop, 1)
+                end = Walk(data).table(at, stop, 1)
+                has_copies = data.find(b"CC", at, end) >= 0 and _names_copies(data, at)
+                at = end
             else:
                 end = at + 1 + data[at]
                 text = data[at + 1 : end].decode("utf-8", "replace")
@@ -275,7 +290,12 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
     except (_BadOctetsError, IndexError, StructError) as error:
         reason = str(error) if isinstance(error, _BadOctetsError) else "cut short"
         raise HardError(ReplyCode.FRAME_ERROR, f"content properties: {reason}", BASIC_PUBLISH) from error
-    return ttl_ms
+    return COPIES if has_copies else ttl_ms
+
+
+def _names_copies(data: bytes, at: int) -> bool:
+    """Whether the table at ``at`` has a field of the name CC or BCC."""
+    return any(name in (b"\x02CC", b"\x03BCC") for name, _value in Walk(data).fields(at))
 
 
 def _bad_mode(mode: int) -> SoftError:

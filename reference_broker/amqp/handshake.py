@@ -28,7 +28,7 @@ _UPDATE_SECRET: Final = (10, 70)
 
 CAPABILITIES: Final = {
     "publisher_confirms": True,
-    "exchange_exchange_bindings": False,
+    "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
     "connection.blocked": True,

@@ -1,4 +1,4 @@
-"""The metadata machine: the queues of the cluster, the nodes of their members, and the policies.
+"""The metadata machine: the queues of the cluster, the nodes of their members, the policies, exchanges and bindings.
 
 One Raft group of all nodes (group 0) replicates this machine, as Khepri does for RabbitMQ 4. Commands are rare and
 small, so they are JSON. A queue's *record* names its Raft group and its members. Declaring an existing name returns the
@@ -11,6 +11,10 @@ Members
     of a node has a number that is never reused, its *membership epoch*. A node that left and came back must not confuse
     its two replicas, or it would forget votes and entries that it had acknowledged.
 
+Routing
+    Exchanges and bindings are in a routing table of their own (:mod:`reference_broker.machines.exchanges`). The
+    deletion of a queue removes its bindings in the same entry.
+
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
 
@@ -18,17 +22,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from reference_broker.machines import exchanges
+from reference_broker.machines.exchanges import (
+    Bind,
+    DeclareExchange,
+    DeleteExchange,
+    ExchangeAnswer,
+    ExchangeCommand,
+    Unbind,
+)
+from reference_broker.routing.records import Binding, Exchange
+from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
 membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
-are replicated. A node of an older version
-applies no entries of a newer leader, so the members of a queue agree whether its first leader is already elected."""
+are replicated, 5 no exchanges. A node of an older version applies no entries of a newer leader, so the members of a
+queue agree whether its first leader is already elected, and all nodes agree on the bindings."""
 
 ArgumentValue = str | int | bool
 
@@ -208,7 +223,8 @@ class ClearPolicy:
 
 
 MemberChange = AddMember | RemoveMember | ReplaceMember
-MetadataCommand = DeclareQueue | DeleteQueue | MemberChange | MemberLeft | LookUp | SetPolicy | ClearPolicy
+QueueCommand = DeclareQueue | DeleteQueue | MemberChange | MemberLeft | LookUp
+MetadataCommand = QueueCommand | SetPolicy | ClearPolicy | ExchangeCommand
 _OPERATIONS: Final[dict[str, type[Any]]] = {
     "declare": DeclareQueue,
     "delete": DeleteQueue,
@@ -219,6 +235,7 @@ _OPERATIONS: Final[dict[str, type[Any]]] = {
     "look-up": LookUp,
     "set-policy": SetPolicy,
     "clear-policy": ClearPolicy,
+    **exchanges.OPERATIONS,
 }
 _NAMES: Final = {command: name for name, command in _OPERATIONS.items()}
 
@@ -268,15 +285,17 @@ class Answer:
     record: QueueRecord | None
 
 
-MetadataEffect = QueueAdded | QueueRemoved | MembersChanged | ReplicaGone | PoliciesChanged | Answer
+MetadataEffect = QueueAdded | QueueRemoved | MembersChanged | ReplicaGone | PoliciesChanged | Answer | ExchangeAnswer
 
 
 class MetadataMachine:
-    """The queues and policies by name. ``apply`` is deterministic; the type of an effect says who executes it."""
+    """The queues and policies by name, and in ``routing`` the exchanges and bindings. ``apply`` is deterministic; the
+    type of an effect says who executes it."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
         self.policies: dict[str, Policy] = {}
+        self.routing = RoutingTable()
 
     def apply(self, payload: bytes | memoryview, skip: frozenset[int] = frozenset()) -> list[MetadataEffect]:
         """Apply one log entry of :func:`encode`, without the commands at the positions ``skip``."""
@@ -300,6 +319,9 @@ class MetadataMachine:
                 self.policies[policy.name] = policy
             case ClearPolicy(name=name):
                 self.policies.pop(name, None)
+            case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
+                outcome = exchanges.apply(self.routing, self.queues, command)
+                return [ExchangeAnswer(command.node, command.correlation, outcome)]
             case _:
                 return self._change_members(command)
         return [PoliciesChanged(), Answer(command.node, command.correlation, None)]
@@ -310,6 +332,8 @@ class MetadataMachine:
             "version": VERSION,
             "queues": [_plain(self.queues[name]) for name in sorted(self.queues)],
             "policies": [_plain(self.policies[name]) for name in sorted(self.policies)],
+            "exchanges": [exchanges.exchange_to_json(each) for each in self.routing.declared()],
+            "bindings": [exchanges.binding_to_json(each) for each in self.routing.bindings()],
         }
         return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
 
@@ -328,6 +352,10 @@ class MetadataMachine:
             machine.queues[record.name] = record
         for raw in content.get("policies", ()):
             machine.policies[raw["name"]] = _policy_from_json(raw)
+        for raw in content.get("exchanges", ()):
+            machine.routing.declare(exchanges.exchange_from_json(raw))
+        for raw in content.get("bindings", ()):
+            machine.routing.bind(exchanges.binding_from_json(raw))
         return machine
 
     def _declare(self, command: DeclareQueue) -> list[MetadataEffect]:
@@ -345,6 +373,7 @@ class MetadataMachine:
         if existing is None or existing.group != command.group:
             return [answer]
         del self.queues[command.name]
+        self.routing.remove_queue(command.name)
         return [QueueRemoved(existing), answer]
 
     def _change_members(self, command: MemberChange | MemberLeft) -> list[MetadataEffect]:
@@ -424,10 +453,9 @@ def decode(payload: bytes | memoryview) -> list[MetadataCommand]:
     for raw in json.loads(bytes(payload)):
         values = dict(raw)
         command = _OPERATIONS[values.pop("op")]
-        if "record" in values:
-            values["record"] = record_from_json(values["record"])
-        if "policy" in values:
-            values["policy"] = _policy_from_json(values["policy"])
+        for name, from_json in _FROM_JSON.items():
+            if name in values:
+                values[name] = from_json(values[name])
         if "stay" in values:
             values["membership_epoch"] = values.pop("stay")
         commands.append(command(**values))
@@ -475,12 +503,33 @@ def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
     if fields.get("kind") == DEFAULT_KIND:
         for name in _BESIDE_THE_KIND:  # a replicated queue's record stays as older programs wrote it
             del fields[name]
-    return {name: _plain(each) if isinstance(each, QueueRecord | Policy) else each for name, each in fields.items()}
+    return {name: _nested(each) for name, each in fields.items()}
+
+
+def _nested(value: Any) -> Any:
+    match value:
+        case QueueRecord() | Policy():
+            return _plain(value)
+        case Exchange():
+            return exchanges.exchange_to_json(value)
+        case Binding():
+            return exchanges.binding_to_json(value)
+        case _:
+            return value
 
 
 def _policy_from_json(raw: dict[str, Any]) -> Policy:
     definition = tuple((key, value) for key, value in raw["definition"])
     return Policy(name=raw["name"], pattern=raw["pattern"], definition=definition, priority=int(raw["priority"]))
+
+
+_FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
+    "record": record_from_json,
+    "policy": _policy_from_json,
+    "exchange": exchanges.exchange_from_json,
+    "binding": exchanges.binding_from_json,
+}
+"""How to read the fields of commands that are more than a name or a number."""
 
 
 # Policies. As in RabbitMQ, one policy holds for a queue: of the policies whose pattern finds its name, the policy

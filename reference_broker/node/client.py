@@ -21,7 +21,8 @@ from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.client_channel import HANDLERS, ClientChannel, ClientPorts
+from reference_broker.node.client_channel import HANDLERS, ClientChannel
+from reference_broker.node.client_ports import ClientPorts
 from reference_broker.queues.port import Queue
 from reference_broker.types import GroupId
 
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
 """The time between two ticks of a connection."""
+LINGER_TICKS: Final = 4
+"""So long a client that has its close-ok may take to close the socket."""
 _HELD_OCTETS_MAX: Final = 1 << 20
 """The most octets that wait behind the busy channels of a connection while it is read."""
 
@@ -52,6 +55,7 @@ class ClientConnection(asyncio.Protocol):
         """The exclusive queues of this connection."""
         self._transport: asyncio.Transport | None = None
         self._is_over = False
+        self._ticks_lingered = 0
         self._blocked = False
         """The client published during an alarm of a node: the socket is not read until the alarm is over."""
         self._reading = True
@@ -102,6 +106,8 @@ class ClientConnection(asyncio.Protocol):
         """Handle heartbeats and time-outs. A client whose socket is not read is not silent."""
         if not self._reading:
             self.core.not_reading(self._loop.time())
+        if self.core.phase is Phase.CLOSED:
+            self._ticks_lingered += 1
         self.handle(self.core.tick(self._loop.time()))
         self._give_up_waiting()
         self.flush()
@@ -119,6 +125,7 @@ class ClientConnection(asyncio.Protocol):
 
     def close(self, text: str) -> None:
         """Tell the client that the node stops."""
+        self._ticks_lingered = LINGER_TICKS
         self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
         self.flush()
 
@@ -146,9 +153,18 @@ class ClientConnection(asyncio.Protocol):
         if output := self.core.take_output():
             transport.writelines(output)
         if self.core.phase is Phase.CLOSED:
-            transport.close()
+            self._leave(transport)
             return
         self._regulate(transport)
+
+    def _leave(self, transport: asyncio.Transport) -> None:
+        """Close the socket. A client that has its close-ok closes the socket itself: octets that it still sends to a
+        closed socket would cost it the close-ok, and an error."""
+        if not self.core.client_closes or self._ticks_lingered >= LINGER_TICKS:
+            transport.close()
+        elif not self._reading:
+            self._reading = True
+            transport.resume_reading()
 
     # client_channel.ConnectionPorts
 
@@ -203,6 +219,8 @@ class ClientConnection(asyncio.Protocol):
                 channel.end()
             return
         if channel is None:
+            if event.channel not in self.core.open_channels:
+                return  # it was read before the channel was closed with an exception
             channel = self.channels[event.channel] = ClientChannel(self, self._node, event.channel)
         if channel.awaited is not None:
             channel.waiting.append(event)

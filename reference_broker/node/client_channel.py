@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeVar
 
-from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.confirms import SeqRange
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import (
+    BindingChange,
     Cancel,
     Consume,
     Event,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeEvent,
     Get,
     Publish,
     QueueDeclare,
@@ -29,85 +33,23 @@ from reference_broker.amqp.events import (
     QueuePurge,
     Settled,
 )
+from reference_broker.amqp.fan_out import FanOut
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.message_run import RunSlice
-from reference_broker.node import declaration
-from reference_broker.node.alarms import Alarms
-from reference_broker.node.config import Limits
+from reference_broker.message_run import RunSlice, without_first
+from reference_broker.node import declaration, exchange_requests, routed_publishes
+from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
-from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.node.exchanges import Exchanges
+from reference_broker.node.local_clients import Connection
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
-from reference_broker.types import IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
+from reference_broker.types import COPIES, IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
 GET_TAG: Final = ""
 """The tag of a channel's gets in a queue. No consumer has this tag, because the core replaces an empty tag."""
 _EVERYTHING: Final = 2**63
-
-
-class ClientPorts(Protocol):
-    """The ports of the node for clients."""
-
-    limits: Limits
-    alarms: Alarms
-    clients: LocalClients
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        """The queues that this node knows, by name."""
-
-    def now_ns(self) -> int:
-        """The host's monotonic clock."""
-
-    def check_suspension(self) -> int:
-        """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
-
-    def new_record(self, event: QueueDeclare, name: str, connection: int) -> QueueRecord:
-        """The record of a queue that the connection may declare. Raises :class:`~reference_broker.node.declaration.
-        DeclarationError`."""
-
-    def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
-        """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
-        yet."""
-
-    def end_queue(self, queue: Queue) -> None:
-        """Delete an exclusive queue whose connection has ended. Its name is free on this node at once."""
-
-    def home_node_down(self, record: QueueRecord) -> str | None:
-        """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
-
-    def when_queues_current(self, call: Callable[[bool], None]) -> None:
-        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
-        once nobody could say in time."""
-
-
-class ConnectionPorts(Connection, Protocol):
-    """The ports of the connection for a channel."""
-
-    core: ServerConnection
-    channels: dict[int, ClientChannel]
-    read_ns: int
-    is_writable: bool
-    number: int
-    """The connection among those of the node."""
-    unconfirmed_bytes: int
-    unconfirmed_commands: int
-
-    def handle(self, events: list[Event]) -> None:
-        """Handle the core's events."""
-
-    def touch(self) -> None:
-        """Have the core's output written at the end of this turn."""
-
-    def read_on(self) -> None:
-        """Have the core read the octets that waited for answers."""
-
-    def published(self) -> None:
-        """Note a publish."""
-
-    def owns(self, queue: Queue) -> None:
-        """Delete the queue with the connection."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +80,7 @@ class ClientChannel:
     __slots__ = (
         "_core",
         "_credit_owed",
+        "_fan_out",
         "_fetched",
         "_last_correlation",
         "_node",
@@ -177,6 +120,7 @@ class ClientChannel:
         self._queues: dict[GroupId, Queue] = {}
         """The queues that the channel has used, which must hear of its end."""
         self._sessions: dict[GroupId, PublishSession] = {}
+        self._fan_out = FanOut()
         self._open_get: ConsumeSession | None = None
         self._fetched: FetchedMessage | None = None
         self._credit_owed: list[tuple[ConsumeSession, IdRange]] = []
@@ -204,7 +148,7 @@ class ClientChannel:
         if last < known.next_message_id:
             return
         if first < known.next_message_id:
-            slices = _skip(slices, known.next_message_id - first)
+            slices = without_first(slices, known.next_message_id - first)
             first = known.next_message_id
         known.next_message_id = last + 1
         known.held += last - first + 1
@@ -222,6 +166,8 @@ class ClientChannel:
         if session is None:
             return False
         confirmed = self._resolved(session, last)
+        if self._fan_out.open:
+            confirmed = self._fan_out.confirmed(confirmed)
         for first_seq, last_seq in confirmed:
             self._core.confirm(self._number, first_seq, last_seq)
         return bool(confirmed)
@@ -232,8 +178,7 @@ class ClientChannel:
         session = self._sessions.get(group)
         if session is None:
             return
-        for first_seq, last_seq in self._resolved(session, last):
-            self._core.reject(self._number, first_seq, last_seq)
+        self._reject(self._resolved(session, last))
 
     def replied(self, correlation: int, value: int) -> None:
         """A command was applied."""
@@ -259,14 +204,14 @@ class ClientChannel:
         refused, because nobody here can know what became of them; consumers are cancelled."""
         group = record.group
         session = self._sessions.pop(group, None)
-        for first_seq, last_seq in self._resolved(session, _EVERYTHING) if session is not None else ():
-            self._core.reject(self._number, first_seq, last_seq)
+        if session is not None:
+            self._reject(self._resolved(session, _EVERYTHING))
         self._cancel_consumers(group)
         self._queues.pop(group, None)
         awaited = self.awaited
         if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
             self.awaited = None
-            self._refuse(ReplyCode.NOT_FOUND, _home_down(record, self._node.home_node_down(record) or "?"), "")
+            self.refuse(ReplyCode.NOT_FOUND, _home_down(record, self._node.home_node_down(record) or "?"), "")
         self._resume()
 
     def _cancel_consumers(self, group: GroupId) -> None:
@@ -290,38 +235,86 @@ class ClientChannel:
         the queue. If there is a new queue of that name, they may have come after its creation, and are refused."""
 
         def current(found: bool) -> None:
-            is_gone = found and name not in self._node.queues
-            for first_seq, last_seq in unanswered if self._ports.channels.get(self._number) is self else ():
-                (self._core.confirm if is_gone else self._core.reject)(self._number, first_seq, last_seq)
+            if self._ports.channels.get(self._number) is self:
+                if not (found and name not in self._node.queues):
+                    self._reject(unanswered)
+                else:
+                    for first_seq, last_seq in self._fan_out.confirmed(unanswered):
+                        self._core.confirm(self._number, first_seq, last_seq)
             self._ports.touch()
 
         self._node.when_queues_current(current)
 
+    def _reject(self, ranges: list[SeqRange]) -> None:
+        """Refuse publishes, whatever other queues will say of them."""
+        self._fan_out.rejected(ranges)
+        for first_seq, last_seq in ranges:
+            self._core.reject(self._number, first_seq, last_seq)
+
     # Publishing and settling
 
     def _publish(self, event: Publish) -> None:
+        if event.exchange or event.ttl_ms == COPIES:
+            routed_publishes.publish(self, self._node, event)
+            return
         queue = self._node.queues.get(event.routing_key)
         if queue is None:
             if self._queues_known is None:
-                self._publish_when_current(event)
+                self.publish_when_current(event)
             else:
-                self._unroutable(event, is_sure=self._queues_known)
+                self.unroutable(event, is_sure=self._queues_known)
             return
         group = queue.record.group
         session = self._sessions.get(group)
         if session is None:
-            if self._node.home_node_down(queue.record) is not None:
+            session = self._new_session(queue)
+            if session is None:
                 # As in RabbitMQ, but what nobody hears of is not confirmed if the queue comes back.
-                self._unroutable(event, is_sure=event.mandatory or queue.record.ends_with_its_node)
+                self.unroutable(event, is_sure=event.mandatory or queue.record.ends_with_its_node)
                 return
-            session = self._sessions[group] = PublishSession(self.id)
-            self._queues[group] = queue
         ports = self._ports
         ports.unconfirmed_commands += queue.publish(session, event.run, event.first_seq, event.ttl_ms, ports.read_ns)
         ports.unconfirmed_bytes += len(event.run.data)
         ports.published()
 
-    def _unroutable(self, event: Publish, *, is_sure: bool) -> None:
+    def _new_session(self, queue: Queue) -> PublishSession | None:
+        """A session for publishes to the queue; None if the only node that has the queue is out of reach."""
+        if self._node.home_node_down(queue.record) is not None:
+            return None
+        group = queue.record.group
+        self._queues[group] = queue
+        session = self._sessions[group] = PublishSession(self.id)
+        return session
+
+    @property
+    def knows_queues(self) -> bool | None:
+        """Whether this node knows every queue and exchange that existed when the event came; None: nobody has asked."""
+        return self._queues_known
+
+    def can_publish_to(self, queue: Queue) -> bool:
+        """Whether the queue can be reached."""
+        return queue.record.group in self._sessions or self._new_session(queue) is not None
+
+    def publish_to(self, queues: list[Queue], event: Publish) -> None:
+        """Publish a run to queues that can be reached. The client gets its confirm when all have the run."""
+        if event.first_seq and len(queues) > 1:
+            self._fan_out.expect(event.first_seq, event.first_seq + event.run.count - 1, len(queues))
+        ports, run = self._ports, event.run
+        for queue in queues:
+            session = self._sessions[queue.record.group]
+            ports.unconfirmed_commands += queue.publish(session, run, event.first_seq, event.ttl_ms, ports.read_ns)
+            ports.unconfirmed_bytes += len(run.data)
+        ports.published()
+
+    def refuse_publish(self, event: Publish, code: int, text: str) -> None:
+        """Close the channel for a publish that is not allowed. As in RabbitMQ, what came behind it is dropped."""
+        self.waiting.clear()
+        if self.is_gone:
+            self.end()
+        else:
+            self.refuse(code, text, "basic.publish")
+
+    def unroutable(self, event: Publish, *, is_sure: bool) -> None:
         """Answer publishes to a queue that does not exist. If that is not sure, refuse them: they may not be safe."""
         last_seq = event.first_seq + event.run.count - 1
         if self.is_gone:
@@ -382,7 +375,7 @@ class ClientChannel:
     def _declare(self, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
         existing = self._node.queues.get(name)
-        if event.passive and existing is None and self._repeats_when_current(event):
+        if event.passive and existing is None and self.repeats_when_current(event):
             return
         if existing is not None and not event.passive and self._has_ended(existing):
             self._delete_ended(existing, lambda: self._declare(event))
@@ -395,7 +388,7 @@ class ClientChannel:
                 return
             record = self._node.new_record(event, name, self._ports.number)
         except DeclarationError as refused:
-            self._refuse(refused.code, refused.text, "queue.declare")
+            self.refuse(refused.code, refused.text, "queue.declare")
             return
         awaited = self._await()
 
@@ -407,7 +400,7 @@ class ClientChannel:
                     is_new = queue.record.group == record.group and queue.proposer.leader != NOBODY
                     self._declared(event, declaration.check(event, queue, self._asker), is_new=is_new)
                 except DeclarationError as refused:
-                    self._refuse(refused.code, refused.text, "queue.declare")
+                    self.refuse(refused.code, refused.text, "queue.declare")
                 self._resume()
 
         self._node.declare(record, answered)
@@ -448,12 +441,12 @@ class ClientChannel:
         if self._refuses_down(queue, method):
             return
         text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
-        self._refuse(ReplyCode.NOT_FOUND, text, method)
+        self.refuse(ReplyCode.NOT_FOUND, text, method)
 
     def _delete(self, event: QueueDelete) -> None:
         queue = self._node.queues.get(event.queue)
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
-            if not self._repeats_when_current(event):
+            if not self.repeats_when_current(event):
                 self._deleted(event, 0)
             return
         if self._has_ended(queue):
@@ -473,7 +466,7 @@ class ClientChannel:
         if full or (event.if_unused and consumers):
             why = "not empty" if full else "in use"
             text = f"queue '{event.queue}' in vhost '/' {why}"
-            self._refuse(ReplyCode.PRECONDITION_FAILED, text, "queue.delete")
+            self.refuse(ReplyCode.PRECONDITION_FAILED, text, "queue.delete")
             return
         queue = self._node.queues.get(event.queue)
         if queue is None:
@@ -512,7 +505,7 @@ class ClientChannel:
         try:
             priority = declaration.consumer_priority(event, queue.kind)
         except DeclarationError as refused:
-            self._refuse(refused.code, refused.text, "basic.consume")
+            self.refuse(refused.code, refused.text, "basic.consume")
             return
         known = self.consumers.get(event.consumer_tag)
         if known is not None and known.group != queue.record.group:
@@ -528,7 +521,7 @@ class ClientChannel:
         def consuming(next_message_id: int) -> None:
             if next_message_id == IN_EXCLUSIVE_USE:
                 text = f"queue '{event.queue}' in vhost '/' in exclusive use"
-                self._refuse(ReplyCode.ACCESS_REFUSED, text, "basic.consume")
+                self.refuse(ReplyCode.ACCESS_REFUSED, text, "basic.consume")
                 return
             if known.next_message_id == NOTHING_YET or next_message_id > known.next_message_id:
                 known.next_message_id = next_message_id  # else a late reply, which names a message that is held already
@@ -574,7 +567,7 @@ class ClientChannel:
         try:
             declaration.check_get(queue)
         except DeclarationError as refused:
-            self._refuse(refused.code, refused.text, "basic.get")
+            self.refuse(refused.code, refused.text, "basic.get")
             return
         group, getter = queue.record.group, ConsumerId(self.id, GET_TAG)
         # A fetched message is settled like a consumer's; in the core, the tag of such messages names the queue.
@@ -621,11 +614,40 @@ class ClientChannel:
         if not sent and not event.no_ack:
             self._queues[consumer.group].settle(consumer, Outcome.RETURN, ((fetched.message_id, fetched.message_id),))
 
+    # Exchanges
+
+    @property
+    def exchanges(self) -> Exchanges:
+        """The exchanges of this node."""
+        return self._node.exchanges
+
+    def exchange_done(self, event: ExchangeEvent) -> None:
+        """Answer a request about exchanges, unless the client wants no answer."""
+        if not event.nowait:
+            self._core.exchange_ok(self._number, event.method)
+
+    def refuses_binding_to(self, name: str, method: str) -> bool:
+        """Refuse a queue that another connection owns, or whose only node is out of reach."""
+        queue = self._node.queues.get(name)
+        return queue is not None and self._refuses_access(queue, method)
+
+    def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
+        """Make the channel busy until the returned function is called, which calls ``answered`` if the channel is still
+        there."""
+        awaited = self._await()
+
+        def come(value: T) -> None:
+            if self._has_come(awaited):
+                answered(value)
+                self._resume()
+
+        return come
+
     # Queues that are not known here
 
     def _queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
         queue = self._node.queues.get(event.queue)
-        if queue is None and not self._repeats_when_current(event):
+        if queue is None and not self.repeats_when_current(event):
             self._refuse_missing(event, method)
         if queue is not None and self._refuses_access(queue, method):
             return None
@@ -638,7 +660,7 @@ class ClientChannel:
         try:
             declaration.check_access(queue.record, self._asker)
         except DeclarationError as refused:
-            self._refuse(refused.code, refused.text, method)
+            self.refuse(refused.code, refused.text, method)
             return True
         return False
 
@@ -661,7 +683,7 @@ class ClientChannel:
     def _refuses_down(self, queue: Queue, method: str) -> bool:
         if (home := self._node.home_node_down(queue.record)) is None:
             return False
-        self._refuse(ReplyCode.NOT_FOUND, _home_down(queue.record, home), method)
+        self.refuse(ReplyCode.NOT_FOUND, _home_down(queue.record, home), method)
         return True
 
     @property
@@ -669,9 +691,9 @@ class ClientChannel:
         return self.id.node, self.id.boot_id, self._ports.number
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
-        self._refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
+        self.refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
 
-    def _repeats_when_current(self, event: Event) -> bool:
+    def repeats_when_current(self, event: Event) -> bool:
         """Repeat a request for an unknown queue once this node knows all earlier declares: another node may have
         declared the queue a moment ago. False if the request was already repeated."""
         if self._repeated is event:
@@ -687,7 +709,7 @@ class ClientChannel:
         self._node.when_queues_current(current)
         return True
 
-    def _publish_when_current(self, event: Publish) -> None:
+    def publish_when_current(self, event: Publish) -> None:
         """Repeat a publish in the same way. One question serves all events that wait behind the publish."""
         awaited = self._await()
         self.waiting.append(event)
@@ -742,7 +764,8 @@ class ClientChannel:
         self._ports.read_on()
         self._ports.touch()
 
-    def _refuse(self, code: int, text: str, method: str) -> None:
+    def refuse(self, code: int, text: str, method: str) -> None:
+        """Close the channel with an exception."""
         self._ports.handle(self._core.channel_error(self._number, code, text, method))
         self._ports.read_on()
         self._ports.touch()
@@ -759,6 +782,9 @@ HANDLERS: Final[dict[type, Handler]] = {
     Consume: ClientChannel._consume,
     Get: ClientChannel._get,
     Cancel: ClientChannel._cancel,
+    ExchangeDeclare: exchange_requests.declare,
+    ExchangeDelete: exchange_requests.delete,
+    BindingChange: exchange_requests.change_binding,
 }
 """The handler of each event of the core."""
 
@@ -768,15 +794,3 @@ def _home_down(record: QueueRecord, home: str) -> str:
     if record.ends_with_its_node:
         return f"no queue '{record.name}' in vhost '/'"
     return f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"
-
-
-def _skip(slices: list[RunSlice], count: int) -> list[RunSlice]:
-    """The slices without their first ``count`` messages."""
-    rest: list[RunSlice] = []
-    for run, start, length, step in slices:
-        if count >= length:
-            count -= length
-            continue
-        rest.append((run, start + count * step, length - count, step))
-        count = 0
-    return rest

@@ -1,16 +1,17 @@
 """The routing of dead letters: a node's worker for the queues that it leads.
 
 A dead letter is published again like any message: to the exchange of ``x-dead-letter-exchange``, under
-``x-dead-letter-routing-key`` or its own routing key, with its history in the headers (:mod:`~reference_broker.amqp.
-death`). The broker has only the default exchange, which routes to the queue named by the key. Letters for another
-exchange are dropped, counted, and logged once per queue.
+``x-dead-letter-routing-key`` or its own routing keys, with its history in the headers (:mod:`~reference_broker.amqp.
+death`). Letters without a route, such as those for an exchange that does not exist, are counted, and logged once per
+queue.
 
 *At most once*: the leader of the term in which the messages died publishes them, and waits for nothing (see
 :meth:`reference_broker.queues.quorum_member.QuorumMember.apply`). If the leader dies in between, the letters are lost.
 
-*At least once*: each queue has a *mailer*, which publishes under a channel identity of its own. When its letters are
-committed, the mailer tells the queue, which forgets them. A letter without a route, or refused by a full queue, stays
-in its queue and is tried again every ``dead_letter_retry_ms``. A mailer ends with the leadership. The machine tells a
+*At least once*: each queue has a *mailer*, which publishes under a channel identity of its own. When a letter is
+committed in all queues that it goes to, the mailer tells the letter's queue, which forgets it. A letter without a
+route, or refused by a full queue, stays in its queue and is tried again every ``dead_letter_retry_ms``, for the queues
+that do not have it yet. A mailer ends with the leadership. The machine tells a
 new leader all open letters again, so a letter may arrive twice, and is never lost.
 
 A letter that comes back to a queue where it was before is dropped, unless a consumer has rejected it in between. This
@@ -25,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from reference_broker.amqp.addressing import address_of, without_copies
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
 from reference_broker.machines.effects import DeadLetter
@@ -34,6 +36,7 @@ from reference_broker.node.config import Limits
 from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.queues.session import PublishSession
+from reference_broker.routing.table import RoutingTable
 from reference_broker.types import ConsumerId, GroupId, IdRange
 
 log = logging.getLogger(__name__)
@@ -52,6 +55,10 @@ class DeadLetterPorts(Protocol):
     @property
     def queues(self) -> Mapping[str, Queue]:
         """The queues that this node knows, by name."""
+
+    @property
+    def routing(self) -> RoutingTable:
+        """The exchanges and bindings, as this node knows them."""
 
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""
@@ -79,14 +86,17 @@ class Address:
         exchange = arguments.get("x-dead-letter-exchange")
         return cls(None if exchange is None else str(exchange), None if key is None else str(key))
 
-    def key_for(self, published_key: str) -> str:
-        """The routing key of a letter that was published under ``published_key``."""
-        return published_key if self.routing_key is None else self.routing_key
 
-    @property
-    def is_default(self) -> bool:
-        """Whether the target is the default exchange, the only exchange of this broker."""
-        return self.exchange == ""
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A letter on its way: its route, its content as it is published, and the queues that it goes to. ``circles``: it
+    would have gone to a queue where it has been before."""
+
+    route: bytes
+    key: str
+    content: bytes
+    queues: tuple[str, ...]
+    circles: bool
 
 
 class DeadLetters:
@@ -141,17 +151,39 @@ class DeadLetters:
             text = "queue %r: dead letters for exchange %r, key %r have no route and are %s"
             log.warning(text, record.name, exchange, key, outcome)
 
+    def letter(self, address: Address, published_key: str, content: bytes) -> Letter:
+        """Where a letter goes. Without a routing key of the dead letters it goes by the keys of the message, CC ones
+        included, as in RabbitMQ."""
+        key = published_key if address.routing_key is None else address.routing_key
+        own = address_of(content)
+        copies = own.copies if address.routing_key is None else ()
+        if own.copies and not copies:
+            content = without_copies(content)
+        table, exchange = self._node.routing, address.exchange
+        names: tuple[str, ...] = ()
+        if exchange is not None and table.exchange(exchange) is not None:
+            headers = own.headers if table.heeds_headers(exchange) else ()
+            names = table.route(exchange, (key, *copies), headers)
+        known = [name for name in names if name in self._node.queues]
+        queues = tuple(name for name in known if not is_cycle(content, name))
+        route = short_string(exchange or "") + short_string(key)
+        return Letter(route, key, content, queues, circles=len(queues) < len(known))
+
     def _send_untracked(self, record: QueueRecord, address: Address, dead: list[tuple[str, bytes]]) -> None:
-        for key, contents in _by_key(address, dead):
-            target = self._node.queues.get(key) if address.is_default else None
-            if target is None:
-                self.no_route(record, key, len(contents), "dropped")
-                continue
-            wanted = [content for content in contents if not _is_counted_cycle(content, key, address, self)]
-            for batch in _batches(wanted, self._node.limits.batch_bytes_max):
-                run = MessageRun.of(_route(address, key), batch)
-                target.forward(run)
-            self.counts["routed"] += len(wanted)
+        ways: dict[tuple[bytes, tuple[str, ...]], list[Letter]] = {}
+        for letter in (self.letter(address, key, content) for key, content in dead):
+            if letter.queues:
+                ways.setdefault((letter.route, letter.queues), []).append(letter)
+            elif letter.circles:
+                self.counts["cycle"] += 1
+            else:
+                self.no_route(record, letter.key, 1, "dropped")
+        for (route, names), letters in ways.items():
+            for batch in _batches([each.content for each in letters], self._node.limits.batch_bytes_max):
+                run = MessageRun.of(route, batch)
+                for name in names:
+                    self._node.queues[name].forward(run)
+            self.counts["routed"] += len(letters)
 
 
 class Mailer:
@@ -169,6 +201,10 @@ class Mailer:
         """The target queues of letters, each with a session."""
         self._open: dict[int, tuple[str, bytes]] = {}
         """Unconfirmed letters by id: the routing key of their publish, and the content."""
+        self._owed: dict[int, set[GroupId]] = {}
+        """The queues that a letter was sent to, and that have not answered."""
+        self._arrived: dict[int, set[GroupId]] = {}
+        """The queues that have a letter which other queues do not have yet."""
         self._unsent: list[int] = []
         self._timer_runs = False
         self._closed = False
@@ -186,69 +222,96 @@ class Mailer:
         for queue, _session in self._targets.values():
             queue.channel_closed(self._channel)
         self._node.clients.forget_channel(self._channel)
-        self._targets.clear()
-        self._open.clear()
-        self._unsent.clear()
+        for kept in (self._targets, self._open, self._owed, self._arrived, self._unsent):
+            kept.clear()
 
     def committed(self, group: GroupId, last: int) -> bool:
-        """Letters have arrived: their queue may forget them."""
+        """Letters have arrived: when they have arrived everywhere, their queue may forget them."""
         if (target := self._targets.get(group)) is not None:
-            self._settle(target[1].committed(last))
+            self._settle(self._answered(group, target[1].committed(last), has_arrived=True))
         return False
 
     def rejected(self, group: GroupId, first: int, last: int) -> None:
         """Letters were refused by a full queue: try again later."""
         self.committed(group, first - 1)
         if (target := self._targets.get(group)) is not None:
-            for first_id, last_id in target[1].committed(last):
-                self._retry_later(list(range(first_id, last_id + 1)))
+            self._retry_later(self._answered(group, target[1].committed(last), has_arrived=False))
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A target is gone. Letters on their way there are tried again later."""
         if (target := self._targets.pop(record.group, None)) is not None:
-            for first_id, last_id in target[1].committed(_EVERYTHING):
-                self._retry_later(list(range(first_id, last_id + 1)))
+            lost = target[1].committed(_EVERYTHING)
+            self._retry_later(self._answered(record.group, lost, has_arrived=False))
+
+    def _answered(self, group: GroupId, ranges: list[IdRange], *, has_arrived: bool) -> list[int]:
+        """A queue has answered for letters. Returns their ids."""
+        ids = [number for first, last in ranges for number in range(first, last + 1) if number in self._open]
+        for number in ids:
+            self._owed[number].discard(group)
+            if has_arrived:
+                self._arrived.setdefault(number, set()).add(group)
+        return ids
 
     def _send(self, ids: list[int]) -> None:
-        """Publish letters. Neighbours for one queue go as one run, of at most the octets of a batch of commands."""
+        """Publish letters to the queues that do not have them yet. Neighbours on one way go as one run, of at most the
+        octets of a batch of commands."""
         address = self._owner.address(self._queue.record)
         run: list[int] = []
-        run_key, octets = "", 0
+        letters: list[Letter] = []
+        groups: tuple[GroupId, ...] = ()
+        octets = 0
         for number in ids:
-            published_key, content = self._open[number]
-            key = address.key_for(published_key)
-            if _is_counted_cycle(content, key, address, self._owner):
-                self._settle([(number, number)])
+            letter = self._owner.letter(address, *self._open[number])
+            lacking = self._lacking(number, letter)
+            if not lacking:
                 continue
-            is_full = octets + len(content) > self._node.limits.batch_bytes_max
-            if run and (number != run[-1] + 1 or key != run_key or is_full):
-                self._publish(run, address, run_key)
-                run, octets = [], 0
-            run_key = key
-            octets += len(content)
+            is_full = octets + len(letter.content) > self._node.limits.batch_bytes_max
+            if run and (number != run[-1] + 1 or letter.route != letters[0].route or lacking != groups or is_full):
+                self._publish(run, letters, groups)
+                run, letters, octets = [], [], 0
+            groups = lacking
+            octets += len(letter.content)
             run.append(number)
-        self._publish(run, address, run_key)
+            letters.append(letter)
+        if run:
+            self._publish(run, letters, groups)
 
-    def _publish(self, ids: list[int], address: Address, key: str) -> None:
-        if not ids:
-            return
-        target = self._node.queues.get(key) if address.is_default else None
-        if target is None:
-            self._owner.no_route(self._queue.record, key, len(ids), "kept until there is one")
-            self._retry_later(ids)
-            return
-        _, session = self._targets.setdefault(target.record.group, (target, PublishSession(self._channel)))
-        run = MessageRun.of(_route(address, key), [self._open[number][1] for number in ids])
-        target.forward(run, session, ids[0])  # what the session confirms are the letters' ids
+    def _lacking(self, number: int, letter: Letter) -> tuple[GroupId, ...]:
+        """The queues that a letter is to be sent to now. A letter that goes nowhere is done, or is tried later."""
+        if not letter.queues and not letter.circles:
+            self._owner.no_route(self._queue.record, letter.key, 1, "kept until there is one")
+            self._retry_later([number])
+            return ()
+        has = self._owed.setdefault(number, set()) | self._arrived.get(number, set())
+        targets = {queue.record.group: queue for queue in map(self._node.queues.__getitem__, letter.queues)}
+        for group in targets.keys() - has:
+            self._targets.setdefault(group, (targets[group], PublishSession(self._channel)))
+        if not targets:
+            self._owner.counts["cycle"] += 1
+        if targets.keys() <= has:
+            self._settle([number])
+        return tuple(group for group in targets if group not in has)
+
+    def _publish(self, ids: list[int], letters: list[Letter], groups: tuple[GroupId, ...]) -> None:
+        run = MessageRun.of(letters[0].route, [letter.content for letter in letters])
+        for number in ids:
+            self._owed[number].update(groups)
+        for group in groups:
+            target, session = self._targets[group]
+            target.forward(run, session, ids[0])  # what the session confirms are the letters' ids
         self._owner.counts["routed"] += len(ids)
 
-    def _settle(self, ranges: list[IdRange]) -> None:
-        settled = [(first, last) for first, last in ranges if last in self._open]
-        for first, last in settled:
-            for number in range(first, last + 1):
-                self._open.pop(number, None)
-        if settled:
-            self._queue.dead_letters_settled(tuple(settled))
+    def _settle(self, ids: list[int]) -> None:
+        """Tell the queue of letters that have arrived everywhere."""
+        unsent = set(self._unsent)
+        done = [
+            number for number in ids if number in self._open and not self._owed.get(number) and number not in unsent
+        ]
+        for number in done:
+            for kept in (self._open, self._owed, self._arrived):
+                kept.pop(number, None)
+        if done:
+            self._queue.dead_letters_settled(_ranges(done))
 
     def _retry_later(self, ids: list[int]) -> None:
         self._unsent += ids
@@ -273,11 +336,15 @@ class Mailer:
         """Never called: a mailer makes no requests."""
 
 
-def _is_counted_cycle(content: bytes, key: str, address: Address, owner: DeadLetters) -> bool:
-    """Whether the letter circles for ever. Counts such letters."""
-    cycle = address.is_default and is_cycle(content, key)
-    owner.counts["cycle"] += cycle
-    return cycle
+def _ranges(ids: list[int]) -> tuple[IdRange, ...]:
+    """Ascending ids as ranges."""
+    found: list[IdRange] = []
+    for number in ids:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
 
 
 def _dead(source: str, reason: str, time_s: int, letter: DeadMessage) -> tuple[str, bytes]:
@@ -287,14 +354,6 @@ def _dead(source: str, reason: str, time_s: int, letter: DeadMessage) -> tuple[s
     exchange = route[1 : 1 + exchange_octets].decode("utf-8", "replace")
     published_key = route[2 + exchange_octets :].decode("utf-8", "replace")
     return published_key, dead_letter(content, Death(source, reason, exchange, published_key, time_s))
-
-
-def _by_key(address: Address, dead: list[tuple[str, bytes]]) -> list[tuple[str, list[bytes]]]:
-    """The contents for each routing key, in order."""
-    found: dict[str, list[bytes]] = {}
-    for published_key, content in dead:
-        found.setdefault(address.key_for(published_key), []).append(content)
-    return list(found.items())
 
 
 def _batches(contents: list[bytes], octets_max: int) -> Iterator[list[bytes]]:
@@ -309,7 +368,3 @@ def _batches(contents: list[bytes], octets_max: int) -> Iterator[list[bytes]]:
         octets += len(content)
     if batch:
         yield batch
-
-
-def _route(address: Address, key: str) -> bytes:
-    return short_string(address.exchange or "") + short_string(key)

@@ -116,7 +116,7 @@ def check(event: QueueDeclare, queue: Queue | None, asker: Asker) -> Queue:
         if key == QUEUE_TYPE and {received, current} <= {None, _KIND_WITHOUT_ARGUMENT}:
             continue
         if received != current or isinstance(received, bool) != isinstance(current, bool):
-            raise _inequivalent(key, name, *_difference(received, current))
+            raise inequivalent(key, f"queue '{name}' in vhost '/'", *difference(received, current))
     return queue
 
 
@@ -143,26 +143,28 @@ def _check_flags_equal(event: QueueDeclare, record: QueueRecord) -> None:
         ("auto_delete", event.auto_delete, record.auto_delete),
     ):
         if received != current:
-            raise _inequivalent(key, record.name, f"'{_text(received)}'", f"'{_text(current)}'")
+            raise inequivalent(key, f"queue '{record.name}' in vhost '/'", f"'{worded(received)}'", f"'{worded(current)}'")
 
 
-def _inequivalent(key: str, name: str, received: str, current: str) -> DeclarationError:
-    text = f"inequivalent arg '{key}' for queue '{name}' in vhost '/': received {received} but current is {current}"
+def inequivalent(key: str, what: str, received: str, current: str) -> DeclarationError:
+    """The refusal of a declaration that differs from what exists, such as ``queue 'q' in vhost '/'``."""
+    text = f"inequivalent arg '{key}' for {what}: received {received} but current is {current}"
     return DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 
-def _difference(received: FieldValue, current: FieldValue) -> tuple[str, str]:
+def difference(received: FieldValue, current: FieldValue) -> tuple[str, str]:
     """Both values in RabbitMQ's words: with types, if a value is missing or the types differ."""
     if received is None or current is None or type(received) is not type(current):
         return _described(received), _described(current)
-    return f"'{_text(received)}'", f"'{_text(current)}'"
+    return f"'{worded(received)}'", f"'{worded(current)}'"
 
 
 def _described(value: FieldValue) -> str:
-    return "none" if value is None else f"the value '{_text(value)}' of type '{type_name(value)}'"
+    return "none" if value is None else f"the value '{worded(value)}' of type '{type_name(value)}'"
 
 
-def _text(value: FieldValue) -> str:
+def worded(value: FieldValue) -> str:
+    """The value in RabbitMQ's words."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,11 +1,23 @@
-"""The metadata group on one node: declares and deletes of queues go in, groups start and stop here as they commit."""
+"""The metadata group on one node: declares and deletes of queues go in, groups start and stop here as they commit.
+
+Exchanges and bindings are changed in the same way. Nothing starts or stops with them: a channel routes by the table of
+the machine, as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol, TypedDict
 
-from reference_broker.machines import metadata
+from reference_broker.machines import exchanges, metadata
+from reference_broker.machines.exchanges import (
+    Bind,
+    DeclareExchange,
+    DeleteExchange,
+    ExchangeAnswer,
+    Outcome,
+    Unbind,
+)
 from reference_broker.machines.metadata import (
     Answer,
     ClearPolicy,
@@ -21,15 +33,18 @@ from reference_broker.machines.metadata import (
     PoliciesChanged,
     Policy,
     QueueAdded,
+    QueueCommand,
     QueueRecord,
     QueueRemoved,
     ReplicaGone,
     SetPolicy,
 )
 from reference_broker.node.group import GroupRunner
+from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
 
 Answered = Callable[[QueueRecord | None], None]
+ExchangeAnswered = Callable[[Outcome], None]
 
 _COMMAND_BYTES: Final = 256
 
@@ -78,7 +93,7 @@ class MetadataHost:
         self.machine = MetadataMachine()
         self._starter = starter
         self._effects: list[MetadataEffect] = []
-        self._waiting: dict[int, Answered] = {}
+        self._waiting: dict[int, Callable[[Any], None]] = {}
         self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match nobody
 
     def declare(self, record: QueueRecord, answered: Answered) -> None:
@@ -117,10 +132,24 @@ class MetadataHost:
         """Remove a policy; ``answered`` gets None."""
         self._propose(ClearPolicy(name=name, **self._asker(answered)))
 
-    def _propose(self, command: MetadataCommand) -> None:
-        self.member.propose(command, _COMMAND_BYTES)
+    def declare_exchange(self, exchange: Exchange, answered: ExchangeAnswered) -> None:
+        """Create the exchange if its name is free; ``answered`` gets the exchange of that name."""
+        command = DeclareExchange(exchange=exchange, **self._asker(answered))
+        self._propose(command, _octets(exchange.arguments))
 
-    def _asker(self, answered: Answered) -> _Asker:
+    def delete_exchange(self, name: str, answered: ExchangeAnswered, *, if_unused: bool) -> None:
+        """Delete the exchange and its bindings, with ``if_unused`` only if it has none."""
+        self._propose(DeleteExchange(name=name, if_unused=if_unused, **self._asker(answered)))
+
+    def change_binding(self, kind: type[Bind | Unbind], binding: Binding, answered: ExchangeAnswered) -> None:
+        """Add or remove a binding."""
+        self._propose(kind(binding=binding, **self._asker(answered)), _octets(binding.arguments))
+
+    def _propose(self, command: MetadataCommand, octets: int = 0) -> None:
+        """Propose a command, with ``octets`` of arguments."""
+        self.member.propose(command, _COMMAND_BYTES + octets)
+
+    def _asker(self, answered: Callable[[Any], None]) -> _Asker:
         """Who is to be answered."""
         correlation = self._next_correlation
         self._next_correlation += 1
@@ -157,6 +186,9 @@ class MetadataHost:
                 case Answer(node, correlation, record) if node == self._starter.node:
                     if (answered := self._waiting.pop(correlation, None)) is not None:
                         answered(record)
+                case ExchangeAnswer(node, correlation, outcome) if node == self._starter.node:
+                    if (answered := self._waiting.pop(correlation, None)) is not None:
+                        answered(outcome)
 
     def catch_up(self, channels: object, asked: Sequence[Any]) -> None:
         """Every node has a member, so there is nobody to tell."""
@@ -209,8 +241,18 @@ class MetadataHost:
             self._starter.queue_added(record)
         for command in skipped:
             if (answered := self._waiting.pop(command.correlation, None)) is not None:
-                answered(self.machine.queues.get(_queue_of(command)))
+                answered(self._present(command))
         self._starter.policies_changed()
+
+    def _present(self, command: MetadataCommand) -> QueueRecord | Outcome | None:
+        """What the state says now about a command that was applied elsewhere."""
+        match command:
+            case SetPolicy() | ClearPolicy():
+                return None
+            case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
+                return exchanges.present_outcome(self.machine.routing, self.machine.queues, command)
+            case _:
+                return self.machine.queues.get(_queue_of(command))
 
     def live_entries(self) -> list[tuple[int, int]]:
         """None: the state stands on its own."""
@@ -221,12 +263,11 @@ class MetadataHost:
         return None
 
 
-def _queue_of(command: MetadataCommand) -> str:
-    """The name of the queue that a command is about; of none, if it is about a policy."""
-    match command:
-        case DeclareQueue(record=record):
-            return record.name
-        case SetPolicy() | ClearPolicy():
-            return ""
-        case _:
-            return command.name
+def _queue_of(command: QueueCommand) -> str:
+    """The name of the queue that a command is about."""
+    return command.record.name if isinstance(command, DeclareQueue) else command.name
+
+
+def _octets(arguments: Arguments) -> int:
+    """About the octets that arguments take in JSON."""
+    return sum(len(name) + 2 * len(value) for name, value in arguments)

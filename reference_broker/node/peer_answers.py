@@ -31,6 +31,7 @@ class PeerAnswers:
             "member": lambda request, answered: answered(self._member(request)),
             "counts": self._counts,
             "read-index": self._read_index,
+            "applied": self._applied,
             "leading": lambda _request, answered: answered(self._leading()),
             "hand-over": lambda request, answered: answered(self._hand_over(request)),
             "known-life": lambda request, answered: answered(replacement.known_boot_id(request)),
@@ -86,6 +87,13 @@ class PeerAnswers:
         if not runner.leads:
             raise RequestError("this node does not lead it any more", "ask again in a moment")
         runner.read(applied)
+
+    def _applied(self, request: Answer, answered: Answered) -> None:
+        """Answer once this node has applied the group's log up to an index."""
+        runner, index = self._runner(request), request.get("index")
+        if type(index) is not int:
+            raise RequestError(f"index {index!r} is no whole number", "run the same release on all nodes")
+        runner.when_applied(LogIndex(index), lambda: answered({"ok": True}))
 
     def _leading(self) -> Answer:
         return {"groups": [runner.group for runner in self._runners.values() if runner.leads]}

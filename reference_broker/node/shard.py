@@ -29,6 +29,7 @@ from reference_broker.node.classic_place import claim
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
+from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
@@ -55,6 +56,7 @@ from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
+from reference_broker.routing.table import RoutingTable
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.executor import IoPolicy, OwnersThread, policy_named
 from reference_broker.storage.files import Files
@@ -175,6 +177,7 @@ class Shard:
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
+        self.exchanges = Exchanges(self.node, self.nodes, self.metadata, self.runners, ask)
         self.operations = Operations(
             ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated)
         )
@@ -235,6 +238,11 @@ class Shard:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
         once nobody could say in time."""
         self.reads.when_queues_current(call)
+
+    @property
+    def routing(self) -> RoutingTable:
+        """The exchanges and bindings, as this node knows them."""
+        return self.exchanges.table
 
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
+from reference_broker.machines.exchanges import (
+    DONE,
+    Bind,
+    DeclareExchange,
+    DeleteExchange,
+    ExchangeAnswer,
+    Outcome,
+    Unbind,
+)
 from reference_broker.machines.metadata import (
     Answer,
     DeclareQueue,
@@ -18,6 +28,7 @@ from reference_broker.machines.metadata import (
     record_from_json,
     record_to_json,
 )
+from reference_broker.routing.records import Binding, Destination, Exchange, ExchangeType
 from reference_broker.types import NOBODY, GroupId, NodeId
 
 MEMBERS = (NodeId(1), NodeId(2), NodeId(3))
@@ -85,3 +96,71 @@ def test_a_record_names_its_kind_only_if_it_is_not_the_default() -> None:
     assert "kind" not in json.loads(record_to_json(quorum))
     for record in (quorum, other):
         assert record_from_json(json.loads(record_to_json(record))).kind == record.kind
+
+
+ORDERS = Exchange(name="orders", type=ExchangeType.TOPIC, arguments=((b"alternate-exchange", b"S\0\0\0\4rest"),))
+TO_Q = Binding(source="orders", destination=Destination("q"), key="a.#", arguments=((b"k", b"I\0\0\0\1"),))
+ASKER: dict[str, Any] = {"node": NodeId(1), "correlation": 7}
+
+
+def outcomes(machine: MetadataMachine, *commands: Any) -> list[Outcome]:
+    effects = machine.apply(encode(commands))
+    return [effect.outcome for effect in effects if isinstance(effect, ExchangeAnswer)]
+
+
+def test_routing_commands_survive_the_log() -> None:
+    """Arguments keep their types: a headers exchange compares them."""
+    commands = [
+        DeclareExchange(exchange=ORDERS, **ASKER),
+        Bind(binding=TO_Q, **ASKER),
+        Unbind(binding=TO_Q, **ASKER),
+        DeleteExchange(name="orders", if_unused=True, **ASKER),
+    ]
+    assert decode(encode(commands)) == commands
+
+
+def test_a_binding_needs_its_ends() -> None:
+    """Else a message would be routed to a queue that nobody has."""
+    machine = MetadataMachine()
+    missing_queue, missing_exchange = Outcome(missing=Destination("q")), Outcome(missing=Destination("orders", True))
+    bind = Bind(binding=TO_Q, **ASKER)
+    assert outcomes(machine, bind) == [missing_exchange]
+    assert outcomes(machine, DeclareExchange(exchange=ORDERS, **ASKER), bind) == [
+        Outcome(exchange=ORDERS),
+        missing_queue,
+    ]
+    machine.apply(encode([declare(FIRST, 1)]))
+    assert outcomes(machine, bind) == [DONE]
+    assert outcomes(machine, DeleteExchange(name="orders", if_unused=True, **ASKER)) == [Outcome(is_in_use=True)]
+
+
+def test_a_deleted_queue_takes_its_bindings_along() -> None:
+    """A queue of the same name that comes later must not get messages that nobody bound to it."""
+    machine = MetadataMachine()
+    machine.apply(
+        encode([declare(FIRST, 1), DeclareExchange(exchange=ORDERS, **ASKER), Bind(binding=TO_Q, **ASKER)])
+    )  # fmt: skip
+    assert machine.routing.route("orders", ("a.b",)) == ("q",)
+    machine.apply(encode([delete(FIRST, 2), declare(SECOND, 3)]))
+    assert machine.routing.route("orders", ("a.b",)) == ()
+
+
+def test_a_snapshot_has_exchanges_and_bindings_and_an_older_one_has_none() -> None:
+    """Equal states make equal snapshots, in whatever order the state was made."""
+    commands = [
+        declare(FIRST, 1),
+        DeclareExchange(exchange=ORDERS, **ASKER),
+        Bind(binding=TO_Q, **ASKER),
+        Bind(binding=replace(TO_Q, source="amq.fanout"), **ASKER),
+    ]
+    machine, other = MetadataMachine(), MetadataMachine()
+    machine.apply(encode(commands))
+    other.apply(encode([commands[0], commands[3], commands[1], commands[2]]))
+    assert machine.snapshot() == other.snapshot()
+    restored = MetadataMachine.restore(machine.snapshot())
+    assert restored.snapshot() == machine.snapshot()
+    assert restored.routing.route("orders", ("a",)) == restored.routing.route("amq.fanout", ("",)) == ("q",)
+    older = json.loads(machine.snapshot())
+    older["version"] = 5
+    del older["exchanges"], older["bindings"]
+    assert MetadataMachine.restore(json.dumps(older).encode()).routing.declared() == []

@@ -19,6 +19,8 @@ from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum import QUORUM
+from reference_broker.routing.records import Binding, Destination
+from reference_broker.routing.table import RoutingTable
 from reference_broker.types import ChannelId, GroupId, NodeId, Priority
 from tests.reference_broker.amqp.testing import content
 
@@ -54,6 +56,7 @@ class Node:
         self.nobody = ChannelId(self.node, self.boot_id, 0, 0)
         self.clients = self
         self.in_force: list[Policy] = []
+        self.routing = RoutingTable()
         self.queues: dict[str, Any] = {}
         self.timers: list[Callable[[], None]] = []
         self.channels: dict[int, object] = {}
@@ -118,7 +121,7 @@ def test_a_policy_that_changes_reaches_the_letters_after_it(first_id: int) -> No
     node.policy(dead_letter_routing_key="new")
     node.die(first_id and 2, 3)
     assert (node.arrived("old"), node.arrived("new")) == (1, 3)
-    assert node.letters.counts == {"routed": 4, "cycle": 0}
+    assert node.letters.counts == {"routed": 4}
 
 
 @pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
@@ -184,6 +187,63 @@ def test_a_target_that_confirms_settles_and_one_that_refuses_is_tried_again() ->
     assert node.arrived("target") == 4
     mailer.committed(target, 4)
     assert node.source.proposed[1:] == [DeadLetterSettled(((3, 3),))]
+
+
+def bound_to_fanout(*names: str) -> Node:
+    """A node whose dead letters go to all of these queues."""
+    node = Node(*names)
+    for name in names:
+        node.routing.bind(Binding(source="amq.fanout", destination=Destination(name), key=""))
+    node.policy(dead_letter_exchange="amq.fanout")
+    node.source_queue.record = replace(SOURCE, arguments=())
+    return node
+
+
+def test_letters_for_several_queues_go_to_each() -> None:
+    node = bound_to_fanout("one", "two")
+    node.die(0, 3)
+    assert (node.arrived("one"), node.arrived("two")) == (3, 3)
+    assert node.letters.counts == {"routed": 3}
+
+
+def test_a_letter_for_several_queues_leaves_its_own_once_all_have_it() -> None:
+    """The queue that refused a letter gets it again, and no other queue does."""
+    node = bound_to_fanout("one", "two")
+    node.die(1, 3)
+    mailer = node.letters._mailers[SOURCE.group]
+    one, two = (node.queues[name].record.group for name in ("one", "two"))
+    mailer.committed(one, 3)
+    assert node.source.proposed == []
+    mailer.rejected(two, 2, 2)
+    assert node.source.proposed == [DeadLetterSettled(((1, 1),))]
+    mailer.committed(two, 3)
+    assert node.source.proposed[1:] == [DeadLetterSettled(((3, 3),))]
+    node.wait()
+    assert (node.arrived("one"), node.arrived("two")) == (3, 4)
+    mailer.committed(two, 4)
+    assert node.source.proposed[2:] == [DeadLetterSettled(((2, 2),))]
+    assert not mailer._open and not mailer._owed and not mailer._arrived
+
+
+def test_a_target_that_is_gone_is_waited_for_no_more() -> None:
+    node = bound_to_fanout("one", "two")
+    node.die(1, 2)
+    mailer = node.letters._mailers[SOURCE.group]
+    mailer.committed(node.queues["one"].record.group, 2)
+    gone = node.queues.pop("two").record
+    node.routing.remove_queue("two")
+    node.letters.queue_removed(gone)
+    assert node.source.proposed == []
+    node.wait()
+    assert node.source.proposed == [DeadLetterSettled(((1, 1),)), DeadLetterSettled(((2, 2),))]
+
+
+def test_an_exchange_that_does_not_exist_is_no_route() -> None:
+    node = bound_to_fanout("one")
+    node.policy(dead_letter_exchange="missing")
+    node.die(0)
+    node.die(1)
+    assert node.letters.counts == {"no_route": 2}
 
 
 def test_who_lost_the_lead_sends_nothing_more_and_keeps_nothing() -> None:
@@ -265,4 +325,4 @@ def test_letters_go_in_commands_of_no_more_octets_than_a_batch(first_id: int) ->
     assert all(command.run.count == 1 or len(command.run.data) <= 10_000 for command in proposed)
     if first_id:
         assert [command.first_seq for command in proposed] == [1, 4, 5, 6]
-    assert node.letters.counts == {"routed": len(sizes), "cycle": 0}
+    assert node.letters.counts == {"routed": len(sizes)}

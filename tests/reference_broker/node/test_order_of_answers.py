@@ -232,7 +232,7 @@ def test_an_error_of_the_connection_behind_a_request_comes_after_its_answer() ->
 
     async def scenario(world: World) -> None:
         client = Client(world)
-        client.send(1, Basic.Get(0, "q"), Exchange.Declare(0, "x"), Basic.Get(0, "q"))
+        client.send(1, Basic.Get(0, "q"), Exchange.Declare(0, "x", "moon"), Basic.Get(0, "q"))
         await world.settle()
         heard = client.heard()
         assert [each.name for each in heard if isinstance(each, base.Frame)] == ["Basic.GetEmpty", "Connection.Close"]

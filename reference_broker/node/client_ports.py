@@ -1,0 +1,83 @@
+"""What a channel of a client needs of its node and of its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Protocol
+
+from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.events import Event, QueueDeclare
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.alarms import Alarms
+from reference_broker.node.config import Limits
+from reference_broker.node.exchanges import Exchanges
+from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.queues.port import Queue
+
+
+class ClientPorts(Protocol):
+    """The ports of the node for clients."""
+
+    limits: Limits
+    alarms: Alarms
+    clients: LocalClients
+    exchanges: Exchanges
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues that this node knows, by name."""
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
+
+    def check_suspension(self) -> int:
+        """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
+
+    def new_record(self, event: QueueDeclare, name: str, connection: int) -> QueueRecord:
+        """The record of a queue that the connection may declare. Raises :class:`~reference_broker.node.declaration.
+        DeclarationError`."""
+
+    def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
+        """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
+        yet."""
+
+    def end_queue(self, queue: Queue) -> None:
+        """Delete an exclusive queue whose connection has ended. Its name is free on this node at once."""
+
+    def home_node_down(self, record: QueueRecord) -> str | None:
+        """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
+
+    def when_queues_current(self, call: Callable[[bool], None]) -> None:
+        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
+        once nobody could say in time."""
+
+
+class ConnectionPorts(Connection, Protocol):
+    """The ports of the connection for a channel."""
+
+    core: ServerConnection
+    read_ns: int
+    is_writable: bool
+    number: int
+    """The connection among those of the node."""
+    unconfirmed_bytes: int
+    unconfirmed_commands: int
+
+    @property
+    def channels(self) -> MutableMapping[int, Any]:
+        """The channels of clients, by number."""
+
+    def handle(self, events: list[Event]) -> None:
+        """Handle the core's events."""
+
+    def touch(self) -> None:
+        """Have the core's output written at the end of this turn."""
+
+    def read_on(self) -> None:
+        """Have the core read the octets that waited for answers."""
+
+    def published(self) -> None:
+        """Note a publish."""
+
+    def owns(self, queue: Queue) -> None:
+        """Delete the queue with the connection."""
