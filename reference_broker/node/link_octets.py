@@ -1,65 +1,96 @@
-"""How many octets this node sends to each peer, and what for.
+"""How many octets and frames this node sends to each peer, and what for.
 
-A *proxied* request goes to the node that leads the queue (or owns it), and its results come back. Of these frames the
-kind of queue is known, too. Each node counts what it sends, so the figures of both ends are the two directions of a
-link. Handshakes and heartbeats do not count: they cost the same whatever the load is.
+========================  ==================================================================================
+purpose                   frames
+========================  ==================================================================================
+``replication``           AppendEntries with entries
+``consensus``             all other Raft messages but snapshots: votes, replies, questions, notices of commits
+``snapshot``              parts of whole states, for followers that are far behind
+``commands``              to the leader or owner of a queue: publishes, acknowledgements, and requests of clients
+``deliveries``            back to a node without a member: deliveries, confirms, and answers
+``control``               requests about queues and metadata, and their answers
+========================  ==================================================================================
 
-Back of the envelope: a lookup and an addition for a frame, two of both for a proxied frame, and a frame carries a whole
-batch.
+*Commands* and *deliveries* are proxied: a client is on another node than the leader or owner. Of these frames the kind
+of queue is known, too. Each node counts what it sends, so the figures of both ends are the two directions of a link.
+Handshakes and heartbeats do not count: they cost the same whatever the load is.
+
+Back of the envelope: a lookup and two additions for a frame, a lookup and an addition more for a proxied frame, and a
+frame carries a whole batch.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from reference_broker.node.peers import FrameKind
 from reference_broker.queues.port import Queue
-from reference_broker.raft.wire import is_snapshot
+from reference_broker.raft.wire import has_entries, is_snapshot
 from reference_broker.types import GroupId, NodeId
 
-PROXIED: Final = frozenset(
-    {
-        FrameKind.PROPOSE, FrameKind.ATTACH, FrameKind.LEADING, FrameKind.CATCH_UP, FrameKind.EFFECTS,
-        FrameKind.APPLIED,
-    }
-)  # fmt: skip
+REPLICATION: Final = "replication"
+CONSENSUS: Final = "consensus"
+SNAPSHOT: Final = "snapshot"
+COMMANDS: Final = "commands"
+DELIVERIES: Final = "deliveries"
+CONTROL: Final = "control"
+PURPOSES: Final = (REPLICATION, CONSENSUS, SNAPSHOT, COMMANDS, DELIVERIES, CONTROL)
+_PROXIED: Final = {
+    FrameKind.PROPOSE: COMMANDS,
+    FrameKind.ATTACH: COMMANDS,
+    FrameKind.CATCH_UP: COMMANDS,
+    FrameKind.LEADING: DELIVERIES,
+    FrameKind.EFFECTS: DELIVERIES,
+    FrameKind.APPLIED: DELIVERIES,
+}
 """The frames of requests and results. Each names the group of its queue in its first octets."""
 _GROUP_OCTETS: Final = 8
-RAFT: Final = "raft"
-SNAPSHOT: Final = "snapshot"
-_PURPOSES: Final = {
-    **dict.fromkeys(FrameKind, "other"),
-    **dict.fromkeys(PROXIED, "proxied"),
-    FrameKind.RAFT: RAFT,
-}
+
+
+def purpose_of(kind: FrameKind, head: bytes | memoryview) -> str:
+    """What a frame is sent for. ``head``: its first octets, with the table of entries of an AppendEntries."""
+    if kind is FrameKind.RAFT:
+        if has_entries(head):
+            return REPLICATION
+        return SNAPSHOT if is_snapshot(head) else CONSENSUS
+    return _PROXIED.get(kind, CONTROL)
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was sent to one peer for one purpose."""
+
+    frames: int = 0
+    octets: int = 0
 
 
 class LinkOctets:
-    """The figures of one node: octets by peer and kind of queue, since its start."""
+    """The figures of one node since its start."""
 
     def __init__(self, queues: Mapping[GroupId, Queue]) -> None:
         """``queues``: all queues that the node knows."""
-        self.sent: Counter[tuple[NodeId, str]] = Counter()
+        self.proxied: Counter[tuple[NodeId, str]] = Counter()
         """Octets of proxied frames by peer and kind of queue."""
-        self._sent_for: Counter[tuple[NodeId, str]] = Counter()
+        self.sent: defaultdict[tuple[NodeId, str], Sent] = defaultdict(Sent)
+        """Frames and octets by peer and purpose."""
         self._queues = queues
 
     def count(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview], octets: int) -> None:
         """Note a frame for a peer. Proxied frames about metadata or a queue that is gone have no kind of queue."""
-        if kind is FrameKind.RAFT:
-            self._sent_for[node, SNAPSHOT if is_snapshot(buffers[0]) else RAFT] += octets
-            return
-        self._sent_for[node, _PURPOSES[kind]] += octets
-        if kind in PROXIED:
+        sent = self.sent[node, purpose_of(kind, buffers[0])]
+        sent.frames += 1
+        sent.octets += octets
+        if kind in _PROXIED:
             group = GroupId(int.from_bytes(buffers[0][:_GROUP_OCTETS], "big"))
             if (queue := self._queues.get(group)) is not None:
-                self.sent[node, queue.kind.name] += octets
+                self.proxied[node, queue.kind.name] += octets
 
     def by_purpose(self) -> dict[NodeId, dict[str, int]]:
         """Octets sent to each peer so far, for each purpose that there was."""
         found: dict[NodeId, dict[str, int]] = {}
-        for (node, purpose), octets in self._sent_for.items():
-            found.setdefault(node, {})[purpose] = octets
+        for (node, purpose), sent in self.sent.items():
+            found.setdefault(node, {})[purpose] = sent.octets
         return found

@@ -27,6 +27,7 @@ from reference_broker.log.counters import COUNTERS
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.dead_letters import OUTCOMES
 from reference_broker.node.group import GroupRunner
+from reference_broker.node.link_octets import PURPOSES, Sent
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 from reference_broker.queues.port import QueueMember, QueueOwner
@@ -77,7 +78,8 @@ class NodeCollector:
         yield from self._log()
         yield from self._drives()
         yield from self._classic()
-        yield self._links()
+        yield from self._links()
+        yield self._proxied()
         shard = self._shard
         here = [queue for queue in shard.queues.values() if queue.member is not None]
         members = [
@@ -128,13 +130,26 @@ class NodeCollector:
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
 
-    def _links(self) -> Metric:
+    def _links(self) -> Iterator[Metric]:
+        """Figures of this node's links, by peer and purpose; both metrics have a sample for each purpose."""
+        shard, labels = self._shard, ("peer", "purpose")
+        octets = CounterMetricFamily("reference_broker_link_octets", "Octets sent to a peer, by purpose", labels=labels)
+        frames = CounterMetricFamily("reference_broker_link_frames", "Frames sent to a peer, by purpose", labels=labels)
+        for node in shard.nodes.all:
+            for purpose in PURPOSES if node != shard.node else ():
+                sent = shard.link_octets.sent.get((node, purpose), Sent())
+                octets.add_metric((shard.nodes.name(node), purpose), sent.octets)
+                frames.add_metric((shard.nodes.name(node), purpose), sent.frames)
+        yield octets
+        yield frames
+
+    def _proxied(self) -> Metric:
         shard = self._shard
         text = "Octets sent to a peer for queues that it leads, or that this node leads for clients of the peer"
         links = CounterMetricFamily("reference_broker_proxied_sent_bytes", text, labels=("peer", "queue_type"))
         for node in shard.nodes.all:
             for kind in shard.hosting.kinds if node != shard.node else ():
-                links.add_metric((shard.nodes.name(node), kind), shard.link_octets.sent[node, kind])
+                links.add_metric((shard.nodes.name(node), kind), shard.link_octets.proxied[node, kind])
         return links
 
     def _log(self) -> Iterator[Metric]:

@@ -60,6 +60,11 @@ def is_snapshot(head: Octets) -> bool:
     return head[0] == _K_INSTALL
 
 
+def has_entries(head: Octets) -> bool:
+    """Whether the message that begins with this buffer, as it is encoded, is an AppendEntries with entries."""
+    return head[0] == _K_APPEND and len(head) > _APPEND.size
+
+
 class WireError(ValueError):
     """The octets are no message: the peer runs another version, or they were damaged. Close the link."""
 
