@@ -184,9 +184,14 @@ class Connecting:
         a queue belongs to one connection, which its publishers and consumers share (-E).
     ``external``
         SASL EXTERNAL: the certificate names the user (-se).
+    ``publisher_nodes``, ``consumer_nodes``
+        the nodes to which publishers and consumers connect, by the places of their URIs from 1 on; none: all. After a
+        loss a connection tries every URI.
     """
 
     allocation: Allocation = Allocation.ROUND_ROBIN
+    publisher_nodes: Annotated[tuple[Count, ...], "nodes of the publishers, counted from 1; none: all"] = ()
+    consumer_nodes: Annotated[tuple[Count, ...], "nodes of the consumers, counted from 1; none: all"] = ()
     heartbeat_s: Annotated[WholeSeconds | None, "asked of the broker; none: its own"] = None
     frame_max: Annotated[Octets | None, "asked of the broker; none: its own"] = None
     recover: bool = True

@@ -341,6 +341,23 @@ def _connecting(plan: Plan, name: Naming) -> Iterator[Broken]:
     if plan.uris and not secure and (tls.ca_file or tls.cert_file or connecting.external):
         rule = "certificates are for encrypted connections, and no URI is one of amqps://"
         yield Broken("connecting.tls", rule, "write amqps:// in the URI, or leave them out", None)
+    yield from _nodes_of_clients(plan, name)
+
+
+def _nodes_of_clients(plan: Plan, name: Naming) -> Iterator[Broken]:
+    """Before the cluster is started the plan has no URIs, and the nodes are those that the file asks for."""
+    connecting, count = plan.connecting, len(plan.uris) or plan.cluster.nodes
+    for key, nodes in (
+        ("connecting.publisher_nodes", connecting.publisher_nodes),
+        ("connecting.consumer_nodes", connecting.consumer_nodes),
+    ):
+        if nodes and connecting.exclusive:
+            rule = f"{name(key)}: with {name('connecting.exclusive')} publishers and consumers share connections"
+            yield Broken(key, rule, "leave one of them out", list(nodes))
+        for node in nodes:
+            if not 1 <= node <= count:
+                rule = f"{name(key)}: there is no node {node} of {count}"
+                yield Broken(key, rule, f"use numbers from 1 to {count}, or name the URIs of more nodes with -H", node)
 
 
 def _channels(field: str, channels: int) -> Iterator[Broken]:

@@ -35,10 +35,11 @@ def uri_order(count: int, first: int) -> Iterator[int]:
 
 
 def first_uri(plan: Plan, kind: str, number: int, near: Sequence[int] = ()) -> int:
-    """The index of the URI that connection ``number`` of its kind begins with: one of ``near``, or of all if that is
-    empty. A random index is drawn from the plan's seed for each connection by itself, so it does not depend on the
-    process that opens the connection."""
-    indexes = near or range(len(plan.uris))
+    """The index of the URI that connection ``number`` of its kind begins with: that of a node that the plan names for
+    the kind, else one of ``near``, or of all if that is empty. A random index is drawn from the plan's seed for each
+    connection by itself, so it does not depend on the process that opens the connection."""
+    named = {"publisher": plan.connecting.publisher_nodes, "consumer": plan.connecting.consumer_nodes}.get(kind, ())
+    indexes = [node - 1 for node in named] or near or range(len(plan.uris))
     if plan.connecting.allocation is Allocation.RANDOM:
         return random.Random(f"{plan.seed} {kind} {number}").choice(indexes)
     return indexes[number % len(indexes)]

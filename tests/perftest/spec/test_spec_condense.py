@@ -111,6 +111,8 @@ consumings = st.builds(
 connectings = st.builds(
     Connecting,
     allocation=st.sampled_from(Allocation),
+    publisher_nodes=st.lists(some, max_size=2).map(tuple),
+    consumer_nodes=st.lists(some, max_size=2).map(tuple),
     heartbeat_s=st.none() | counts,
     frame_max=st.none() | counts,
     recover=st.booleans(),

@@ -76,6 +76,14 @@ def test_random_allocation_is_the_same_for_the_same_seed_and_even() -> None:
     assert {first_uri(at_random, "publisher", number, (0, 2)) for number in range(20)} == {0, 2}
 
 
+def test_clients_go_to_the_nodes_that_the_plan_names() -> None:
+    """What proxying costs is measured by placing clients; a client elsewhere would measure something else."""
+    placed = plan(connecting=Connecting(publisher_nodes=(2,), consumer_nodes=(3, 1)))
+    assert [first_uri(placed, "publisher", number, (0,)) for number in range(3)] == [1, 1, 1]
+    assert [first_uri(placed, "consumer", number) for number in range(3)] == [2, 0, 2]
+    assert [first_uri(placed, "queue", number) for number in range(3)] == [0, 1, 2]
+
+
 HOMES = [
     (plan(), [("publisher", 0), ("publisher", 1), ("publisher", 2)], [("consumer", 0), ("consumer", 1)]),
     (
