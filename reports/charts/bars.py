@@ -14,6 +14,8 @@ PANEL_PX: Final = 34
 """Height of the title of a panel."""
 _MARGIN_PX: Final = 96
 LOOKS: Final = ("@accent", "@classic", "@lazy", "@mirrored", "@soft")
+_PARTS: Final = (*LOOKS, "@scale/0.300")
+"""Of parts of a bar: as many as a link has purposes."""
 
 
 def figure(bars: pd.DataFrame, *, quantity: str, latency: bool = False) -> theme.Figure:
@@ -57,7 +59,7 @@ _ABOVE: Final = {"xanchor": "left", "yanchor": "bottom", "align": "left"}
 
 
 def _colours(parts: list[str]) -> Mapping[str, str]:
-    return {part: LOOKS[number % len(LOOKS)] for number, part in enumerate(parts)}
+    return {part: _PARTS[number % len(_PARTS)] for number, part in enumerate(parts)}
 
 
 def _rows_axis(rows: list[str], domain: tuple[float, float]) -> dict[str, Any]:

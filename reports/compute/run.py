@@ -140,6 +140,7 @@ def _rows_of_load(
         "host_samples": samples,
         "brokers": nodes,
         "writes": brokers.write_rows(nodes),
+        "links": brokers.link_rows(nodes, totals),
     }
     if plan.is_spread:
         of_each = hosts.use_of_each_host(samples, totals)
@@ -149,7 +150,6 @@ def _rows_of_load(
             for (step, group, host, series), each in merged.hosts.items()
         )
         rows["host_steps"] = hosts.host_step_rows(by_host, of_host, of_each, plan)
-        rows["links"] = brokers.link_rows(nodes, totals)
         rows["clocks"] = clocks
     return rows
 

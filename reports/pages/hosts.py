@@ -16,6 +16,7 @@ from perftest.results.bottleneck import Bottleneck
 from perftest.results.hosts import BROKER, LOAD, START_SKEW_MAX_NS
 from reports.charts import bars, dots, lanes
 from reports.pages import replication, words
+from reports.pages.link_traffic import links_chart
 from reports.pages.model import Chart, Column, DrawnHost, Hosts, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
 from reports.stats.bottleneck import bottlenecks
@@ -540,43 +541,9 @@ def _links_missing(tables: Tables) -> str:
 
 
 def _links(tables: Tables, prefix: str) -> Iterator[Chart]:
-    links = tables.links
-    if links.empty:
-        return
-    shown = _shown(_measured(tables).drop_duplicates("step"))
-    titles = dict(zip(shown["step"], shown["label"], strict=True))
-    mine = links[links["step"].isin(titles) & (links["bytes_per_s"] > 0)]
-    if mine.empty:
-        return
-    frame = mine.assign(
-        panel=mine["step"].map(titles).map(str),
-        row=mine["node"] + " → " + mine["peer"],
-        part=mine["purpose"],
-        value=mine["bytes_per_message"].fillna(0.0),
-        mbit=mine["bytes_per_s"] * 8 / 1e6,
-    )
-    columns = (
-        Column(name="panel", title="step"),
-        Column(name="row", title="link"),
-        Column(name="host", title="from host"),
-        Column(name="peer_host", title="to host"),
-        Column(name="part", title="purpose"),
-        Column(name="value", title="octets per message", kind=Kind.NUMBER, unit="B/msg"),
-        Column(name="mbit", title="rate", kind=Kind.NUMBER, unit="Mbit/s"),
-    )
-    whole = mine.groupby("step")["bytes_per_message"].sum()
-    by_purpose = mine[mine["step"] == whole.idxmax()].groupby("purpose")["bytes_per_message"].sum()
-    told = ", ".join(f"{words.octets(float(value))} {name}" for name, value in by_purpose.items() if value > 0)
-    yield Chart(
-        anchor=f"{prefix}links-octets",
-        title="Octets between nodes per message",
-        unit="B/msg",
-        how_to_read="Each bar is what one node sent to another for each delivered message, by purpose: raft is "
-        "replication, proxied are requests to the leader of a queue and their results, snapshot are whole states.",
-        finding=f"All links together carried at most {words.octets(float(whole.max()))} per message: {told}.",
-        figure=bars.figure(frame, quantity="octets per message (B)"),
-        table=table_of(frame, columns, caption="Octets between nodes", file="links.csv"),
-    )
+    chart = links_chart(tables.links, _shown(_measured(tables).drop_duplicates("step")), anchor=f"{prefix}links-octets")
+    if chart is not None:
+        yield chart
 
 
 # Start, stop, and what is missing

@@ -255,6 +255,20 @@ def _anatomy(run: Run) -> Section | None:
     return _section(run, "anatomy", "Where the time went", *blocks, stages)
 
 
+def _traffic(run: Run) -> Section | None:
+    if run.traffic is None:
+        return None
+    text = (
+        "Octets that nodes of the broker sent to each other, as the nodes counted them. A body is as many octets as "
+        "the body of a message has. A quorum queue needs a body for each member but the leader, one more if the "
+        "publisher is on another node than the leader, and one more if the consumer is on a node without a member. A "
+        "classic queue needs one if the publisher is on another node than the queue, and one if the consumer is."
+    )
+    tables = (Data(table=run.traffic.purposes), Data(table=run.traffic.matrix))
+    said = (*map(Remark, run.traffic.sentences), Remark(Sentence(text=text), "how"))
+    return _section(run, "traffic", "Traffic by link", *said, run.traffic.chart, *tables)
+
+
 def _recovery(run: Run) -> Section | None:
     if run.recoveries is None:
         return None
@@ -307,7 +321,20 @@ register(
     PageKind(
         "run",
         (
-            *(_result, _findings, _trust, _stated, _figures, _factors, _recovery, _anatomy, _steps, _ledger, _events),
+            *(
+                _result,
+                _findings,
+                _trust,
+                _stated,
+                _figures,
+                _factors,
+                _recovery,
+                _anatomy,
+                _traffic,
+                _steps,
+                _ledger,
+                _events,
+            ),
             _provenance,
         ),
     )

@@ -121,6 +121,17 @@ class Anatomy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What the nodes of the broker sent to each other. ``matrix`` has a row for each node that sent and a column for
+    each node that received."""
+
+    sentences: tuple[Sentence, ...]
+    chart: Chart
+    purposes: Table
+    matrix: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
     """The verdicts on the findings of one plan, in words; ``record`` is the same for programs."""
 
@@ -164,6 +175,7 @@ class Run:
     factors: tuple[Chart, ...] = ()
     notes: tuple[Sentence, ...] = ()
     anatomy: Anatomy | None = None
+    traffic: Traffic | None = None
     recoveries: Table | None = None
     verdicts: tuple[Verdicts, ...] = ()
     stated: Stated | None = None

@@ -13,6 +13,7 @@ from reports.pages import findings, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, manifest_of, spectrum_chart, timeline_chart
 from reports.pages.foreign import imported
+from reports.pages.link_traffic import link_traffic
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.simulated import marked
@@ -63,6 +64,7 @@ def run_section(
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
         factors=tuple(factor_charts(tables, curve, prefix=prefix)) if drawn else (),
         anatomy=anatomy(run, tables, prefix=prefix) if drawn else None,
+        traffic=link_traffic(tables, prefix=prefix) if drawn else None,
         recoveries=recoveries_table(str(run["run_id"]), tables.events),
         notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps, curve)),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from perftest.results.trust import Status
-from reports.pages.model import Anatomy, Banner, Chart, Layouts, Overview, Run, Table
+from reports.pages.model import Anatomy, Banner, Chart, Layouts, Overview, Run, Table, Traffic
 
 MARK = "simulated"
 
@@ -25,6 +25,7 @@ def marked(run: Run, simulated: Mapping[str, Any]) -> Run:
         factors=_charts(run.factors, MARK),
         steps=_table(run.steps, MARK),
         anatomy=None if run.anatomy is None else _anatomy(run.anatomy),
+        traffic=None if run.traffic is None else _traffic(run.traffic),
     )
 
 
@@ -80,6 +81,11 @@ def _charts(charts: Sequence[Chart], mark: str) -> tuple[Chart, ...]:
 
 def _table(table: Table, mark: str) -> Table:
     return replace(table, caption=f"{table.caption} ({mark})")
+
+
+def _traffic(traffic: Traffic) -> Traffic:
+    (chart,) = _charts((traffic.chart,), MARK)
+    return replace(traffic, chart=chart, purposes=_table(traffic.purposes, MARK), matrix=_table(traffic.matrix, MARK))
 
 
 def _anatomy(anatomy: Anatomy) -> Anatomy:

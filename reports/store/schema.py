@@ -407,7 +407,7 @@ CLOCKS: Final = Table(
 LINKS: Final = Table(
     name="links",
     grain="one row per step, node, peer and purpose: what the node sent to the peer in the step's steady time; none "
-    "for a run on one host, and for a broker that does not tell",
+    "for a broker that does not tell",
     order=("run_id", "step", "node", "peer", "purpose"),
     columns=(
         RUN_ID,
@@ -416,7 +416,10 @@ LINKS: Final = Table(
         text("peer", "the node that received"),
         text("host", "host of the node that sent; empty when unknown"),
         text("peer_host", "host of the node that received; empty when unknown"),
-        text("purpose", "raft, snapshot, proxied (requests to the leader and their results), or other"),
+        text(
+            "purpose",
+            "replication, consensus, snapshot, commands, deliveries or control; earlier: raft, proxied, other",
+        ),
         real("bytes_per_s", "octets"),
         real("bytes_per_message", "octets per delivered message (published, if none) of all groups of load", True),
     ),

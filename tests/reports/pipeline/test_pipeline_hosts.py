@@ -155,15 +155,15 @@ def test_the_facts_of_a_host_are_there(tables: Tables) -> None:
 def test_links_tell_octets_per_message(tables: Tables) -> None:
     """The first node sends 1120 octets of each message to both others, who send it a tenth of that."""
     links = tables.of(SPREAD).links
-    assert set(links["purpose"]) == {"raft", "proxied"} and len(links) == 2 * 6 * 2
+    assert set(links["purpose"]) == {"replication", "commands"} and len(links) == 2 * 6 * 2
     by_pair = links[links["step"] == 1].set_index(["node", "peer", "purpose"])
-    whole = by_pair.loc[("node1", "node2", "raft")]
+    whole = by_pair.loc[("node1", "node2", "replication")]
     assert whole["bytes_per_message"] == pytest.approx(1120, rel=0.03)
     assert (whole["host"], whole["peer_host"]) == ("broker0", "broker1")
     rate = tables.of(SPREAD).steps["delivered_per_s"].iloc[0]
     assert whole["bytes_per_s"] == pytest.approx(1120 * rate, rel=0.03)
-    assert by_pair.loc[("node3", "node1", "proxied"), "bytes_per_message"] == pytest.approx(112, rel=0.03)
-    assert by_pair.loc[("node1", "node3", "proxied"), "bytes_per_message"] == 0
+    assert by_pair.loc[("node3", "node1", "commands"), "bytes_per_message"] == pytest.approx(112, rel=0.03)
+    assert by_pair.loc[("node1", "node3", "commands"), "bytes_per_message"] == 0
 
 
 def test_clocks_are_told_with_their_bounds(tables: Tables) -> None:

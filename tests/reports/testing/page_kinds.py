@@ -27,7 +27,7 @@ LAYOUT: Final[dict[str, Any]] = {
 
 
 def _run(samples: Samples) -> Page:
-    grid = replace(samples[0].GRID, with_stages=True)
+    grid = replace(samples[0].GRID, with_stages=True, with_links=True)
     return page(samples[0].tables(grid), generated="")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, log10
 from statistics import NormalDist
 from typing import Any
@@ -79,6 +79,10 @@ class Sample:
         (38.0, "connection_lost", "publisher 0: the node closed the connection"),
         (38.6, "reconnected", "publisher 0: to node2"),
     )
+    with_links: bool = False
+    """The nodes tell what they sent to each other. Those of a run on several hosts do so anyway."""
+    proxied: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Links that carry each message once more, and for which purpose."""
     load_hosts: int = 0
     """Hosts that share the load evenly, beside a host for each node; 0: all ran on one host."""
     slow_host: str = ""
@@ -512,11 +516,17 @@ def _clocks(sample: Sample) -> Iterable[dict[str, Any]]:
 def _links(sample: Sample) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(sample.steps, 1):
         for node, peer in ((node, peer) for node in NODES for peer in NODES if node != peer):
-            if names_of_hosts(sample):
+            if names_of_hosts(sample) or sample.with_links:
                 row: dict[str, Any] = {"run_id": sample.run_id, "step": number, "node": node, "peer": peer}
-                row |= {"host": f"b{node[-1]}", "peer_host": f"b{peer[-1]}", "purpose": "raft"}
+                row |= {"host": f"b{node[-1]}", "peer_host": f"b{peer[-1]}"}
+                if not names_of_hosts(sample):
+                    row |= {"host": "", "peer_host": ""}
                 octets = 1100.0 if node == NODES[0] else 20.0
-                yield row | {"bytes_per_s": octets * step.rate, "bytes_per_message": octets}
+                purpose = "replication" if node == NODES[0] else "consensus"
+                yield row | {"purpose": purpose, "bytes_per_s": octets * step.rate, "bytes_per_message": octets}
+                for way, purpose in sample.proxied.items():
+                    if way == (node, peer):
+                        yield row | {"purpose": purpose, "bytes_per_s": 1020 * step.rate, "bytes_per_message": 1020.0}
 
 
 def _brokers(sample: Sample) -> Iterable[dict[str, Any]]:

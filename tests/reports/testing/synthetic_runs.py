@@ -353,7 +353,10 @@ def _of_host(shape: Shape, node: int, octets: int) -> dict[str, Any]:
     if not shape.broker_hosts:
         return {}
     sent = {
-        f"node{peer}": {"raft": octets if node == 1 else octets // 100, "proxied": 0 if node == 1 else octets // 10}
+        f"node{peer}": {
+            "replication": octets if node == 1 else octets // 100,
+            "commands": 0 if node == 1 else octets // 10,
+        }
         for peer in range(1, shape.nodes + 1)
         if peer != node
     }
