@@ -143,7 +143,9 @@ def _check_flags_equal(event: QueueDeclare, record: QueueRecord) -> None:
         ("auto_delete", event.auto_delete, record.auto_delete),
     ):
         if received != current:
-            raise inequivalent(key, f"queue '{record.name}' in vhost '/'", f"'{worded(received)}'", f"'{worded(current)}'")
+            raise inequivalent(
+                key, f"queue '{record.name}' in vhost '/'", f"'{worded(received)}'", f"'{worded(current)}'"
+            )
 
 
 def inequivalent(key: str, what: str, received: str, current: str) -> DeclarationError:
