@@ -222,8 +222,11 @@ class Mailer:
         for queue, _session in self._targets.values():
             queue.channel_closed(self._channel)
         self._node.clients.forget_channel(self._channel)
-        for kept in (self._targets, self._open, self._owed, self._arrived, self._unsent):
-            kept.clear()
+        self._targets.clear()
+        self._open.clear()
+        self._owed.clear()
+        self._arrived.clear()
+        self._unsent.clear()
 
     def committed(self, group: GroupId, last: int) -> bool:
         """Letters have arrived: when they have arrived everywhere, their queue may forget them."""
