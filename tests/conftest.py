@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -91,6 +94,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     if hasattr(config, "workerinput"):
         items.sort(key=seconds, reverse=True)
+
+
+_MOUNTS = ("infra.drives", "import drives", "infra.lab", "netns")
+"""Words of the modules that mount drives, or start processes with a mount namespace of their own."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _mounts_in_turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of all workers, one at a time mounts drives or makes namespaces.
+
+    A new mount namespace holds a copy of every mount of the moment. A drive that was mounted then stays in use until
+    the last process of that namespace has ended, and cannot be taken apart meanwhile.
+    """
+    text = request.path.read_text(encoding="utf-8")
+    if not any(word in text for word in _MOUNTS):
+        yield
+        return
+    path = Path(tempfile.gettempdir(), f"perftest-tests-{os.getuid()}.mounts")
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 _GROWTH_OCTETS = 256 << 20

@@ -198,7 +198,7 @@ def test_a_killed_command_takes_its_nodes_along_and_the_next_one_clears_up(tmp_p
     run = read_run(killed)
     assert run.killed and run.intervals
     code, _, err = perftest("run", "-z", "1", "-c", "5", "--ui", "none", "--out", str(out))
-    assert code == 0, err
+    assert code in (0, 5), err  # 5: it ran, on a machine too busy for its figures to be trusted
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
 
 
