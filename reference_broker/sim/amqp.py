@@ -42,10 +42,11 @@ def publish(
     persistent: bool = True,
     priority: int = 0,
     mandatory: bool = False,
+    exchange: str = "",
 ) -> bytes:
-    """A message to the default exchange, with a time to live if one is given."""
-    key = queue.encode()
-    head = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + bytes((mandatory,))
+    """A message to an exchange, with a time to live if one is given. ``queue`` is the routing key."""
+    key, name = queue.encode(), exchange.encode()
+    head = b"\x00\x3c\x00\x28\x00\x00" + bytes((len(name),)) + name + bytes((len(key),)) + key + bytes((mandatory,))
     flags, values = _DELIVERY_MODE, bytes((1 + persistent,))
     if priority:
         flags, values = flags | _PRIORITY, values + bytes((priority,))

@@ -45,7 +45,8 @@ class ClassicChecks:
         """An owner is about to apply commands; the first message gets the sequence number ``next_seq``."""
         for command in commands:
             if isinstance(command, Enqueue):
-                numbers = [int(number) for number, _ in NUMBER.findall(bytes(command.run.data))]
+                texts = [int(number) for number, _ in NUMBER.findall(bytes(command.run.data))]
+                numbers = [self._ledger.number_in(self._names[group], number) for number in texts]
                 self._unstored[group].extend(enumerate(numbers, next_seq))
                 next_seq += command.run.count
 

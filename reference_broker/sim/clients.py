@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from pamqp import base, commands
 
-from reference_broker.sim import amqp
+from reference_broker.sim import amqp, fan
 from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
 from reference_broker.sim.environment import Environment
+from reference_broker.sim.fan import FAN, FanPlan
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.ledger import PLAIN, ConsumerRecord, Ledger, Sort
 from reference_broker.sim.loop import SimLoop
@@ -49,7 +50,9 @@ _STEADY: Final = 0.5
 _ANSWERS: Final = (
     commands.Channel.OpenOk,
     commands.Confirm.SelectOk,
+    commands.Exchange.DeclareOk,
     commands.Queue.DeclareOk,
+    commands.Queue.BindOk,
     commands.Queue.DeleteOk,
     commands.Queue.PurgeOk,
     commands.Basic.QosOk,
@@ -73,6 +76,8 @@ class Crowd:
         self.node_ids = node_ids
         self.large_bytes = large_bytes
         self.clients: list[SimClient] = []
+        self.fan_share = env.chance.choice((0.1, 0.3)) if env.chance.random() < fan.SHARE else 0.0
+        """How many of the publishes go to the fan; 0: the world has none."""
         self._young_queues = 0
 
     def next_young_queue(self) -> QueuePlan:
@@ -93,7 +98,7 @@ class SimClient:
     """One client over all its connections."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
-        self._crowd = crowd
+        self.crowd = crowd
         self._env = env = crowd.env
         chance = env.chance
         self.host = f"c{number}"
@@ -146,9 +151,9 @@ class SimClient:
         self.loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        node = self._env.chance.choice(self._crowd.node_ids)
-        self._crowd.story.client(self.host, "dials n{}".format, node)
-        self.session = session = Session(self, self._crowd)
+        node = self._env.chance.choice(self.crowd.node_ids)
+        self.crowd.story.client(self.host, "dials n{}".format, node)
+        self.session = session = Session(self, self.crowd)
         try:
             await self.loop.create_connection(lambda: session, host_of(node), AMQP_PORT)
         except OSError:
@@ -190,10 +195,13 @@ class Session(asyncio.Protocol):
         self._met_trouble = not self.env.draining
         self._reader = amqp.FrameReader()
         self._publisher = self.ledger.new_publisher()
-        self._unconfirmed: dict[int, tuple[int, QueuePlan]] = {}
+        self._unconfirmed: dict[int, tuple[int, QueuePlan | FanPlan]] = {}
         self._published = 0
         self._own = self._own_queue()
         self._to_declare = [*self.env.queues, *self._own]
+        self._to_bind: list[QueuePlan] = []
+        self._bound: list[QueuePlan] = []
+        self._has_fan = False
         self._consumers: dict[int, SimConsumer] = {}
         self._coming: tuple[SimConsumer, int, bool] | None = None
         self._body: list[bytes] = []
@@ -315,7 +323,7 @@ class Session(asyncio.Protocol):
         consumer.last_tag, consumer.gets = tag, False
         self._coming = (consumer, tag, redelivered)
 
-    def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan, int], None]) -> None:
+    def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan | FanPlan, int], None]) -> None:
         first = next(iter(self._unconfirmed), 0) if multiple else tag
         answered = [seq for seq in self._unconfirmed if seq <= tag] if multiple else [tag]
         for seq in answered:
@@ -340,6 +348,13 @@ class Session(asyncio.Protocol):
                 self._declare_next()
             case commands.Queue.DeclareOk() if channel == _PUBLISHING:
                 self._declared()
+            case commands.Exchange.DeclareOk():
+                self._has_fan = True
+                self._to_bind = [queue for queue in self.env.queues if fan.may_be_bound(queue)]
+                self._bind_next()
+            case commands.Queue.BindOk():
+                self._bound.append(self._to_bind.pop())
+                self._bind_next()
             case commands.Channel.OpenOk():
                 self._subscribe(channel)
             case commands.Basic.ConsumeOk():
@@ -376,6 +391,8 @@ class Session(asyncio.Protocol):
             self._go_on_or_end(lambda: self._open_again(channel))
         elif channel == _PUBLISHING and not self._is_running:
             self._open_again(channel)  # the owner of a queue to be declared is out of reach: go on with the next queue
+            if self._to_bind:
+                self._to_bind.pop()
             self._ask(channel, commands.Confirm.Select())
         else:
             self._end()
@@ -427,7 +444,20 @@ class Session(asyncio.Protocol):
     def _declare_next(self) -> None:
         if self._to_declare:
             self._declare(_PUBLISHING, self._to_declare.pop())
-            return
+        elif self.crowd.fan_share and not self.env.draining and not self._has_fan:
+            self._ask(_PUBLISHING, commands.Exchange.Declare(0, FAN, "fanout", durable=True))
+        else:
+            self._bind_next()
+
+    def _bind_next(self) -> None:
+        """Bind the next queue to the fan. Once all are bound, begin."""
+        if self._to_bind:
+            self.ledger.binds(self._to_bind[-1])
+            self._ask(_PUBLISHING, commands.Queue.Bind(0, self._to_bind[-1].name, FAN, "", False, {}))
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         self._is_running = True
         for channel in range(2, 2 + self.client.consumers):
             self._ask(channel, commands.Channel.Open())
@@ -502,7 +532,21 @@ class Session(asyncio.Protocol):
         count = chance.randint(1, self.client.burst)
         if len(self._unconfirmed) + count > self.client.window:
             return
-        self._publish_to(chance.choice([*self.env.queues, *self._own]), count)
+        if self._bound and chance.random() < self.crowd.fan_share:
+            self._publish_to_fan(count)
+        else:
+            self._publish_to(chance.choice([*self.env.queues, *self._own]), count)
+
+    def _publish_to_fan(self, count: int) -> None:
+        must = tuple(queue for queue in self._bound if queue.is_kept and not queue.is_classic)
+        self._tell("publishes {} messages to the fan, from {} on", count, self.ledger.published + 1)
+        octets = []
+        for _ in range(count):
+            number, body = self.ledger.body_for_fan(self._publisher, 20)
+            self._published += 1
+            self._unconfirmed[self._published] = (number, FanPlan(must))
+            octets.append(amqp.publish(_PUBLISHING, "", body, mandatory=bool(must), exchange=FAN))
+        self._send(b"".join(octets))
 
     def _publish_to(self, queue: QueuePlan, count: int) -> None:
         chance, ledger = self.env.chance, self.ledger

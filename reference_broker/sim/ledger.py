@@ -13,11 +13,15 @@ import re
 from collections import Counter
 from typing import Final, NamedTuple
 
+from reference_broker.sim.fan import FanPlan
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.queues import GRAVEYARD, QueuePlan
 from reference_broker.types import NodeId
 
 NUMBER: Final = re.compile(rb"<(\d+) (\d+)>")
+_PLACE_BITS: Final = 40
+_ORDER: Final = (1 << _PLACE_BITS) - 1
+"""The part of a number that says when the message was published."""
 
 
 class ConsumerRecord:
@@ -82,6 +86,12 @@ class Ledger:
         """The messages of which their owners have heard that they survive."""
         self._passing: dict[int, QueuePlan] = {}
         """The confirmed messages that end with the process of their owner."""
+        self._bound: dict[str, tuple[int, QueuePlan]] = {}
+        """The queues that somebody has bound to the fan, each with its place among them."""
+        self._fanned: set[int] = set()
+        """The messages that were published to the fan."""
+        self._told: set[int] = set()
+        """The messages to the fan that are confirmed."""
         self._processes_ended: Counter[NodeId] = Counter()
         self._drives_lost: Counter[NodeId] = Counter()
 
@@ -98,17 +108,41 @@ class Ledger:
             self._sorts[self.published] = sort
         return self.published, b"<%d %d>" % (self.published, publisher) + b"." * padding
 
-    def committed(self, payload: bytes) -> None:
+    def binds(self, queue: QueuePlan) -> None:
+        """A client binds a queue to the fan."""
+        self._bound.setdefault(queue.name, (len(self._bound) + 1, queue))
+
+    def body_for_fan(self, publisher: int, padding: int) -> tuple[int, bytes]:
+        """The next message to the fan: its number and its body."""
+        self.published += 1
+        self._fanned.add(self.published)
+        return self.published, b"<%d %d>" % (self.published, publisher) + b"." * padding
+
+    def number_in(self, queue: str, number: int) -> int:
+        """The number under which the ledger knows a message in a queue. Each copy of a message to the fan has a number
+        of its own."""
+        if number not in self._fanned:
+            return number
+        check(queue in self._bound, "I16", f"message {number} went to the fan and is in {queue}, which nobody bound")
+        place, plan = self._bound[queue]
+        copy = number | place << _PLACE_BITS
+        self._home.setdefault(copy, plan)
+        return copy
+
+    def committed(self, queue: str, payload: bytes) -> None:
         """An entry of a queue is committed, and so are the messages in it."""
-        for number, _ in NUMBER.findall(payload):
-            self._committed.add(int(number))
+        for text, _ in NUMBER.findall(payload):
+            number = self.number_in(queue, int(text))
+            if int(text) in self._told and number not in self._committed:
+                check(not self._home[number].is_kept, "I22", f"message {text} was confirmed before {queue} had it")
+            self._committed.add(number)
 
     # The owners of classic queues
 
     def taken(self, node: NodeId, queue: str, payload: bytes) -> None:
         """The owner of a classic queue has applied an enqueue."""
         for text, _ in NUMBER.findall(payload):
-            number = int(text)
+            number = self.number_in(queue, int(text))
             self._committed.add(number)
             if self._home[number].name != queue:
                 continue  # a dead letter
@@ -134,7 +168,8 @@ class Ledger:
 
     def must_survive(self, number: int) -> bool:
         """Whether a message is persistent and in a durable queue."""
-        return self._home[number].is_durable and self._sorts.get(number, PLAIN).is_persistent
+        is_durable = number in self._fanned or self._home[number].is_durable
+        return is_durable and self._sorts.get(number, PLAIN).is_persistent
 
     def found(self, node: NodeId, name: str | None, queue: list[bytes]) -> set[int]:
         """A start of a node has found these messages of a classic queue, in order, where a queue with that ``name`` is
@@ -145,14 +180,18 @@ class Ledger:
             match = NUMBER.search(content)
             check(match is not None, "X10", f"node {node} finds octets that nobody published: {content[:60]!r}")
             assert match is not None
-            number, home = int(match[1]), self._home[int(match[1])]
+            number = self.number_in(name, int(match[1])) if name is not None else int(match[1])
             numbers.add(number)
+            if number in self._fanned:
+                continue  # in a queue that is gone
+            home = self._home[number]
             if name is not None and home.name != name:
                 continue  # a dead letter
             check(self.must_survive(number), "X10", f"node {node} finds transient message {number} of {home.name}")
             key = match[2], self._sorts.get(number, PLAIN).priority
-            check(newest.get(key, 0) < number, "X10", f"node {node} finds message {number} behind {newest.get(key)}")
-            newest[key] = number
+            order = number & _ORDER
+            check(newest.get(key, 0) < order, "X10", f"node {node} finds message {order} behind {newest.get(key)}")
+            newest[key] = order
         return numbers
 
     def check_found(self, node: NodeId, found: set[int]) -> None:
@@ -170,11 +209,15 @@ class Ledger:
         check(found is not None, "I16", f"a publisher got back what it did not publish: {body[:40]!r}")
         assert found is not None
         number = int(found[1])
+        check(number not in self._fanned, "I16", f"message {number} came back, though queues are bound to the fan")
         check(number not in self._committed, "I22", f"message {number} came back and is in its queue")
         self._returned.add(number)
 
-    def confirms(self, queue: QueuePlan, number: int) -> None:
+    def confirms(self, queue: QueuePlan | FanPlan, number: int) -> None:
         """A publisher got a confirm for a message."""
+        if isinstance(queue, FanPlan):
+            self._confirms_copies(queue, number)
+            return
         if number in self._returned:
             self.confirmed += 1
             return
@@ -183,6 +226,18 @@ class Ledger:
         self.confirmed += 1
         if queue.is_kept and not queue.has_limits:
             self._promise(queue, number)
+
+    def _confirms_copies(self, fan: FanPlan, number: int) -> None:
+        """Every queue that the fan leads to has the message, and no queue gets it later."""
+        self._told.add(number)
+        self.confirmed += 1
+        for queue in fan.must:
+            has = self.number_in(queue.name, number) in self._committed
+            check(has, "I22", f"message {number} to the fan is confirmed and not committed in {queue.name}")
+        for _place, queue in self._bound.values():
+            copy = self.number_in(queue.name, number)
+            if queue.is_kept and copy in self._committed:
+                self._promise(queue, copy)
 
     def _promise(self, queue: QueuePlan, number: int) -> None:
         if not queue.is_classic:
@@ -195,9 +250,12 @@ class Ledger:
             if self._taken[number].drives == self._drives_lost[self._taken[number].node]:
                 self._confirmed[number] = queue
 
-    def refuses(self, queue: QueuePlan, number: int) -> None:
-        """A publisher heard that a queue refused a message."""
-        may = queue.may_refuse or queue.is_classic or self.is_unsure  # the owner may be out of reach
+    def refuses(self, queue: QueuePlan | FanPlan, number: int) -> None:
+        """A publisher heard that a queue refused a message. The fan refuses as soon as one of its queues does."""
+        queues = [plan for _place, plan in self._bound.values()] if isinstance(queue, FanPlan) else [queue]
+        may_go = isinstance(queue, FanPlan) and any(not each.is_kept for each in queues)
+        is_refused = any(each.may_refuse or each.is_classic for each in queues)  # the owner may be out of reach
+        may = may_go or is_refused or self.is_unsure
         check(may, "I28", f"message {number} is refused by {queue.name}, which cannot be full")
         self.refused += 1
 
@@ -206,7 +264,7 @@ class Ledger:
         found = NUMBER.match(body)
         if found is None:
             raise ViolationError("I16", f"{consumer.name} got octets that nobody published: {body[:40]!r}")
-        number, publisher = int(found[1]), int(found[2])
+        number, publisher = self.number_in(consumer.queue.name, int(found[1])), int(found[2])
         check(number in self._committed, "I4", f"{consumer.name} got message {number}, which is not committed")
         self.delivered += 1
         self._count(consumer, number)
@@ -222,9 +280,9 @@ class Ledger:
         check(number not in self._first, "I23", f"{consumer.name} got message {number} as if for the first time")
         self._first.add(number)
         key = publisher, self._sorts.get(number, PLAIN).priority if home.max_priority else 0
-        newest = consumer.newest.get(key, 0)
-        check(number > newest, "I21", f"{consumer.name} got message {number} of channel {publisher} after {newest}")
-        consumer.newest[key] = number
+        newest, order = consumer.newest.get(key, 0), number & _ORDER
+        check(order > newest, "I21", f"{consumer.name} got message {order} of channel {publisher} after {newest}")
+        consumer.newest[key] = order
         return number
 
     def _count(self, consumer: ConsumerRecord, number: int) -> None:

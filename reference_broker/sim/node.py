@@ -190,7 +190,7 @@ class SimShard(Shard):
             self.checks.applies(node, group, entry, former)
             former = entry.index
             if is_queue:
-                ledger.committed(entry.payload)
+                ledger.committed(host.machine.config.name, entry.payload)
             apply(entry, end, skip)
             absences.applied(group, entry.index)
             if group == METADATA_GROUP:

@@ -55,6 +55,11 @@ def _long_pauses(world: World) -> bool:
     return len(world.nodes) > 1 and often and nemesis._outage_s * 1000 > limits.suspect_after_ms
 
 
+def _fan(world: World) -> bool:
+    """Messages go to several queues through an exchange."""
+    return world.clients[0].crowd.fan_share > 0
+
+
 def _large_messages(world: World) -> bool:
     return world.large_bytes > 0 and len(world.nodes) > 1
 
@@ -187,6 +192,10 @@ MUTANTS = (
            "if not config.keeps_dead_letters:", "if True:", needs=_kept_letters),
     Mutant("two single active consumers", "machines.single_active:elect",
            "        _put(state, active, Status.WAITING)\n        active = challenger", "        active = challenger"),
+    Mutant("a message to several queues is confirmed once the first of them has it", "amqp.fan_out:FanOut._count",
+           "if queues > 1:", "if queues > 9:", needs=_fan),
+    Mutant("a message to several queues goes to the first of them", "node.routed_publishes:_publish_by",
+           "channel.publish_to(reached, event)", "channel.publish_to(reached[:1], event)", needs=_fan),
     Mutant("a refused publish is confirmed", "queues.effect_runner:EffectRunner.answer",
            "channels.rejected(channel, self._group, answer.first, answer.last)",
            "channels.confirm(channel, self._group, answer.last)"),

@@ -25,6 +25,8 @@ QUICK = {  # the invariants that may show the bug
     "a shared file goes with the first of its messages": "X10 X1",
     "a requeue goes to the end": "X12 I21 I23",
     "a confirm does not wait for the store": "I22",
+    "a message to several queues is confirmed once the first of them has it": "I22",
+    "a message to several queues goes to the first of them": "I22",
 }
 EVERY = (*MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS)
 
