@@ -7,8 +7,7 @@ channel is dropped until channel.close-ok comes. An open channel puts together a
 content is complete, only its header frame and its body frames may come.
 
 ``HANDLERS`` is the table of the methods that a client may send on a channel; those of exchanges and bindings are in
-:mod:`~reference_broker.amqp.exchange_methods`. ``NOT_IMPLEMENTED`` is the table of the
-methods that this broker refuses with 540 and a sentence. All other methods belong to the server and are refused with
+:mod:`~reference_broker.amqp.exchange_methods`. All other methods belong to the server and are refused with
 503. A handler answers a method by itself if the answer needs no broker; otherwise the handler appends an event, and the
 broker answers through one of the ``*_ok`` methods. Until then the channel is *held*: nothing more of the channel is
 read. A method with ``nowait`` gets no answer, neither from the broker nor from here.
@@ -32,9 +31,21 @@ from reference_broker.amqp import exchange_methods
 from reference_broker.amqp.confirms import ConfirmTracker
 from reference_broker.amqp.content import PartialContent
 from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
-from reference_broker.amqp.events import Cancel, Consume, Get, QueueDeclare, QueueDelete, QueuePurge, Settled
+from reference_broker.amqp.events import (
+    Cancel,
+    Consume,
+    Get,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    Recovered,
+    TxCommit,
+    TxRollback,
+    TxSelect,
+)
 from reference_broker.amqp.frames import QueueDeclareOk, short_string
 from reference_broker.amqp.state import ConnectionState
+from reference_broker.amqp.transactions import CommitTracker, TransactionalUnacked
 from reference_broker.amqp.unacked import Unacked, by_consumer
 from reference_broker.types import Outcome
 
@@ -120,8 +131,6 @@ class Channel:
             handler(self, method)
         elif kind in exchange_methods.METHODS:
             self._change_routes(method, payload)
-        elif kind in NOT_IMPLEMENTED:
-            raise HardError(ReplyCode.NOT_IMPLEMENTED, NOT_IMPLEMENTED[kind], _id(method))
         else:
             raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", _id(method))
 
@@ -236,16 +245,32 @@ class Channel:
         """Return every unacknowledged message to its queue, also the messages of cancelled consumers."""
         if not method.requeue:
             raise HardError(ReplyCode.NOT_IMPLEMENTED, "requeue=false", _id(method))
-        for tag, ranges in by_consumer(self.unacked.take_all()).items():
-            self._state.events.append(Settled(self.number, tag, Outcome.RETURN, ranges))
+        for tag, ranges in by_consumer(self.unacked.recover()).items():
+            self._state.events.append(Recovered(self.number, tag, Outcome.RETURN, ranges))
         if isinstance(method, commands.Basic.Recover):
             self._state.send(self.number, commands.Basic.RecoverOk())
 
     def _confirm_select(self, method: commands.Confirm.Select) -> None:
+        if isinstance(self.confirms, CommitTracker):
+            raise SoftError(ReplyCode.PRECONDITION_FAILED, "cannot switch from tx to confirm mode", _id(method))
         if self.confirms is None:
             self.confirms = ConfirmTracker()
         if not method.nowait:
             self._state.send(self.number, commands.Confirm.SelectOk())
+
+    def _tx_select(self, method: commands.Tx.Select) -> None:
+        if isinstance(self.confirms, CommitTracker):
+            self._state.send(self.number, commands.Tx.SelectOk())
+        elif self.confirms is not None:
+            raise SoftError(ReplyCode.PRECONDITION_FAILED, "cannot switch from confirm to tx mode", _id(method))
+        else:
+            self._state.events.append(TxSelect(self.number))
+
+    def _tx_end(self, method: commands.Tx.Commit | commands.Tx.Rollback) -> None:
+        if not isinstance(self.confirms, CommitTracker):
+            raise SoftError(ReplyCode.PRECONDITION_FAILED, "channel is not transactional", _id(method))
+        is_commit = isinstance(method, commands.Tx.Commit)
+        self._state.events.append(TxCommit(self.number) if is_commit else TxRollback(self.number))
 
     def begin_content(self, route: Route) -> None:
         """basic.publish came; the content header must come next."""
@@ -288,6 +313,20 @@ class Channel:
     def exchange_ok(self, method: str) -> None:
         """Answer the oldest method of this name: exchange.declare, exchange.delete, or a change of a binding."""
         self._answer(method, exchange_methods.ANSWERS[method]())
+
+    def tx_selected(self, tracker: CommitTracker) -> None:
+        """Answer tx.select: from now on the channel is in tx mode."""
+        self.confirms, self.unacked = tracker, TransactionalUnacked(self.unacked)
+        self._state.send(self.number, commands.Tx.SelectOk())
+
+    def tx_ended(self, *, committed: bool) -> None:
+        """Answer tx.commit or tx.rollback."""
+        assert isinstance(self.unacked, TransactionalUnacked), "only a channel in tx mode has transactions"
+        if committed:
+            self.unacked.commit()
+        else:
+            self.unacked.rollback()
+        self._state.send(self.number, commands.Tx.CommitOk() if committed else commands.Tx.RollbackOk())
 
     def consume_ok(self, tag: str) -> None:
         """Answer basic.consume: the queue knows the consumer."""
@@ -347,13 +386,9 @@ HANDLERS: Final[dict[type[base.Frame], Handler]] = {
     commands.Basic.Recover: Channel._recover,
     commands.Basic.RecoverAsync: Channel._recover,
     commands.Confirm.Select: Channel._confirm_select,
+    commands.Tx.Select: Channel._tx_select,
+    commands.Tx.Commit: Channel._tx_end,
+    commands.Tx.Rollback: Channel._tx_end,
 }
 """The methods that a client may send on an open channel. The channel table handles channel.open, channel.close and
 basic.publish; the fast path handles the three methods that settle."""
-
-_NO_TX: Final = "transactions are not implemented: use publisher confirms (confirm.select)"
-NOT_IMPLEMENTED: Final[dict[type[base.Frame], str]] = {
-    commands.Tx.Select: _NO_TX,
-    commands.Tx.Commit: _NO_TX,
-    commands.Tx.Rollback: _NO_TX,
-}

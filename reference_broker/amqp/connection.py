@@ -67,6 +67,7 @@ from reference_broker.amqp.frames import (
     read_frame,
 )
 from reference_broker.amqp.state import OVER, ConnectionState, Octets, Phase
+from reference_broker.amqp.transactions import CommitTracker
 from reference_broker.amqp.unread import Inbox
 from reference_broker.message_run import MessageRun, RunSlice
 
@@ -498,6 +499,16 @@ class ServerConnection:
         """Answer an ExchangeDeclare, ExchangeDelete or BindingChange by its ``method``, unless it came with nowait."""
         if (found := self._channel(channel)) is not None:
             found.exchange_ok(method)
+
+    def tx_selected(self, channel: int, tracker: CommitTracker) -> None:
+        """Answer a TxSelect. The tracker tells when all publishes of a transaction are resolved."""
+        if (found := self._channel(channel)) is not None:
+            found.tx_selected(tracker)
+
+    def tx_ended(self, channel: int, *, committed: bool) -> None:
+        """Answer a TxCommit, or else a TxRollback: what was acknowledged is unacknowledged again."""
+        if (found := self._channel(channel)) is not None:
+            found.tx_ended(committed=committed)
 
     def consume_ok(self, channel: int, consumer_tag: str) -> None:
         """Answer a Consume, before its first delivery."""

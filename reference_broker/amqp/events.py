@@ -192,6 +192,32 @@ class Settled:
     ranges: tuple[IdRange, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Recovered(Settled):
+    """basic.recover: the messages go back to their queues at once, also while a transaction is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxSelect:
+    """tx.select of a channel that is not in tx mode. Answer with ``tx_selected``."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class TxCommit:
+    """tx.commit. Answer with ``tx_ended`` or ``channel_error``."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class TxRollback:
+    """tx.rollback. Answer with ``tx_ended``."""
+
+    channel: int
+
+
 Event = (
     ConnectionOpened
     | ConnectionClosed
@@ -205,4 +231,7 @@ Event = (
     | Get
     | Cancel
     | Settled
+    | TxSelect
+    | TxCommit
+    | TxRollback
 )

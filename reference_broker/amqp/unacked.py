@@ -22,7 +22,9 @@ from reference_broker.types import IdRange
 
 
 @dataclass(slots=True)
-class _Range:
+class DeliveryRange:
+    """Deliveries of one consumer with neighbouring tags."""
+
     first: int
     last: int
     consumer_tag: str
@@ -60,7 +62,7 @@ class Unacked:
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
-        self._ranges: list[_Range] = []
+        self._ranges: list[DeliveryRange] = []
         self.count = 0
 
     def add(self, first_tag: int, count: int, consumer_tag: str, first_message_id: int) -> None:
@@ -73,7 +75,7 @@ class Unacked:
                 tail.last = last_tag
                 return
         self._firsts.append(first_tag)
-        self._ranges.append(_Range(first_tag, last_tag, consumer_tag, distance))
+        self._ranges.append(DeliveryRange(first_tag, last_tag, consumer_tag, distance))
 
     def rename(self, consumer_tag: str, name: str) -> None:
         """Give the messages of a consumer to another name."""
@@ -118,6 +120,10 @@ class Unacked:
         """Remove everything."""
         return self.take_up_to(self._ranges[-1].last) if self._ranges else []
 
+    def recover(self) -> list[Taken]:
+        """Remove everything, because the messages go back to their queues."""
+        return self.take_all()
+
     def _cut(self, at: int, first: int, last: int) -> Taken:
         """Cut ``first..last`` out of range ``at``, which holds them all."""
         whole = self._ranges[at]
@@ -129,6 +135,6 @@ class Unacked:
         else:
             if last < whole.last:
                 self._firsts.insert(at + 1, last + 1)
-                self._ranges.insert(at + 1, _Range(last + 1, whole.last, whole.consumer_tag, whole.distance))
+                self._ranges.insert(at + 1, DeliveryRange(last + 1, whole.last, whole.consumer_tag, whole.distance))
             whole.last = first - 1
         return whole.consumer_tag, first + whole.distance, last + whole.distance

@@ -21,7 +21,7 @@ from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.client_channel import HANDLERS, ClientChannel
+from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.client_ports import ClientPorts
 from reference_broker.queues.port import Queue
 from reference_broker.types import GroupId
@@ -225,7 +225,7 @@ class ClientConnection(asyncio.Protocol):
         if channel.awaited is not None:
             channel.waiting.append(event)
         else:
-            HANDLERS[type(event)](channel, event)
+            channel.handlers[type(event)](channel, event)
 
     def _end_channels(self) -> None:
         for channel in list(self.channels.values()):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from reference_broker.amqp.confirms import SeqRange
@@ -31,12 +30,15 @@ from reference_broker.amqp.events import (
     QueueDeclare,
     QueueDelete,
     QueuePurge,
+    Recovered,
     Settled,
+    TxSelect,
 )
 from reference_broker.amqp.fan_out import FanOut
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice, without_first
-from reference_broker.node import declaration, exchange_requests, routed_publishes
+from reference_broker.node import declaration, exchange_requests, routed_publishes, transactions
+from reference_broker.node.channel_state import Awaited, FetchedMessage
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
 from reference_broker.node.exchanges import Exchanges
@@ -52,28 +54,6 @@ _EVERYTHING: Final = 2**63
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedMessage:
-    """The message that a queue delivered to a basic.get, until the get is answered."""
-
-    message_id: int
-    message: RunSlice
-    delivery_count: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Awaited:
-    """The answer that a busy channel waits for."""
-
-    group: GroupId | None = None
-    """The group of the queue that answers; None if the metadata group or a read answers, which always end."""
-    correlation: int = 0
-    answered: Callable[[int], None] | None = None
-    """Gets the queue's reply to the command with that correlation."""
-    queue_gone: Callable[[], None] | None = None
-    """Answers the client if the queue is deleted first."""
-
-
 class ClientChannel:
     """One channel, from its first request to its end (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
 
@@ -83,10 +63,8 @@ class ClientChannel:
         "_fan_out",
         "_fetched",
         "_last_correlation",
-        "_node",
         "_number",
         "_open_get",
-        "_ports",
         "_queues",
         "_queues_known",
         "_repeated",
@@ -96,24 +74,31 @@ class ClientChannel:
         "awaited",
         "connection",
         "consumers",
+        "handlers",
         "id",
         "is_gone",
+        "node",
+        "ports",
+        "transaction",
         "waiting",
     )
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
         self.connection: Connection | None = connection
-        self._ports = connection
+        self.ports = connection
         self._core = connection.core
-        self._node = node
+        self.node = node
         self._number = number
         self.id = node.clients.new_channel(self, number)
         self.consumers: dict[str, ConsumeSession] = {}
+        self.transaction: transactions.Transaction | None = None
+        """Not None while the channel is in tx mode."""
+        self.handlers = HANDLERS
         self.awaited: Awaited | None = None
         """Not None while the channel is busy."""
         self._waits_for: Awaited | None = None
         self._ticks_waited = 0
-        self.waiting: deque[Event] = deque()
+        self.waiting: deque[Event | transactions.HandOut] = deque()
         """Publishes and settles that wait behind a publish to an unknown queue."""
         self.is_gone = False
         """The channel has ended, and stays until the waiting events are handled."""
@@ -153,10 +138,10 @@ class ClientChannel:
         known.next_message_id = last + 1
         known.held += last - first + 1
         if not self._core.deliver(self._number, consumer.tag, first, slices, delivery_count):
-            self._settle(known, Outcome.RETURN, ((first, last),))
+            self.settle(known, Outcome.RETURN, ((first, last),))
         elif known.no_ack:
-            if self._ports.is_writable:
-                self._settle(known, Outcome.SETTLE, ((first, last),))
+            if self.ports.is_writable:
+                self.settle(known, Outcome.SETTLE, ((first, last),))
             else:
                 self._credit_owed.append((known, (first, last)))
 
@@ -211,7 +196,7 @@ class ClientChannel:
         awaited = self.awaited
         if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
             self.awaited = None
-            self.refuse(ReplyCode.NOT_FOUND, _home_down(record, self._node.home_node_down(record) or "?"), "")
+            self.refuse(ReplyCode.NOT_FOUND, _home_down(record, self.node.home_node_down(record) or "?"), "")
         self._resume()
 
     def _cancel_consumers(self, group: GroupId) -> None:
@@ -226,8 +211,8 @@ class ClientChannel:
         """The confirm ranges of enqueues answered up to ``last``, which no longer count against the limits."""
         octets, waiting = session.unconfirmed_bytes, session.unconfirmed_commands
         resolved = session.committed(last)
-        self._ports.unconfirmed_bytes += session.unconfirmed_bytes - octets
-        self._ports.unconfirmed_commands += session.unconfirmed_commands - waiting
+        self.ports.unconfirmed_bytes += session.unconfirmed_bytes - octets
+        self.ports.unconfirmed_commands += session.unconfirmed_commands - waiting
         return resolved
 
     def _answer_for(self, name: str, unanswered: list[IdRange]) -> None:
@@ -235,15 +220,15 @@ class ClientChannel:
         the queue. If there is a new queue of that name, they may have come after its creation, and are refused."""
 
         def current(found: bool) -> None:
-            if self._ports.channels.get(self._number) is self:
-                if not (found and name not in self._node.queues):
+            if self.is_open:
+                if not (found and name not in self.node.queues):
                     self._reject(unanswered)
                 else:
                     for first_seq, last_seq in self._fan_out.confirmed(unanswered):
                         self._core.confirm(self._number, first_seq, last_seq)
-            self._ports.touch()
+            self.ports.touch()
 
-        self._node.when_queues_current(current)
+        self.node.when_queues_current(current)
 
     def _reject(self, ranges: list[SeqRange]) -> None:
         """Refuse publishes, whatever other queues will say of them."""
@@ -255,9 +240,9 @@ class ClientChannel:
 
     def _publish(self, event: Publish) -> None:
         if event.exchange or event.ttl_ms == COPIES:
-            routed_publishes.publish(self, self._node, event)
+            routed_publishes.publish(self, self.node, event)
             return
-        queue = self._node.queues.get(event.routing_key)
+        queue = self.node.queues.get(event.routing_key)
         if queue is None:
             if self._queues_known is None:
                 self.publish_when_current(event)
@@ -272,19 +257,35 @@ class ClientChannel:
                 # As in RabbitMQ, but what nobody hears of is not confirmed if the queue comes back.
                 self.unroutable(event, is_sure=event.mandatory or queue.record.ends_with_its_node)
                 return
-        ports = self._ports
+        ports = self.ports
         ports.unconfirmed_commands += queue.publish(session, event.run, event.first_seq, event.ttl_ms, ports.read_ns)
         ports.unconfirmed_bytes += len(event.run.data)
         ports.published()
 
     def _new_session(self, queue: Queue) -> PublishSession | None:
         """A session for publishes to the queue; None if the only node that has the queue is out of reach."""
-        if self._node.home_node_down(queue.record) is not None:
+        if self.node.home_node_down(queue.record) is not None:
             return None
         group = queue.record.group
         self._queues[group] = queue
         session = self._sessions[group] = PublishSession(self.id)
         return session
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the channel has not ended."""
+        return self.ports.channels.get(self._number) is self
+
+    def handle(self, event: Event | transactions.HandOut) -> None:
+        """Handle an event now, or behind those that wait."""
+        if self.awaited is None:
+            self.handlers[type(event)](self, event)
+        else:
+            self.waiting.append(event)
+
+    def keep_back(self, keeps: bool) -> None:
+        """Give publishes and acknowledgements to the transaction from now on, or to their queues."""
+        self.handlers = TX_HANDLERS if keeps else HANDLERS
 
     @property
     def knows_queues(self) -> bool | None:
@@ -299,7 +300,7 @@ class ClientChannel:
         """Publish a run to queues that can be reached. The client gets its confirm when all have the run."""
         if event.first_seq and len(queues) > 1:
             self._fan_out.expect(event.first_seq, event.first_seq + event.run.count - 1, len(queues))
-        ports, run = self._ports, event.run
+        ports, run = self.ports, event.run
         for queue in queues:
             session = self._sessions[queue.record.group]
             ports.unconfirmed_commands += queue.publish(session, run, event.first_seq, event.ttl_ms, ports.read_ns)
@@ -330,11 +331,9 @@ class ClientChannel:
 
     def _settled(self, event: Settled) -> None:
         if (consumer := self.consumers.get(event.consumer_tag)) is not None:
-            self._settle(consumer, event.outcome, event.ranges, self._ports.read_ns)
+            self.settle(consumer, event.outcome, event.ranges, self.ports.read_ns)
 
-    def _settle(
-        self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0
-    ) -> None:
+    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:
         """Tell the queue the outcome of messages that the consumer held."""
         self._queues[consumer.group].settle(consumer, outcome, ranges, read_ns)
         if consumer.is_cancelled:
@@ -354,12 +353,12 @@ class ClientChannel:
         owed, self._credit_owed = self._credit_owed, []
         for consumer, ids in owed:
             if consumer.group in self._queues:
-                self._settle(consumer, Outcome.SETTLE, (ids,))
+                self.settle(consumer, Outcome.SETTLE, (ids,))
 
     def end(self) -> None:
         """End the channel: tell every queue that it has used."""
-        if self._ports.channels.get(self._number) is self:
-            del self._ports.channels[self._number]
+        if self.is_open:
+            del self.ports.channels[self._number]
         if self.waiting:  # its publishes go to their queues first
             self.is_gone = True
             return
@@ -368,13 +367,13 @@ class ClientChannel:
             self._resolved(session, _EVERYTHING)
         for queue in self._queues.values():
             queue.channel_closed(self.id)
-        self._node.clients.forget_channel(self.id)
+        self.node.clients.forget_channel(self.id)
 
     # Declaring and deleting
 
     def _declare(self, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
-        existing = self._node.queues.get(name)
+        existing = self.node.queues.get(name)
         if event.passive and existing is None and self.repeats_when_current(event):
             return
         if existing is not None and not event.passive and self._has_ended(existing):
@@ -386,7 +385,7 @@ class ClientChannel:
             if event.passive or existing is not None:
                 self._declared(event, declaration.check(event, existing, self._asker))
                 return
-            record = self._node.new_record(event, name, self._ports.number)
+            record = self.node.new_record(event, name, self.ports.number)
         except DeclarationError as refused:
             self.refuse(refused.code, refused.text, "queue.declare")
             return
@@ -394,7 +393,7 @@ class ClientChannel:
 
         def answered(queue: Queue) -> None:
             if record.exclusive and queue.record.group == record.group:
-                self._ports.owns(queue)
+                self.ports.owns(queue)
             if self._has_come(awaited):
                 try:
                     is_new = queue.record.group == record.group and queue.proposer.leader != NOBODY
@@ -403,7 +402,7 @@ class ClientChannel:
                     self.refuse(refused.code, refused.text, "queue.declare")
                 self._resume()
 
-        self._node.declare(record, answered)
+        self.node.declare(record, answered)
 
     def _declared(self, event: QueueDeclare, queue: Queue, *, is_new: bool = False) -> None:
         """Answer a declare. A queue that this declare has created is empty, so its leader is not asked for counts."""
@@ -434,7 +433,7 @@ class ClientChannel:
     def _refuse_uncounted(self, event: QueueDeclare | QueueDelete, queue: Queue, why: Answer, method: str) -> None:
         """Refuse with RabbitMQ's code for a durable queue whose node is down. If nobody counts because the queue was
         deleted, of which this node may hear last, the request is one to a queue that does not exist."""
-        now = self._node.queues.get(queue.record.name)
+        now = self.node.queues.get(queue.record.name)
         if now is None or now.record.group != queue.record.group:
             HANDLERS[type(event)](self, event)
             return
@@ -444,7 +443,7 @@ class ClientChannel:
         self.refuse(ReplyCode.NOT_FOUND, text, method)
 
     def _delete(self, event: QueueDelete) -> None:
-        queue = self._node.queues.get(event.queue)
+        queue = self.node.queues.get(event.queue)
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
             if not self.repeats_when_current(event):
                 self._deleted(event, 0)
@@ -468,7 +467,7 @@ class ClientChannel:
             text = f"queue '{event.queue}' in vhost '/' {why}"
             self.refuse(ReplyCode.PRECONDITION_FAILED, text, "queue.delete")
             return
-        queue = self._node.queues.get(event.queue)
+        queue = self.node.queues.get(event.queue)
         if queue is None:
             self._deleted(event, 0)
             return
@@ -516,7 +515,7 @@ class ClientChannel:
             known = self.consumers[event.consumer_tag] = ConsumeSession(identity, queue.record.group, event.no_ack)
             known.next_message_id = NOTHING_YET
         known.no_ack, known.is_cancelled, known.is_exclusive = event.no_ack, False, event.exclusive
-        known.credit = event.prefetch or self._node.limits.credit_default
+        known.credit = event.prefetch or self.node.limits.credit_default
 
         def consuming(next_message_id: int) -> None:
             if next_message_id == IN_EXCLUSIVE_USE:
@@ -619,7 +618,7 @@ class ClientChannel:
     @property
     def exchanges(self) -> Exchanges:
         """The exchanges of this node."""
-        return self._node.exchanges
+        return self.node.exchanges
 
     def exchange_done(self, event: ExchangeEvent) -> None:
         """Answer a request about exchanges, unless the client wants no answer."""
@@ -628,7 +627,7 @@ class ClientChannel:
 
     def refuses_binding_to(self, name: str, method: str) -> bool:
         """Refuse a queue that another connection owns, or whose only node is out of reach."""
-        queue = self._node.queues.get(name)
+        queue = self.node.queues.get(name)
         return queue is not None and self._refuses_access(queue, method)
 
     def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
@@ -646,7 +645,7 @@ class ClientChannel:
     # Queues that are not known here
 
     def _queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
-        queue = self._node.queues.get(event.queue)
+        queue = self.node.queues.get(event.queue)
         if queue is None and not self.repeats_when_current(event):
             self._refuse_missing(event, method)
         if queue is not None and self._refuses_access(queue, method):
@@ -667,7 +666,7 @@ class ClientChannel:
     def _has_ended(self, queue: Queue) -> bool:
         """Whether the queue ended with its node. Its name is free then. If only the link to its node was broken, and
         nobody has used the name, the queue is there again afterwards."""
-        return queue.record.ends_with_its_node and self._node.home_node_down(queue.record) is not None
+        return queue.record.ends_with_its_node and self.node.home_node_down(queue.record) is not None
 
     def _delete_ended(self, queue: Queue, go_on: Callable[[], None]) -> None:
         """Delete a queue that has ended, for good, and go on."""
@@ -681,14 +680,14 @@ class ClientChannel:
         queue.delete(deleted)
 
     def _refuses_down(self, queue: Queue, method: str) -> bool:
-        if (home := self._node.home_node_down(queue.record)) is None:
+        if (home := self.node.home_node_down(queue.record)) is None:
             return False
         self.refuse(ReplyCode.NOT_FOUND, _home_down(queue.record, home), method)
         return True
 
     @property
     def _asker(self) -> declaration.Asker:
-        return self.id.node, self.id.boot_id, self._ports.number
+        return self.id.node, self.id.boot_id, self.ports.number
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
         self.refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
@@ -703,10 +702,10 @@ class ClientChannel:
 
         def current(_found: bool) -> None:
             if self._has_come(awaited):
-                HANDLERS[type(event)](self, event)
+                self.handlers[type(event)](self, event)
                 self._resume()
 
-        self._node.when_queues_current(current)
+        self.node.when_queues_current(current)
         return True
 
     def publish_when_current(self, event: Publish) -> None:
@@ -719,13 +718,13 @@ class ClientChannel:
                 self._queues_known = found
                 while self.waiting:
                     waiting = self.waiting.popleft()
-                    HANDLERS[type(waiting)](self, waiting)
+                    self.handlers[type(waiting)](self, waiting)
                 self._queues_known = None
                 if self.is_gone:
                     self.end()
                 self._resume()
 
-        self._node.when_queues_current(current)
+        self.node.when_queues_current(current)
 
     # Waiting for answers
 
@@ -761,14 +760,14 @@ class ClientChannel:
         """Read the waiting frames, unless the channel waits for another answer."""
         if self.awaited is None and not self.is_gone:
             self._core.release(self._number)
-        self._ports.read_on()
-        self._ports.touch()
+        self.ports.read_on()
+        self.ports.touch()
 
     def refuse(self, code: int, text: str, method: str) -> None:
         """Close the channel with an exception."""
-        self._ports.handle(self._core.channel_error(self._number, code, text, method))
-        self._ports.read_on()
-        self._ports.touch()
+        self.ports.handle(self._core.channel_error(self._number, code, text, method))
+        self.ports.read_on()
+        self.ports.touch()
 
 
 Handler = Callable[[ClientChannel, Any], None]  # called with the event of its key
@@ -785,8 +784,13 @@ HANDLERS: Final[dict[type, Handler]] = {
     ExchangeDeclare: exchange_requests.declare,
     ExchangeDelete: exchange_requests.delete,
     BindingChange: exchange_requests.change_binding,
+    Recovered: ClientChannel._settled,
+    TxSelect: transactions.select,
+    transactions.HandOut: transactions.hand_out_settles,
 }
 """The handler of each event of the core."""
+TX_HANDLERS: Final = {**HANDLERS, **transactions.HANDLERS}
+"""The same for a channel in tx mode."""
 
 
 def _home_down(record: QueueRecord, home: str) -> str:

@@ -117,6 +117,10 @@ class Limits:
     publish_commands_max: int = 4096
     """Unconfirmed octets, and unconfirmed commands (runs of publishes), of a connection. With more, the node stops
     reading from the connection's socket."""
+    transaction_bytes_max: int = 64 * 1024 * 1024
+    transaction_commands_max: int = 65_536
+    """Octets of messages, and runs of messages and of acknowledgements, that a channel in tx mode may keep back until
+    tx.commit. With more, the channel is closed with 406."""
     credit_default: int = 2000
     """Messages that a consumer without a prefetch limit may hold, as in RabbitMQ."""
     dead_letter_retry_ms: int = 1000

@@ -60,8 +60,17 @@ class PublishingChannel(Protocol):
 
 def publish(channel: PublishingChannel, node: RoutingPorts, event: Publish) -> None:
     """Publish a run by the routing table."""
-    table = node.exchanges.table
-    exchange = table.exchange(event.exchange)
+    if not may_publish(channel, node.exchanges, event):
+        return
+    if event.ttl_ms == COPIES or node.exchanges.table.heeds_headers(event.exchange):
+        _publish_stretches(channel, node, event)
+    else:
+        _publish_by(channel, node, event, (event.routing_key,), ())
+
+
+def may_publish(channel: PublishingChannel, exchanges: Exchanges, event: Publish) -> bool:
+    """Whether clients may publish to the exchange. If not, the publish is answered, or waits for news."""
+    exchange = exchanges.table.exchange(event.exchange)
     if exchange is None:
         if channel.knows_queues is None:
             channel.publish_when_current(event)
@@ -70,14 +79,12 @@ def publish(channel: PublishingChannel, node: RoutingPorts, event: Publish) -> N
             channel.refuse_publish(event, ReplyCode.NOT_FOUND, text)
         else:
             channel.unroutable(event, is_sure=False)
-        return
-    if exchange.internal:
+    elif exchange.internal:
         text = f"cannot publish to internal exchange '{event.exchange}' in vhost '/'"
         channel.refuse_publish(event, ReplyCode.ACCESS_REFUSED, text)
-    elif event.ttl_ms == COPIES or table.heeds_headers(event.exchange):
-        _publish_stretches(channel, node, event)
     else:
-        _publish_by(channel, node, event, (event.routing_key,), ())
+        return True
+    return False
 
 
 def _publish_stretches(channel: PublishingChannel, node: RoutingPorts, event: Publish) -> None:

@@ -106,7 +106,7 @@ def _fix(error: AmqpError) -> str:
         case ConnectionClosedError() if error.code == REPLY_NOT_IMPLEMENTED and error.method.startswith("tx."):
             return "this broker has no transactions: leave out -m and -n, or use another broker"
         case ConnectionClosedError() if error.code == REPLY_NOT_IMPLEMENTED and error.method.startswith("exchange."):
-            return "this broker has the default exchange alone: publish through it (-e amq.default)"
+            return "this broker does not serve exchanges: publish through the default exchange (-e amq.default)"
         case ConnectionClosedError():
             return "see the broker's log for the reason"
         case TlsError():

@@ -135,12 +135,11 @@ CONNECTION_CASES = [
     Case("recover_async_no_requeue", raw_frame(1, 1, b"\x00\x3c\x00\x64\x00"), 540, (60, 100), "requeue=false"),
     Case("get_truncated", raw_frame(1, 1, b"\x00\x3c\x00\x46\x00\x00\x20q"), 501, (60, 70), "cut short"),
     Case("get_ok_from_a_client", method(1, Basic.GetEmpty()), 503, (60, 72)),
-    Case("tx_select", method(1, commands.Tx.Select()), 540, (90, 10), "transactions are not implemented"),
-    Case("tx_commit", method(1, commands.Tx.Commit()), 540, (90, 20), "transactions are not implemented"),
-    Case("tx_rollback", method(1, commands.Tx.Rollback()), 540, (90, 30), "transactions are not implemented"),
 ]
 
 CHANNEL_CASES = [
+    Case("tx_commit", method(1, commands.Tx.Commit()), 406, (90, 20), "channel is not transactional"),
+    Case("tx_rollback", method(1, commands.Tx.Rollback()), 406, (90, 30), "channel is not transactional"),
     Case(
         "bind_no_queue", method(1, Queue.Bind(0, "", "amq.direct", "k")), 404, (50, 20), "no previously declared queue"
     ),

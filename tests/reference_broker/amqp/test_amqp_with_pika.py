@@ -168,5 +168,5 @@ def test_pika_understands_our_refusals(connection: pika.BlockingConnection) -> N
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish("", "nowhere", b"x", mandatory=True)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
-        channel.tx_select()
-    assert closed.value.reply_code == 540
+        channel.exchange_declare("x", "moon")
+    assert closed.value.reply_code == 503
