@@ -33,6 +33,7 @@ from reference_broker.amqp.properties import (
 
 REJECTED = "rejected"
 _DEATHS = b"x-death"
+_COPIES = b"CC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _with_death(headers: Fields, death: Death, expiration: bytes | None) -> Fiel
     if same:
         latest = _counted(same)
     else:
-        latest = [(b"count", long(1)), *_fields(death, expiration)]
+        latest = [(b"count", long(1)), *_fields(death, expiration, _copies(headers))]
     others = [fields for fields in deaths if not _is_of(fields, death)]
     if not deaths:
         for name, value in (("reason", death.reason), ("queue", death.queue), ("exchange", death.exchange)):
@@ -87,17 +88,22 @@ def _with_death(headers: Fields, death: Death, expiration: bytes | None) -> Fiel
     return set_field(headers, _DEATHS, array(table(fields) for fields in (latest, *others)))
 
 
-def _fields(death: Death, expiration: bytes | None) -> Fields:
+def _fields(death: Death, expiration: bytes | None, copies: list[bytes]) -> Fields:
     fields = [
         (b"reason", text(death.reason)),
         (b"queue", text(death.queue)),
         (b"time", timestamp(death.time_s)),
         (b"exchange", text(death.exchange)),
-        (b"routing-keys", array([text(death.routing_key)])),
+        (b"routing-keys", array([text(death.routing_key), *copies])),
     ]
     if expiration is not None:
         fields.append((b"original-expiration", text(expiration[1:].decode("utf-8", "replace"))))
     return fields
+
+
+def _copies(headers: Fields) -> list[bytes]:
+    """The keys of a ``CC`` header: the message was published under them, too."""
+    return [value for value in read_array(dict(headers).get(_COPIES, b"")) if value[:1] == b"S"]
 
 
 def _deaths(headers: Fields) -> list[Fields]:

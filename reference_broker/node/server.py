@@ -16,16 +16,18 @@ import importlib
 import logging
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
-from reference_broker.node import control
+from reference_broker.node import control, open_files
 from reference_broker.node.client import TICK_S, ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
+from reference_broker.node.strangers import Complaints
 from reference_broker.storage.files import RealFiles, write_whole
 
 if TYPE_CHECKING:
@@ -53,8 +55,11 @@ class Node:
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._web: AppRunner | None = None
+        open_files.raise_limit()
         gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
         self.shard = Shard(config, next_boot_id(config.data_dir, config.first_life), self._failed)
+        connections = self.shard.clients.connections
+        self._door = open_files.Door(lambda: len(connections), Complaints(time.monotonic))
 
     async def run(self) -> None:
         """Serve until told to stop, or until the log fails."""
@@ -116,8 +121,8 @@ class Node:
             metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")
             self._web = await metrics.serve(self.metrics, me)
 
-    def _client(self) -> ClientConnection:
-        return ClientConnection(self.shard, self._connection_config())
+    def _client(self) -> asyncio.Protocol:
+        return self._door.turns_away() or ClientConnection(self.shard, self._connection_config())
 
     def _connection_config(self) -> ConnectionConfig:
         return ConnectionConfig(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -211,6 +212,27 @@ def bound(*pairs: tuple[str, str], exchange: str = "amq.topic") -> tuple[tuple[s
     return tuple(bind(queue, exchange, key) for queue, key in pairs)
 
 
+def buried(**arguments: Any) -> Script:
+    """Two messages with copies die in a queue, and are in others then, with their history."""
+
+    def script(channel: BlockingChannel) -> Answer:
+        dying = channel.queue_declare("", exclusive=True, arguments=arguments).method.queue
+        for copies in ({"CC": ["two", "none"]}, {}):
+            (_name, sent) = send("", dying, headers=copies)
+            channel.basic_publish(**sent)
+            while (tag := channel.basic_get(dying)[0]) is None:
+                pass
+            channel.basic_reject(tag.delivery_tag, requeue=False)
+        channel.queue_delete(dying)
+        found = [taken(channel, queue) for queue in QUEUES]
+        for _exchange, _key, headers in (each for queue in found for each in queue):
+            for death in headers.get("x-death", ()):
+                del death["time"]
+        return json.dumps(found, sort_keys=True, default=str).replace(dying, "dying")
+
+    return script
+
+
 TOPIC_KEYS = ("", "a", "a.b", "a.b.c", ".", "a.", ".a", "a..b", "#", "*", "b.a.b")
 HEADERS: tuple[dict[str, Any], ...] = (
     {}, {"a": 1}, {"a": 1, "b": "c"}, {"a": 2, "b": "c"}, {"a": "1"}, {"b": "c", "x-z": 1}, {"x-z": 1}, {"a": True},
@@ -274,6 +296,8 @@ ROUTES: dict[str, Script] = {
         ),
         send("x"), send("y"),
     ),
+    "buried under a key": buried(**{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "three"}),
+    "buried under their own keys": buried(**{"x-dead-letter-exchange": ""}),
     "through an internal exchange": routed(
         (declare("x", internal=True), link("x", "amq.fanout"), bind("one", "x")), send("amq.fanout")
     ),

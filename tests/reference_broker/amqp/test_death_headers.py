@@ -47,6 +47,14 @@ def test_the_first_death_has_headers_of_its_own() -> None:
     assert payload == b"hello"
 
 
+def test_the_keys_of_copies_are_told_too() -> None:
+    """A message that was published under several keys."""
+    headers, *_ = read(dead_letter(content(7, b"", Properties(headers={"CC": ["a", "b"]})), death()))
+    assert headers["x-death"][0]["routing-keys"] == ["q", "a", "b"]
+    headers, *_ = read(dead_letter(content(7, b"", Properties(headers={"CC": "a"})), death()))
+    assert headers["x-death"][0]["routing-keys"] == ["q"]
+
+
 def test_expiration_goes_and_is_remembered() -> None:
     """Or a letter would expire in the dead letter queue, too."""
     octets = dead_letter(content(1, b"", Properties(expiration="50", message_id="m")), death(reason="expired"))
