@@ -101,19 +101,11 @@ def test_a_consumer_leaves_an_empty_queue_with_nothing_unacknowledged(
     assert record["verdict"] == "ok" and record["acked"] == record["unique"] == record["published"]
 
 
-@pytest.mark.parametrize(("broker", "kind"), BROKERS[1:])
+@pytest.mark.parametrize(("broker", "kind"), BROKERS)
 @pytest.mark.parametrize("transaction", [1, 32])
 def test_acknowledgements_in_transactions(uri: str, kind: QueueType, transaction: int) -> None:
-    """The bundled broker has no transactions."""
     _, record = play(uri, kind, {"ack_interval": 4}, {"transaction": transaction})
     assert record["verdict"] == "ok" and record["acked"] == record["unique"] == record["published"]
-
-
-@pytest.mark.parametrize(("broker", "kind"), BROKERS[:1])
-def test_a_broker_without_transactions_says_so(uri: str, kind: QueueType) -> None:
-    with pytest.raises(AmqpError) as caught:
-        play(uri, kind, {}, {"transaction": 10})
-    assert "540" in explain(caught.value).what
 
 
 @pytest.mark.parametrize(("broker", "kind"), CLASSIC)
