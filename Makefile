@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim storm bench bench-pipeline profile spark-cluster-test setup clean help
+.PHONY: demo test check sim fuzz storm bench bench-pipeline profile spark-cluster-test setup clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -22,6 +22,9 @@ sim: $(SETUP)  ## the cluster in a seeded world: SEED=n replays one, SEEDS=n or 
 	$(BIN)/python -m reference_broker.sim --jobs $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(FIRST),--first $(FIRST))
+
+fuzz: $(SETUP)  ## hostile conversations against the broker's connections: INPUTS=n, SEED=n replays a search
+	$(BIN)/python -m tests.fuzz $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))
 
 storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that knows only AMQP; KILLS=50 SEED=20
 	STORM_KILLS=$(or $(KILLS),50) STORM_SEED=$(or $(SEED),20) $(BIN)/pytest -s tests/integration/test_kill_storm.py

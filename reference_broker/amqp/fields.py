@@ -130,12 +130,16 @@ class Walk:
             raise _BadOctetsError(f"{name} is cut short")
         return at + size
 
-    def _short_string(self, at: int, stop: int, name: str) -> int:
+    def _short_octets(self, at: int, stop: int, name: str) -> int:
         if at >= stop:
             raise _BadOctetsError(f"{name} is cut short")
         end = at + 1 + self._data[at]
         if end > stop:
             raise _BadOctetsError(f"{name} is cut short")
+        return end
+
+    def _short_string(self, at: int, stop: int, name: str) -> int:
+        end = self._short_octets(at, stop, name)
         try:
             self._data[at + 1 : end].decode()
         except UnicodeDecodeError as error:
@@ -151,11 +155,12 @@ class Walk:
         return end
 
     def property(self, at: int, kind: str) -> int:
-        """The end of a content property of a kind of :data:`PROPERTY_KINDS` that starts at ``at``."""
+        """The end of a content property of a kind of :data:`PROPERTY_KINDS` that starts at ``at``. The strings are the
+        clients' own affair: they may hold any octets, as in RabbitMQ."""
         if kind == "table":
             return self.table(at, self._stop, 1)
         if kind == "short string":
-            return self._short_string(at, self._stop, "property")
+            return self._short_octets(at, self._stop, "property")
         return at + _FIXED_PROPERTY[kind]
 
     def fields(self, at: int) -> list[tuple[bytes, bytes]]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 
 from reference_broker.amqp.addressing import stretches, without_blind_copies
+from reference_broker.amqp.death import Death, dead_letter
 from reference_broker.amqp.errors import SoftError
 from reference_broker.amqp.events import Publish
 from reference_broker.message_run import MessageRun
@@ -81,3 +82,12 @@ def test_only_messages_with_copies_say_so() -> None:
     client.raw(publish(1, "q", b"m", Basic.Properties(headers={"CC": ["a"]}, expiration="5")))
     found = [event.ttl_ms for event in client.events if isinstance(event, Publish) for _ in range(event.run.count)]
     assert found == [COPIES, COPIES, NO_TTL, NO_TTL, NO_TTL, NO_TTL, COPIES]
+
+
+def test_properties_that_are_not_utf8_are_the_clients_own_affair() -> None:
+    """RabbitMQ serves them; they break neither routing nor a dead letter."""
+    odd = message({"CC": ["a"]}, content_type="xx").replace(b"\x02xx", b"\x02\xff\xfe")
+    ((_start, _part, address),) = stretches(MessageRun.of(b"\0\1q", [odd]))
+    assert address.copies == ("a",)
+    letter = dead_letter(odd, Death("q", "expired", "", "q", 1_700_000_000))
+    assert b"\x02\xff\xfe" in letter and b"x-death" in letter
