@@ -212,12 +212,12 @@ def bound(*pairs: tuple[str, str], exchange: str = "amq.topic") -> tuple[tuple[s
     return tuple(bind(queue, exchange, key) for queue, key in pairs)
 
 
-def buried(**arguments: Any) -> Script:
-    """Two messages with copies die in a queue, and are in others then, with their history."""
+def buried(*each_headers: dict[str, Any], **arguments: Any) -> Script:
+    """Messages with these headers die in a queue, and are in others then, with their history."""
 
     def script(channel: BlockingChannel) -> Answer:
         dying = channel.queue_declare("", exclusive=True, arguments=arguments).method.queue
-        for copies in ({"CC": ["two", "none"]}, {}):
+        for copies in each_headers:
             (_name, sent) = send("", dying, headers=copies)
             channel.basic_publish(**sent)
             while (tag := channel.basic_get(dying)[0]) is None:
@@ -233,6 +233,7 @@ def buried(**arguments: Any) -> Script:
     return script
 
 
+COPIES = {"CC": ["two", "none"]}
 TOPIC_KEYS = ("", "a", "a.b", "a.b.c", ".", "a.", ".a", "a..b", "#", "*", "b.a.b")
 HEADERS: tuple[dict[str, Any], ...] = (
     {}, {"a": 1}, {"a": 1, "b": "c"}, {"a": 2, "b": "c"}, {"a": "1"}, {"b": "c", "x-z": 1}, {"x-z": 1}, {"a": True},
@@ -296,8 +297,10 @@ ROUTES: dict[str, Script] = {
         ),
         send("x"), send("y"),
     ),
-    "buried under a key": buried(**{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "three"}),
-    "buried under their own keys": buried(**{"x-dead-letter-exchange": ""}),
+    "buried under a key": buried(
+        COPIES, {}, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "three"}
+    ),
+    "buried under their own keys": buried(COPIES, **{"x-dead-letter-exchange": ""}),
     "through an internal exchange": routed(
         (declare("x", internal=True), link("x", "amq.fanout"), bind("one", "x")), send("amq.fanout")
     ),
