@@ -315,6 +315,13 @@ def kept_directories(before: Cluster, asked: Directories) -> Directories:
     return before.directories
 
 
+def _is_on_loopback(cluster: Cluster) -> bool:
+    """Whether all nodes listen on this machine only. Clients of other nodes come from other hosts, with the user guest
+    unless somebody sets up another."""
+    hosts = {value for node in cluster.nodes for value in (node.host, *node.addresses.values())}
+    return all(host == "localhost" or host.startswith("127.") or host == "::1" for host in hosts)
+
+
 def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[str, Any]:
     """The ``node.json`` of a node."""
     members = [
@@ -328,7 +335,7 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         "cluster": cluster.cluster,
         "nodes": members,
         **node.paths(),
-        "users": {"guest": "guest"},
+        **({} if _is_on_loopback(cluster) else {"loopback_users": []}),
         "exit_with_stdin": exit_with_stdin,
         "first_life": node.first_life,
         "secret_file": str(cluster.secret_file),

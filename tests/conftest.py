@@ -151,6 +151,11 @@ def _all_free(base: int) -> bool:
 
 @pytest.fixture
 def base_port() -> int:
+    """:func:`free_base_port`"""
+    return free_base_port()
+
+
+def free_base_port() -> int:
     """The first of five ports in a row that are free, with those 100, 200 and 300 above."""
     span = _LAST - _FIRST
     for number in range(span):

@@ -250,8 +250,8 @@ LIMITS = {
     ],
     "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"body in octets, {check.SIZE_BYTES_MIN} or more"],
     "docs/internals/amqp.md": [
-        f"{ConnectionConfig(users={}).frame_max:,} octets",
-        f"{ConnectionConfig(users={}).channel_max:,}",
+        f"{ConnectionConfig().frame_max:,} octets",
+        f"{ConnectionConfig().channel_max:,}",
         f"{TABLE_DEPTH_MAX} deep, {TABLE_FIELDS_MAX:,} fields",
         f"({Limits().publish_bytes_max >> 20} MiB)",
     ],

@@ -86,6 +86,8 @@ class ChannelTable:
         if len(self.by_number) >= limit:
             text = f"number of channels opened ({len(self.by_number)}) has reached the negotiated channel_max"
             raise HardError(ReplyCode.NOT_ALLOWED, f"{text} ({limit})", at_fault)
+        if refusal := self._state.config.gate.why_no_channel(self._state.user):
+            raise HardError(ReplyCode.NOT_ALLOWED, refusal, at_fault)
         self.by_number[number] = Channel(number, self._state)
         self._state.send(number, commands.Channel.OpenOk())
 

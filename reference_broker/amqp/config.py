@@ -1,4 +1,4 @@
-"""What a node offers to its AMQP clients: users, virtual hosts, limits and time-outs."""
+"""What a node offers to its AMQP clients: who may come in, limits and time-outs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reference_broker.amqp.events import FieldValue
+from reference_broker.amqp.gate import GUEST, Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig:
     """The settings of every connection of a node. The defaults are RabbitMQ 3.10's."""
 
-    users: Mapping[str, str]
-    """Password by user name."""
-    vhosts: frozenset[str] = frozenset({"/"})
+    gate: Gate = GUEST
     frame_max: int = 131_072
     """Octets of the largest frame, its eight octets of overhead included."""
     channel_max: int = 2047

@@ -9,7 +9,6 @@ client has announced ``authentication_failure_close``. Everything else is a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hmac import compare_digest
 from typing import Any, Final
 
 from pamqp import base, commands, decode
@@ -19,9 +18,10 @@ from reference_broker.amqp.errors import HardError, NegotiationError, ReplyCode
 from reference_broker.amqp.events import ConnectionOpened, FieldValue
 from reference_broker.amqp.fields import check_table
 from reference_broker.amqp.frames import FRAME_MIN_SIZE, LONG
+from reference_broker.amqp.gate import Gate
 from reference_broker.amqp.state import ConnectionState, Phase
 
-MECHANISMS: Final = "PLAIN AMQPLAIN"
+_MECHANISMS: Final = "PLAIN AMQPLAIN"
 _START_OK: Final = (10, 11)
 _OPEN: Final = (10, 40)
 _UPDATE_SECRET: Final = (10, 70)
@@ -49,7 +49,8 @@ def start(config: ConnectionConfig) -> commands.Connection.Start:
         "cluster_name": config.cluster_name,
         **config.node_properties,
     }
-    return commands.Connection.Start(0, 9, properties, MECHANISMS, "en_US")  # type: ignore[arg-type]
+    mechanisms = _MECHANISMS + (" EXTERNAL" if config.gate.certificate_user else "")
+    return commands.Connection.Start(0, 9, properties, mechanisms, "en_US")  # type: ignore[arg-type]
 
 
 def start_ok(state: ConnectionState, method: commands.Connection.StartOk) -> Phase:
@@ -76,9 +77,10 @@ def tune_ok(state: ConnectionState, method: commands.Connection.TuneOk) -> Phase
 
 
 def open_vhost(state: ConnectionState, method: commands.Connection.Open) -> Phase:
-    """The client opens a virtual host. Raises HardError 530 if the virtual host does not exist."""
-    if method.virtual_host not in state.config.vhosts:
-        raise HardError(ReplyCode.NOT_ALLOWED, f"vhost {method.virtual_host} not found", _OPEN)
+    """The client opens a virtual host. Raises HardError 530 if the virtual host does not exist, or is not for the
+    user."""
+    if refusal := state.config.gate.why_not_open(state.user, method.virtual_host):
+        raise HardError(ReplyCode.NOT_ALLOWED, refusal, _OPEN)
     state.vhost = method.virtual_host
     state.send(0, commands.Connection.OpenOk())
     state.events.append(ConnectionOpened(state.user, state.vhost, state.client_properties))
@@ -87,7 +89,7 @@ def open_vhost(state: ConnectionState, method: commands.Connection.Open) -> Phas
 
 def update_secret(state: ConnectionState, method: commands.Connection.UpdateSecret) -> Phase:
     """Raises HardError 530 unless the new secret is the password with which the user would log in now."""
-    if not _is_password(state.config.users, state.user.encode(), _octets(method.new_secret)):
+    if not _is_password(state.config.gate, state.user.encode(), _octets(method.new_secret)):
         text = f"the new secret of user {state.user!r} is not its password"
         raise HardError(ReplyCode.NOT_ALLOWED, text, _UPDATE_SECRET)
     state.send(0, commands.Connection.UpdateSecretOk())
@@ -119,20 +121,24 @@ def _authenticate(state: ConnectionState, method: commands.Connection.StartOk) -
     Raises NegotiationError for a mechanism that is not offered, for a malformed response and for wrong credentials;
     the last is HardError 403 if the client understands it.
     """
-    response = _octets(method.response)
+    response, gate = _octets(method.response), state.config.gate
     if method.mechanism == "PLAIN":
         login, password = _plain(response)
     elif method.mechanism == "AMQPLAIN":
         login, password = _amqplain(response)
+    elif method.mechanism == "EXTERNAL" and (name := gate.certificate_user):
+        if gate.is_external(name):
+            return name
+        login, password = name.encode(), b""
     else:
         raise NegotiationError(f"client asked for the unknown authentication mechanism {method.mechanism!r}")
     user = login.decode("utf-8", "backslashreplace")
-    if _is_password(state.config.users, login, password):
+    if _is_password(gate, login, password):
         return user
     if "authentication_failure_close" not in state.capabilities:
         raise NegotiationError(f"login of user {user!r} was refused")
     # The text is the same for an unknown user and for a wrong password: it must not tell which names exist.
-    text = f"Login was refused using authentication mechanism {method.mechanism}. For details see the broker's logfile."
+    text = f"Login was refused using authentication mechanism {method.mechanism}. For details see the broker logfile."
     raise HardError(ReplyCode.ACCESS_REFUSED, text, _START_OK)
 
 
@@ -143,12 +149,9 @@ def _octets(long_string: object) -> bytes:
     return long_string.encode() if isinstance(long_string, str) else b""
 
 
-def _is_password(users: Mapping[str, str], user: bytes, password: bytes) -> bool:
-    """Whether the user has this password. The check takes the same time for a user that does not exist. A name that is
-    not UTF-8 does not exist."""
-    expected = users.get(user.decode("utf-8", "surrogateescape"))
-    equal = compare_digest((expected or "").encode(), password)
-    return equal and expected is not None
+def _is_password(gate: Gate, user: bytes, password: bytes) -> bool:
+    """Whether the user may log in with this password. A name that is not UTF-8 does not exist."""
+    return gate.is_password(user.decode("utf-8", "surrogateescape"), password)
 
 
 def _plain(response: bytes) -> tuple[bytes, bytes]:

@@ -15,6 +15,9 @@ Routing
     Exchanges and bindings are in a routing table of their own (:mod:`reference_broker.machines.exchanges`). The
     deletion of a queue removes its bindings in the same entry.
 
+Access
+    Users, virtual hosts and permissions are in a table of their own (:mod:`reference_broker.machines.access`).
+
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
 
@@ -26,7 +29,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from reference_broker.machines import exchanges
+from reference_broker.access.records import Permission, TopicPermission, User, Vhost
+from reference_broker.access.table import AccessTable
+from reference_broker.machines import access, exchanges
+from reference_broker.machines.access import AccessAnswer, AccessCommand
 from reference_broker.machines.exchanges import (
     Bind,
     DeclareExchange,
@@ -39,7 +45,7 @@ from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
 membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
 are replicated, 5 no exchanges. A node of an older version applies no entries of a newer leader, so the members of a
@@ -224,7 +230,7 @@ class ClearPolicy:
 
 MemberChange = AddMember | RemoveMember | ReplaceMember
 QueueCommand = DeclareQueue | DeleteQueue | MemberChange | MemberLeft | LookUp
-MetadataCommand = QueueCommand | SetPolicy | ClearPolicy | ExchangeCommand
+MetadataCommand = QueueCommand | SetPolicy | ClearPolicy | ExchangeCommand | AccessCommand
 _OPERATIONS: Final[dict[str, type[Any]]] = {
     "declare": DeclareQueue,
     "delete": DeleteQueue,
@@ -236,6 +242,7 @@ _OPERATIONS: Final[dict[str, type[Any]]] = {
     "set-policy": SetPolicy,
     "clear-policy": ClearPolicy,
     **exchanges.OPERATIONS,
+    **access.OPERATIONS,
 }
 _NAMES: Final = {command: name for name, command in _OPERATIONS.items()}
 
@@ -276,6 +283,11 @@ class PoliciesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChanged:
+    """Every node: users may do other things than before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The node ``node`` only: the command with this correlation is done. ``record`` is the present record, None if the
     queue does not exist."""
@@ -285,17 +297,28 @@ class Answer:
     record: QueueRecord | None
 
 
-MetadataEffect = QueueAdded | QueueRemoved | MembersChanged | ReplicaGone | PoliciesChanged | Answer | ExchangeAnswer
+MetadataEffect = (
+    QueueAdded
+    | QueueRemoved
+    | MembersChanged
+    | ReplicaGone
+    | PoliciesChanged
+    | AccessChanged
+    | Answer
+    | ExchangeAnswer
+    | AccessAnswer
+)
 
 
 class MetadataMachine:
-    """The queues and policies by name, and in ``routing`` the exchanges and bindings. ``apply`` is deterministic; the
-    type of an effect says who executes it."""
+    """The queues and policies by name, in ``routing`` the exchanges and bindings, in ``access`` the users and what they
+    may do. ``apply`` is deterministic; the type of an effect says who executes it."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
         self.policies: dict[str, Policy] = {}
         self.routing = RoutingTable()
+        self.access = AccessTable.of_a_new_cluster()
 
     def apply(self, payload: bytes | memoryview, skip: frozenset[int] = frozenset()) -> list[MetadataEffect]:
         """Apply one log entry of :func:`encode`, without the commands at the positions ``skip``."""
@@ -322,8 +345,11 @@ class MetadataMachine:
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
                 outcome = exchanges.apply(self.routing, self.queues, command)
                 return [ExchangeAnswer(command.node, command.correlation, outcome)]
-            case _:
+            case AddMember() | RemoveMember() | ReplaceMember() | MemberLeft():
                 return self._change_members(command)
+            case _:
+                missing = access.apply(self.access, command)
+                return [AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
         return [PoliciesChanged(), Answer(command.node, command.correlation, None)]
 
     def snapshot(self) -> bytes:
@@ -334,6 +360,7 @@ class MetadataMachine:
             "policies": [_plain(self.policies[name]) for name in sorted(self.policies)],
             "exchanges": [exchanges.exchange_to_json(each) for each in self.routing.declared()],
             "bindings": [exchanges.binding_to_json(each) for each in self.routing.bindings()],
+            "access": access.to_json(self.access),
         }
         return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
 
@@ -356,6 +383,7 @@ class MetadataMachine:
             machine.routing.declare(exchanges.exchange_from_json(raw))
         for raw in content.get("bindings", ()):
             machine.routing.bind(exchanges.binding_from_json(raw))
+        machine.access = access.from_json(content.get("access"))
         return machine
 
     def _declare(self, command: DeclareQueue) -> list[MetadataEffect]:
@@ -497,7 +525,7 @@ _BESIDE_THE_KIND: Final = ("kind", "durable", "auto_delete", "exclusive", "boot_
 """Fields that a record of the default kind does not need."""
 
 
-def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
+def _plain(value: Any) -> dict[str, Any]:
     """The fields as a dictionary, nested for a record or policy: like ``asdict``, without copies of the tuples."""
     fields = {_KEYS.get(name, name): getattr(value, name) for name in type(value).__slots__}
     if fields.get("kind") == DEFAULT_KIND:
@@ -508,7 +536,7 @@ def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
 
 def _nested(value: Any) -> Any:
     match value:
-        case QueueRecord() | Policy():
+        case QueueRecord() | Policy() | User() | Vhost() | Permission() | TopicPermission():
             return _plain(value)
         case Exchange():
             return exchanges.exchange_to_json(value)
@@ -528,6 +556,7 @@ _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
     "policy": _policy_from_json,
     "exchange": exchanges.exchange_from_json,
     "binding": exchanges.binding_from_json,
+    **access.FROM_JSON,
 }
 """How to read the fields of commands that are more than a name or a number."""
 

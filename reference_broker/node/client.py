@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final, cast
 
 from reference_broker.amqp.config import ConnectionConfig
@@ -21,6 +22,7 @@ from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.authorization import ClientGate, Guard, Handler
 from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.client_ports import ClientPorts
 from reference_broker.queues.port import Queue
@@ -39,7 +41,11 @@ _HELD_OCTETS_MAX: Final = 1 << 20
 class ClientConnection(asyncio.Protocol):
     """One AMQP connection, from accept to close."""
 
-    def __init__(self, node: ClientPorts, config: ConnectionConfig) -> None:
+    def __init__(self, node: ClientPorts, config: ConnectionConfig, gate: ClientGate | None = None) -> None:
+        """``gate``: that of ``config``, if it wants to know where the client is."""
+        self._gate = gate
+        self._guard: Guard | None = None
+        self.user = self.vhost = ""
         self._loop = asyncio.get_running_loop()
         self.core = ServerConnection(config, self._loop.time())
         self.channels: dict[int, ClientChannel] = {}
@@ -67,6 +73,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client dialled."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
+        if self._gate is not None:
+            self._gate.meet(transport.get_extra_info("peername"), transport.get_extra_info("peercert"))
         self._node.clients.connections[self] = None
 
     def data_received(self, data: bytes) -> None:
@@ -166,7 +174,28 @@ class ClientConnection(asyncio.Protocol):
             self._reading = True
             transport.resume_reading()
 
+    @property
+    def channel_count(self) -> int:
+        """The channels that are open on the connection."""
+        return len(self.core.open_channels)
+
+    def access_changed(self) -> None:
+        """Get another guard, or end: with its user, a connection ends."""
+        if not self.user or self._gate is None:
+            return
+        access = self._node.access
+        if end := access.why_end(self.user, self.vhost):
+            self.close(end)
+            return
+        self._guard = access.guard(self.user, self.vhost)
+        for channel in list(self.channels.values()):
+            channel.guard()
+
     # client_channel.ConnectionPorts
+
+    def guarded(self, handlers: Mapping[type, Handler]) -> Mapping[type, Handler]:
+        """The handlers of events, behind the guard of the user, if the user has one."""
+        return handlers if self._guard is None else self._guard.around(handlers)
 
     def touch(self) -> None:
         """Have the core's output written at the end of this turn."""
@@ -209,6 +238,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _handle_one(self, event: Event) -> None:
         if isinstance(event, ConnectionOpened):
+            self.user, self.vhost = event.user, event.vhost
+            self.access_changed()
             return
         if isinstance(event, ConnectionClosed):
             self._end_channels()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from reference_broker.amqp.confirms import SeqRange
 from reference_broker.amqp.errors import ReplyCode
@@ -38,6 +38,7 @@ from reference_broker.amqp.fan_out import FanOut
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice, without_first
 from reference_broker.node import declaration, exchange_requests, routed_publishes, transactions
+from reference_broker.node.authorization import Handler
 from reference_broker.node.channel_state import Awaited, FetchedMessage
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
@@ -62,6 +63,7 @@ class ClientChannel:
         "_credit_owed",
         "_fan_out",
         "_fetched",
+        "_handlers",
         "_last_correlation",
         "_number",
         "_open_get",
@@ -93,7 +95,8 @@ class ClientChannel:
         self.consumers: dict[str, ConsumeSession] = {}
         self.transaction: transactions.Transaction | None = None
         """Not None while the channel is in tx mode."""
-        self.handlers = HANDLERS
+        self._handlers: Mapping[type, Handler] = HANDLERS
+        self.handlers: Mapping[type, Handler] = connection.guarded(HANDLERS)
         self.awaited: Awaited | None = None
         """Not None while the channel is busy."""
         self._waits_for: Awaited | None = None
@@ -196,7 +199,7 @@ class ClientChannel:
         awaited = self.awaited
         if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
             self.awaited = None
-            self.refuse(ReplyCode.NOT_FOUND, _home_down(record, self.node.home_node_down(record) or "?"), "")
+            self.refuse(ReplyCode.NOT_FOUND, declaration.home_down(record, self.node.home_node_down(record) or "?"), "")
         self._resume()
 
     def _cancel_consumers(self, group: GroupId) -> None:
@@ -285,7 +288,12 @@ class ClientChannel:
 
     def keep_back(self, keeps: bool) -> None:
         """Give publishes and acknowledgements to the transaction from now on, or to their queues."""
-        self.handlers = TX_HANDLERS if keeps else HANDLERS
+        self._handlers = TX_HANDLERS if keeps else HANDLERS
+        self.guard()
+
+    def guard(self) -> None:
+        """Have the guard of the connection look at events before their handlers."""
+        self.handlers = self.ports.guarded(self._handlers)
 
     @property
     def knows_queues(self) -> bool | None:
@@ -682,7 +690,7 @@ class ClientChannel:
     def _refuses_down(self, queue: Queue, method: str) -> bool:
         if (home := self.node.home_node_down(queue.record)) is None:
             return False
-        self.refuse(ReplyCode.NOT_FOUND, _home_down(queue.record, home), method)
+        self.refuse(ReplyCode.NOT_FOUND, declaration.home_down(queue.record, home), method)
         return True
 
     @property
@@ -770,8 +778,6 @@ class ClientChannel:
         self.ports.touch()
 
 
-Handler = Callable[[ClientChannel, Any], None]  # called with the event of its key
-
 HANDLERS: Final[dict[type, Handler]] = {
     Publish: ClientChannel._publish,
     Settled: ClientChannel._settled,
@@ -791,10 +797,3 @@ HANDLERS: Final[dict[type, Handler]] = {
 """The handler of each event of the core."""
 TX_HANDLERS: Final = {**HANDLERS, **transactions.HANDLERS}
 """The same for a channel in tx mode."""
-
-
-def _home_down(record: QueueRecord, home: str) -> str:
-    """RabbitMQ's words for a queue whose node is down: a queue that is not durable is no more."""
-    if record.ends_with_its_node:
-        return f"no queue '{record.name}' in vhost '/'"
-    return f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"

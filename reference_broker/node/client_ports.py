@@ -9,6 +9,7 @@ from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import Event, QueueDeclare
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.alarms import Alarms
+from reference_broker.node.authorization import Handler, NodeAccess
 from reference_broker.node.config import Limits
 from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.local_clients import Connection, LocalClients
@@ -22,6 +23,7 @@ class ClientPorts(Protocol):
     alarms: Alarms
     clients: LocalClients
     exchanges: Exchanges
+    access: NodeAccess
 
     @property
     def queues(self) -> Mapping[str, Queue]:
@@ -72,6 +74,9 @@ class ConnectionPorts(Connection, Protocol):
 
     def touch(self) -> None:
         """Have the core's output written at the end of this turn."""
+
+    def guarded(self, handlers: Mapping[type, Handler]) -> Mapping[type, Handler]:
+        """The handlers of events, behind the guard of the connection's user, if the user may not do everything."""
 
     def read_on(self) -> None:
         """Have the core read the octets that waited for answers."""

@@ -197,6 +197,9 @@ class NodeConfig:
     links and the control port are encrypted. ``io`` names the I/O policy of all stores of the node: ``dedicated``,
     or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
     ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
+
+    ``users`` are names and passwords of users of this node alone, who may do everything. The users of the cluster are
+    in its metadata. The ``loopback_users`` log in from this machine only.
     """
 
     name: str
@@ -208,7 +211,8 @@ class NodeConfig:
     segment_dir: Path
     logs_dir: Path
     classic_dir: Path
-    users: dict[str, str]
+    users: dict[str, str] = field(default_factory=dict)
+    loopback_users: tuple[str, ...] = ("guest",)
     limits: Limits = field(default_factory=Limits)
     exit_with_stdin: bool = False
     sync: bool = True
@@ -365,6 +369,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     _FLAG: lambda value: isinstance(value, bool),
     "a list": lambda value: isinstance(value, list),
     "an object": lambda value: isinstance(value, dict),
+    "a list of names": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "an object of names and passwords": lambda value: (
         isinstance(value, dict) and all(isinstance(password, str) for password in value.values())
     ),
@@ -374,7 +379,7 @@ _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "classic_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT,
     "exit_with_stdin": _FLAG, "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
     "users": "an object of names and passwords", "drives": "a list", "instance_octets_per_second": _WHOLE,
-    "tls": "an object",
+    "tls": "an object", "loopback_users": "a list of names",
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
@@ -430,7 +435,8 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         segment_dir=Path(raw.get("segment_dir") or data_dir / "segments"),
         logs_dir=Path(raw.get("logs_dir") or data_dir),
         classic_dir=Path(raw.get("classic_dir") or data_dir / CLASSIC),
-        users=dict(raw.get("users") or {"guest": "guest"}),
+        users=dict(raw.get("users") or {}),
+        loopback_users=tuple(raw.get("loopback_users", ("guest",))),
         limits=Limits(**raw.get("limits", {})),
         exit_with_stdin=bool(raw.get("exit_with_stdin", False)),
         sync=bool(raw.get("sync", True)),

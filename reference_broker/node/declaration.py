@@ -215,3 +215,10 @@ def _wrong(key: str, name: str, value: FieldValue, why: str) -> DeclarationError
 
 def _invalid(key: str, name: str, why: str) -> DeclarationError:
     return DeclarationError(ReplyCode.PRECONDITION_FAILED, f"invalid arg '{key}' for queue '{name}' in vhost '/'{why}")
+
+
+def home_down(record: QueueRecord, home: str) -> str:
+    """RabbitMQ's words for a queue whose node is down: a queue that is not durable is no more."""
+    if record.ends_with_its_node:
+        return f"no queue '{record.name}' in vhost '/'"
+    return f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"

@@ -1,10 +1,9 @@
 """The exchanges and bindings as one node uses them: the table that it routes by, and changes that hold on every node.
 
 A node routes by the metadata that it has applied, without a question to anybody. So a change is answered only when
-every node that can be reached has applied it. The node that was asked proposes the change, and then asks its peers to
-say when they have come that far. From the answer on, a publish on any node goes by the change. A peer that is lost
-meanwhile is not waited for. When the peer is back, it applies what it has missed; until then a client of that node may
-still publish by the bindings of before.
+every node that can be reached has applied it (:mod:`reference_broker.node.everywhere`). From the answer on, a publish
+on any node goes by the change. When a peer that was lost is back, it applies what it has missed; until then a client of
+that node may still publish by the bindings of before.
 
 A declaration needs no such care. A node that does not know an exchange asks what was declared before it answers 404, as
 for queues.
@@ -12,33 +11,21 @@ for queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
 
 from reference_broker.machines.exchanges import Bind, Outcome, Unbind
-from reference_broker.node.group import GroupRunner
+from reference_broker.node.everywhere import Everywhere
 from reference_broker.node.metadata import ExchangeAnswered, MetadataHost
-from reference_broker.node.nodes import Nodes
-from reference_broker.node.requests import Answer, Ask
 from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
-from reference_broker.types import METADATA_GROUP, GroupId, NodeId
-
-APPLIED: Final = "applied"
-"""The request to say when a group's log is applied up to an index."""
 
 
 class Exchanges:
     """The exchanges of one node. Each ``answered`` is called once."""
 
-    def __init__(
-        self, node: NodeId, nodes: Nodes, metadata: MetadataHost, runners: Mapping[GroupId, GroupRunner], ask: Ask
-    ) -> None:
-        self._node = node
-        self._nodes = nodes
+    def __init__(self, metadata: MetadataHost, everywhere: Everywhere) -> None:
         self._metadata = metadata
-        self._runners = runners
-        self._ask = ask
+        self._everywhere = everywhere
 
     @property
     def table(self) -> RoutingTable:
@@ -69,24 +56,10 @@ class Exchanges:
         self._metadata.change_binding(Unbind, binding, self._when_everywhere(answered))
 
     def _when_everywhere(self, answered: ExchangeAnswered) -> ExchangeAnswered:
-        """Answer once every node that can be reached has applied what this node has applied at the outcome."""
-
         def committed(outcome: Outcome) -> None:
-            peers = {node for node in self._nodes.up if node != self._node}
-            if outcome.is_refused or not peers:
+            if outcome.is_refused:
                 answered(outcome)
-                return
-            request: Answer = {
-                "op": APPLIED, "group": METADATA_GROUP, "index": self._runners[METADATA_GROUP].applied
-            }  # fmt: skip
-            waiting = set(peers)
-
-            def heard(node: NodeId, _answer: Answer) -> None:
-                waiting.discard(node)
-                if not waiting:
-                    answered(outcome)
-
-            for node in sorted(peers):
-                self._ask(node, request, lambda answer, node=node: heard(node, answer))  # type: ignore[misc]
+            else:
+                self._everywhere.then(lambda: answered(outcome))
 
         return committed

@@ -18,6 +18,17 @@ from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 class Connection(Protocol):
     """A client connection, as the node sees it."""
 
+    user: str
+    """The user who opened a virtual host; empty before that."""
+    vhost: str
+
+    @property
+    def channel_count(self) -> int:
+        """The channels that are open on it."""
+
+    def access_changed(self) -> None:
+        """Users may do other things than before."""
+
     def flush(self) -> None:
         """Write the output that has gathered."""
 
@@ -79,6 +90,11 @@ class LocalClients:
         """A number for a connection that no other connection of this start has."""
         self._last_connection += 1
         return self._last_connection
+
+    def access_changed(self) -> None:
+        """Users may do other things than before."""
+        for connection in list(self.connections):
+            connection.access_changed()
 
     def new_channel(self, channel: LocalChannel, number: int) -> ChannelId:
         """A new identity for a channel of AMQP's channel number ``number``."""

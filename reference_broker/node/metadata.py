@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol, TypedDict
 
-from reference_broker.machines import exchanges, metadata
+from reference_broker.machines import access, exchanges, metadata
+from reference_broker.machines.access import AccessAnswer, AccessCommand
 from reference_broker.machines.exchanges import (
     Bind,
     DeclareExchange,
@@ -19,6 +20,8 @@ from reference_broker.machines.exchanges import (
     Unbind,
 )
 from reference_broker.machines.metadata import (
+    AccessChanged,
+    AddMember,
     Answer,
     ClearPolicy,
     DeclareQueue,
@@ -36,6 +39,8 @@ from reference_broker.machines.metadata import (
     QueueCommand,
     QueueRecord,
     QueueRemoved,
+    RemoveMember,
+    ReplaceMember,
     ReplicaGone,
     SetPolicy,
 )
@@ -45,6 +50,8 @@ from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
 
 Answered = Callable[[QueueRecord | None], None]
 ExchangeAnswered = Callable[[Outcome], None]
+AccessAnswered = Callable[[str], None]
+"""Gets what the command lacked, such as ``user 'u'``; empty if it was done."""
 
 _COMMAND_BYTES: Final = 256
 
@@ -91,6 +98,8 @@ class MetadataHost:
     def __init__(self, starter: QueueStarter) -> None:
         self.version = metadata.VERSION
         self.machine = MetadataMachine()
+        self.access_changed: Callable[[], None] = lambda: None
+        """Called when users may do other things than before."""
         self._starter = starter
         self._effects: list[MetadataEffect] = []
         self._waiting: dict[int, Callable[[Any], None]] = {}
@@ -145,6 +154,10 @@ class MetadataHost:
         """Add or remove a binding."""
         self._propose(kind(binding=binding, **self._asker(answered)), _octets(binding.arguments))
 
+    def change_access(self, command: Callable[..., AccessCommand], answered: AccessAnswered, **values: Any) -> None:
+        """Change users, virtual hosts or permissions: ``values`` are the command's own."""
+        self._propose(command(**values, **self._asker(answered)))
+
     def _propose(self, command: MetadataCommand, octets: int = 0) -> None:
         """Propose a command, with ``octets`` of arguments."""
         self.member.propose(command, _COMMAND_BYTES + octets)
@@ -183,12 +196,17 @@ class MetadataHost:
                     self._starter.replica_gone(record, epoch)
                 case PoliciesChanged():
                     self._starter.policies_changed()
+                case AccessChanged():
+                    self.access_changed()
                 case Answer(node, correlation, record) if node == self._starter.node:
                     if (answered := self._waiting.pop(correlation, None)) is not None:
                         answered(record)
                 case ExchangeAnswer(node, correlation, outcome) if node == self._starter.node:
                     if (answered := self._waiting.pop(correlation, None)) is not None:
                         answered(outcome)
+                case AccessAnswer(node, correlation, missing) if node == self._starter.node:
+                    if (answered := self._waiting.pop(correlation, None)) is not None:
+                        answered(missing)
 
     def catch_up(self, channels: object, asked: Sequence[Any]) -> None:
         """Every node has a member, so there is nobody to tell."""
@@ -243,16 +261,27 @@ class MetadataHost:
             if (answered := self._waiting.pop(command.correlation, None)) is not None:
                 answered(self._present(command))
         self._starter.policies_changed()
+        self.access_changed()
 
-    def _present(self, command: MetadataCommand) -> QueueRecord | Outcome | None:
+    def _present(self, command: MetadataCommand) -> QueueRecord | Outcome | str | None:
         """What the state says now about a command that was applied elsewhere."""
         match command:
             case SetPolicy() | ClearPolicy():
                 return None
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
                 return exchanges.present_outcome(self.machine.routing, self.machine.queues, command)
-            case _:
+            case (
+                DeclareQueue()
+                | DeleteQueue()
+                | AddMember()
+                | RemoveMember()
+                | ReplaceMember()
+                | MemberLeft()
+                | LookUp()
+            ):
                 return self.machine.queues.get(_queue_of(command))
+            case _:
+                return access.present_lack(self.machine.access, command)
 
     def live_entries(self) -> list[tuple[int, int]]:
         """None: the state stands on its own."""

@@ -34,7 +34,8 @@ _NO_QUEUES: Final = "none is declared: declare one; perftest deletes the queues 
 class Operations:
     """The requests of operators."""
 
-    def __init__(self, cluster: ClusterPorts) -> None:
+    def __init__(self, cluster: ClusterPorts, more: Mapping[str, Method]) -> None:
+        """``more``: operations that need nothing of the queues."""
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._metadata = cluster.metadata
@@ -50,6 +51,7 @@ class Operations:
             "set-policy": self._set_policy,
             "clear-policy": self._clear_policy,
             "policies": self._policies,
+            **more,
         }
 
     @property

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.node import control, open_files
+from reference_broker.node.authorization import ClientGate
 from reference_broker.node.client import TICK_S, ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
@@ -122,11 +123,14 @@ class Node:
             self._web = await metrics.serve(self.metrics, me)
 
     def _client(self) -> asyncio.Protocol:
-        return self._door.turns_away() or ClientConnection(self.shard, self._connection_config())
+        if (turned_away := self._door.turns_away()) is not None:
+            return turned_away
+        gate = ClientGate(self.shard.access)
+        return ClientConnection(self.shard, self._connection_config(gate), gate)
 
-    def _connection_config(self) -> ConnectionConfig:
+    def _connection_config(self, gate: ClientGate) -> ConnectionConfig:
         return ConnectionConfig(
-            users=self.config.users,
+            gate=gate,
             product="reference_broker",
             version=_version(),
             platform=f"CPython {sys.version.split()[0]}",

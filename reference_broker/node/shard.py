@@ -23,12 +23,15 @@ from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.node.access_requests import AccessRequests
 from reference_broker.node.alarms import NO_ALARM, REAL_ROOM, Alarm, Alarms, Room
+from reference_broker.node.authorization import NodeAccess
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.classic_place import claim
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
+from reference_broker.node.everywhere import Everywhere
 from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
@@ -161,6 +164,14 @@ class Shard:
         free = Room(room.memory, lambda place: drives.free_bytes(place, room.disk))
         return Alarms(self.config.limits, self.config.watched_directories(), free)
 
+    def _new_access(self) -> NodeAccess:
+        metadata, clients = self.metadata, self.clients
+        metadata.access_changed = clients.access_changed
+        return NodeAccess(
+            lambda: metadata.machine.access, lambda: metadata.machine.routing,
+            self.config.users, self.config.loopback_users, lambda: clients.connections,
+        )  # fmt: skip
+
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
         claim(files, self.config)
         store = StoreConfig(directory=str(self.config.classic_dir))
@@ -177,9 +188,12 @@ class Shard:
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
-        self.exchanges = Exchanges(self.node, self.nodes, self.metadata, self.runners, ask)
+        self.access = self._new_access()
+        everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
+        self.exchanges = Exchanges(self.metadata, everywhere)
         self.operations = Operations(
-            ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated)
+            ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated),
+            AccessRequests(self.metadata, everywhere, self.random_bits).methods,
         )
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
         self.services = QueueServices(

@@ -341,10 +341,10 @@ class SimNode:
         self._config = NodeConfig(
             name=self.host, node=node, cluster="sim", members=members, data_dir=Path("data"), wal_dir=Path("wal"),
             segment_dir=Path("segments"), logs_dir=Path("logs"), classic_dir=Path(CLASSIC),
-            users={"guest": "guest"}, limits=limits, secret=_SECRET,
+            limits=limits, secret=_SECRET,
         )  # fmt: skip
         self._inline_share = inline_share
-        self._amqp = ConnectionConfig(users=self._config.users, heartbeat_s=0)
+        self._amqp = ConnectionConfig(heartbeat_s=0)
         self._busy: set[str] = set()
         self._stopping = False
 

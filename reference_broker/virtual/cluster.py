@@ -45,7 +45,6 @@ _START_NS: Final = 500_000_000
 _PARSE_KIB_NS: Final = 5_200
 """CPU time to recover each KiB of a log, from 5.5 s for 1 GiB (docs/internals/log-and-storage.md)."""
 _MUCH: Final = 1 << 50
-_USERS: Final = {"guest": "guest"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +182,6 @@ class VirtualNode:
     def _client(self) -> ClientConnection:
         assert self.shard is not None
         config = ConnectionConfig(
-            users=_USERS,
             product="reference_broker",
             version=reference_broker.__version__,
             platform="simulated",
@@ -287,7 +285,6 @@ def _config(member: Member, members: tuple[Member, ...], limits: Limits) -> Node
         segment_dir=Path("/segment"),
         logs_dir=Path("/data"),
         classic_dir=Path(_CLASSIC),
-        users=_USERS,
         limits=limits,
         secret=b"what only the nodes of one world know",
     )

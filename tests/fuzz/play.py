@@ -23,7 +23,7 @@ from reference_broker.message_run import MessageRun
 from tests.fuzz.conversations import ALL_PROPERTIES
 from tests.reference_broker.amqp.testing import content
 
-CONFIG: Final = ConnectionConfig(users={"guest": "guest"})
+CONFIG: Final = ConnectionConfig()
 HEARD_MAX: Final = 1000
 """More events than this no conversation of a few kilobytes causes."""
 CODES: Final = frozenset(

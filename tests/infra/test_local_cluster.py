@@ -105,7 +105,7 @@ def test_nodes_get_a_configuration_that_names_every_member(kept: local_cluster.C
         config = json.loads((Path(node.data_dir) / "node.json").read_text())
         assert (config["name"], config["node"], config["exit_with_stdin"]) == (node.name, node.node, False)
         assert [member["peer_port"] for member in config["nodes"]] == [other.peer_port for other in kept.nodes]
-        assert config["cluster"] == kept.cluster and config["users"] == {"guest": "guest"}
+        assert config["cluster"] == kept.cluster and "loopback_users" not in config
 
 
 def test_a_second_start_in_the_directory_is_refused(
@@ -217,7 +217,7 @@ def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
     local_cluster.stop(kept)
     save(replace(kept, nodes=(*kept.nodes[:2], replaced)))
     config = Path(kept.nodes[0].data_dir) / "node.json"
-    by_hand = {"limits": {"wal_files_waiting": 2}, "sync": False, "users": {"guest": "guest", "other": "secret"}}
+    by_hand = {"limits": {"wal_files_waiting": 2}, "sync": False, "users": {"other": "secret"}, "loopback_users": []}
     config.write_text(json.dumps(json.loads(config.read_text()) | by_hand | {"cluster": "of another"}))
     for start in (
         lambda: local_cluster.start(tmp_path / "cluster", base_port=base_port),

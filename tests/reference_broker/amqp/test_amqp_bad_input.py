@@ -324,7 +324,7 @@ def test_client_that_never_answers_our_close_is_dropped() -> None:
 
 def test_channel_max_bounds_open_channels_not_their_numbers() -> None:
     """A client may number its channels as it likes, but not open more than agreed."""
-    client = ScriptedClient(ConnectionConfig(users={"guest": "guest"}, channel_max=3))
+    client = ScriptedClient(ConnectionConfig(channel_max=3))
     client.open(channels=2)
     client.send(65_535, commands.Channel.Open())
     assert [type(each) for _, each in client.heard()] == [commands.Channel.OpenOk]
@@ -362,7 +362,7 @@ def test_announced_length_allocates_nothing() -> None:
 
 def test_a_message_in_tiny_frames_is_stored_in_large_ones() -> None:
     """Framing of eight octets for each octet of body would be stored three times and sent to every consumer."""
-    client = ScriptedClient(ConnectionConfig(users={"guest": "guest"}, frame_max=4096))
+    client = ScriptedClient(ConnectionConfig(frame_max=4096))
     client.open()
     payload = bytes(range(256)) * 20
     (event,) = client.raw(publish(1, "q", payload, step=1))

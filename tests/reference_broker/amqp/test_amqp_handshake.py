@@ -12,6 +12,7 @@ from pamqp import commands
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened
+from reference_broker.amqp.gate import FixedUsers
 from reference_broker.amqp.handshake import STEPS
 from reference_broker.amqp.state import Phase
 from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
@@ -21,7 +22,7 @@ AMQPLAIN = b"\x05LOGINS\x00\x00\x00\x05guest\x08PASSWORDS\x00\x00\x00\x05guest"
 
 
 def greeted() -> ScriptedClient:
-    client = ScriptedClient(ConnectionConfig(users={"guest": "guest", "émile": "pässword"}))
+    client = ScriptedClient(ConnectionConfig(gate=FixedUsers({"guest": "guest", "émile": "pässword"})))
     client.raw(PROTOCOL_HEADER)
     client.output()
     return client
@@ -37,7 +38,7 @@ def start_ok(mechanism: str, response: bytes, capabilities: tuple[str, ...] = ()
 
 def test_a_client_comes_in() -> None:
     """The handshake every client library does."""
-    client = ScriptedClient(ConnectionConfig(users={"guest": "guest"}, cluster_name="three", product="broker"))
+    client = ScriptedClient(ConnectionConfig(cluster_name="three", product="broker"))
     client.raw(PROTOCOL_HEADER)
     ((_, start),) = client.heard()
     assert isinstance(start, Connection.Start)
@@ -145,7 +146,7 @@ def update_secret(secret: bytes) -> bytes:
 
 def test_a_secret_that_would_log_in_is_taken() -> None:
     """A client that renews what it logged in with goes on undisturbed, as often as it likes."""
-    client = ScriptedClient(ConnectionConfig(users={"guest": "pässword"}))
+    client = ScriptedClient(ConnectionConfig(gate=FixedUsers({"guest": "pässword"})))
     client.raw(PROTOCOL_HEADER + client.start_ok(password="pässword"))
     client.raw(method(0, Connection.TuneOk(10, 4096, 0), Connection.Open("/")))
     client.output()
@@ -299,7 +300,7 @@ def test_no_handshake_makes_it_raise(changes: list[tuple[int, int]], amqplain: b
 def test_impossible_settings_are_refused_with_their_name(bad: dict[str, int]) -> None:
     """A broker that starts with them would refuse every client."""
     with pytest.raises(ValueError, match=next(iter(bad))):
-        ConnectionConfig(users={}, **bad)  # type: ignore[arg-type]
+        ConnectionConfig(**bad)  # type: ignore[arg-type]
 
 
 def test_the_page_shows_the_table_of_steps() -> None:

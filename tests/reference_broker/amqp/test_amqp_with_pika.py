@@ -89,7 +89,7 @@ class OneQueueBroker:
 
 def serve(peer: socket.socket) -> None:
     """One client, from its first octet to its last."""
-    server = ServerConnection(ConnectionConfig(users={"guest": "guest"}), 0.0)
+    server = ServerConnection(ConnectionConfig(), 0.0)
     broker = OneQueueBroker(server)
     while data := peer.recv(1 << 16):
         events = server.receive(data, 0.0)

@@ -61,7 +61,7 @@ class ScriptedClient:
     """Drives one :class:`ServerConnection` and collects what it says and what it reports."""
 
     def __init__(self, config: ConnectionConfig | None = None, now_s: float = 0.0) -> None:
-        self.config = config or ConnectionConfig(users={"guest": "guest"})
+        self.config = config or ConnectionConfig()
         self.server = ServerConnection(self.config, now_s)
         self.now_s = now_s
         self.events: list[Event] = []

@@ -93,7 +93,7 @@ class Client:
 
     def __init__(self, world: World, heartbeat: int = 0) -> None:
         self.socket = Socket()
-        self.server = ClientConnection(world.shard, ConnectionConfig(users={"guest": "guest"}))
+        self.server = ClientConnection(world.shard, ConnectionConfig())
         self.server.connection_made(self.socket)  # type: ignore[arg-type]
         properties: Any = {"capabilities": {"connection.blocked": True}}
         self.raw(PROTOCOL_HEADER)

@@ -32,6 +32,7 @@ def problem(path: Path, text: str) -> list[str]:
         ({"limits": {"peer_frame_bytes_max": 4095}}, "limits.peer_frame_bytes_max: 4095: must be at least 4096"),
         ({"limits": None}, "limits: None: must be an object"),
         ({"users": [1]}, "users: [1]: must be an object of names and passwords"),
+        ({"loopback_users": "guest"}, "loopback_users: 'guest': must be a list of names"),
         ({"node": "1"}, "node: '1': must be a whole number"),
         ({"node": 2}, "node: 2: must be one of the ids in nodes [1]"),
         ({"nodes": [1]}, "nodes[0]: 1: must be an object"),

@@ -1,0 +1,200 @@
+"""What operators ask about users, virtual hosts and permissions, through any node.
+
+A change is answered when every node that can be reached has applied it: from then on, no node lets a deleted user in.
+Passwords come in the request and leave as salted hashes; they are in no log and in no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from reference_broker.access import passwords
+from reference_broker.access.records import DEFAULT_VHOST, NO_LIMIT, Permission, TopicPermission, User
+from reference_broker.access.table import AccessTable, problem_with_pattern
+from reference_broker.machines import access
+from reference_broker.machines.access import AccessCommand
+from reference_broker.node.everywhere import Everywhere
+from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.requests import Answer, Answered, Method, RequestError, failure
+
+_NAME_OCTETS_MAX: Final = 255
+_LIMITS_OF_A_USER: Final = ("max_connections", "max_channels")
+_NAMES_MAX: Final = 10
+
+
+class AccessRequests:
+    """The requests about users and permissions."""
+
+    def __init__(self, metadata: MetadataHost, everywhere: Everywhere, random_bits: Callable[[int], int]) -> None:
+        """``random_bits`` makes salts."""
+        self._metadata = metadata
+        self._everywhere = everywhere
+        self._random_bits = random_bits
+        self.methods: Mapping[str, Method] = {
+            "users": self._users,
+            "add-user": self._add_user,
+            "delete-user": self._delete_user,
+            "set-password": self._set_password,
+            "authenticate": self._authenticate,
+            "set-user-tags": self._set_tags,
+            "set-user-limits": self._set_limits,
+            "permissions": self._permissions,
+            "set-permissions": self._set_permissions,
+            "clear-permissions": self._clear_permissions,
+            "topic-permissions": self._topic_permissions,
+            "set-topic-permissions": self._set_topic_permissions,
+            "clear-topic-permissions": self._clear_topic_permissions,
+        }
+
+    @property
+    def _table(self) -> AccessTable:
+        return self._metadata.machine.access
+
+    # Users
+
+    def _users(self, _request: Answer, answered: Answered) -> None:
+        answered({"users": [_shown(user) for _name, user in sorted(self._table.users.items())]})
+
+    def _add_user(self, request: Answer, answered: Answered) -> None:
+        name = _text(request, "name", most=_NAME_OCTETS_MAX)
+        if name in self._table.users:
+            raise RequestError(f"user {name!r} exists already", "choose another name, or use set-password")
+        user = User(name=name, password_hash=self._hash(request), tags=_tags(request))
+        self._change(access.PutUser, answered, user=user)
+
+    def _delete_user(self, request: Answer, answered: Answered) -> None:
+        self._change(access.DeleteUser, answered, name=self._user(request).name)
+
+    def _set_password(self, request: Answer, answered: Answered) -> None:
+        user = replace(self._user(request), password_hash=self._hash(request))
+        self._change(access.PutUser, answered, user=user)
+
+    def _authenticate(self, request: Answer, answered: Answered) -> None:
+        name, password = _text(request, "name", most=_NAME_OCTETS_MAX), _text(request, "password")
+        if not self._table.is_password(name, password.encode()):
+            raise RequestError(f"user {name!r}: there is no such user, or this is not its password", "see users")
+        answered({"ok": True})
+
+    def _set_tags(self, request: Answer, answered: Answered) -> None:
+        self._change(access.PutUser, answered, user=replace(self._user(request), tags=_tags(request)))
+
+    def _set_limits(self, request: Answer, answered: Answered) -> None:
+        limits: dict[str, Any] = {key: _limit(request, key) for key in _LIMITS_OF_A_USER if key in request}
+        self._change(access.PutUser, answered, user=replace(self._user(request), **limits))
+
+    # Permissions
+
+    def _permissions(self, _request: Answer, answered: Answered) -> None:
+        answered({"permissions": [asdict(each) for _key, each in sorted(self._table.permissions.items())]})
+
+    def _set_permissions(self, request: Answer, answered: Answered) -> None:
+        patterns = {key: _pattern(request, key) for key in ("configure", "write", "read")}
+        permission = Permission(user=self._user(request, "user").name, vhost=self._vhost(request), **patterns)
+        self._change(access.PutPermission, answered, permission=permission)
+
+    def _clear_permissions(self, request: Answer, answered: Answered) -> None:
+        user, vhost = self._user(request, "user").name, self._vhost(request)
+        self._change(access.DeletePermission, answered, user_name=user, vhost_name=vhost)
+
+    def _topic_permissions(self, _request: Answer, answered: Answered) -> None:
+        found = sorted(self._table.topic_permissions.items())
+        answered({"topic_permissions": [asdict(each) for _key, each in found]})
+
+    def _set_topic_permissions(self, request: Answer, answered: Answered) -> None:
+        patterns = {key: _pattern(request, key) for key in ("write", "read")}
+        user, vhost = self._user(request, "user").name, self._vhost(request)
+        exchange = _text(request, "exchange", most=_NAME_OCTETS_MAX)
+        permission = TopicPermission(user=user, vhost=vhost, exchange=exchange, **patterns)
+        self._change(access.PutTopicPermission, answered, topic_permission=permission)
+
+    def _clear_topic_permissions(self, request: Answer, answered: Answered) -> None:
+        user, vhost = self._user(request, "user").name, self._vhost(request)
+        exchange = _text(request, "exchange", most=_NAME_OCTETS_MAX) if request.get("exchange") is not None else None
+        self._change(access.DeleteTopicPermissions, answered, user_name=user, vhost_name=vhost, exchange_name=exchange)
+
+    # What all of them need
+
+    def _change(self, command: Callable[..., AccessCommand], answered: Answered, **values: Any) -> None:
+        """Propose a change, and answer when it holds everywhere."""
+
+        def committed(missing: str) -> None:
+            if missing:
+                answered(failure(f"{missing} does not exist any more", "somebody deleted it just now"))
+            else:
+                self._everywhere.then(lambda: answered({"ok": True}))
+
+        self._metadata.change_access(command, committed, **values)
+
+    def _user(self, request: Answer, key: str = "name") -> User:
+        name = _text(request, key, most=_NAME_OCTETS_MAX)
+        if (user := self._table.users.get(name)) is None:
+            names = sorted(self._table.users)
+            rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+            known = f"name one of {', '.join(names[:_NAMES_MAX])}{rest}" if names else "add one with add-user"
+            raise RequestError(f"user {name!r} does not exist", known)
+        return user
+
+    def _vhost(self, request: Answer) -> str:
+        name = request.get("vhost", DEFAULT_VHOST)
+        if not isinstance(name, str) or name not in self._table.vhosts:
+            raise RequestError(
+                f"virtual host {name!r} does not exist", f"name one of {', '.join(sorted(self._table.vhosts))}"
+            )
+        return name
+
+    def _hash(self, request: Answer) -> str:
+        """The stored value of the password in a request: as it came if it is hashed, or empty for none."""
+        if (stored := request.get("password_hash")) is not None:
+            if not isinstance(stored, str) or not (stored == passwords.NO_PASSWORD or passwords.is_hash(stored)):
+                raise RequestError("the hash of the password is none", "give base64 of salt and SHA-256, or no hash")
+            return stored
+        password = _text(request, "password")
+        return passwords.hashed(password.encode(), self._random_bits(8 * passwords.SALT_OCTETS).to_bytes(4, "big"))
+
+
+def _shown(user: User) -> Answer:
+    """A user as operators see it: whether there is a password, and not which."""
+    return {
+        "name": user.name,
+        "tags": list(user.tags),
+        "has_password": user.password_hash != passwords.NO_PASSWORD,
+        "max_connections": user.max_connections,
+        "max_channels": user.max_channels,
+    }
+
+
+def _text(request: Answer, key: str, *, most: int | None = None) -> str:
+    value = request.get(key)
+    octets = value.encode("utf-8", "replace") if isinstance(value, str) else b""
+    if not isinstance(value, str) or not 0 < len(octets) <= (most or len(octets)) or octets.decode() != value:
+        shown = "" if key == "password" else f" {value!r}"
+        size = f"of 1 to {most} octets" if most else "that is not empty"
+        raise RequestError(f"{key}{shown} is missing or cannot be used", f"give a text {size}")
+    return value
+
+
+def _pattern(request: Answer, key: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str):
+        raise RequestError(f"{key} {value!r} is no text", "give a regular expression; the empty one finds no name")
+    if problem := problem_with_pattern(value):
+        raise RequestError(
+            f"{key} {value!r} is no regular expression: {problem}", "use one that finds names, such as .*"
+        )
+    return value
+
+
+def _tags(request: Answer) -> tuple[str, ...]:
+    value = request.get("tags", [])
+    if not isinstance(value, list) or not all(isinstance(tag, str) and tag for tag in value):
+        raise RequestError(f"tags {value!r} are no list of words", 'give them as ["administrator"], or [] for none')
+    return tuple(value)
+
+
+def _limit(request: Answer, key: str) -> int:
+    value = request.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < NO_LIMIT:
+        raise RequestError(f"{key} {value!r} is no limit", "give a whole number, or -1 for no limit")
+    return value
