@@ -12,7 +12,7 @@ from reference_broker.log.errors import LogError
 from reference_broker.node.config import ConfigError, NodeConfig, load
 from reference_broker.node.server import Node
 from reference_broker.node.start_problems import StartError, files_problem
-from reference_broker.node.tls import server_context
+from reference_broker.node.tls import clients_context, server_context
 
 
 def main() -> int:
@@ -26,6 +26,8 @@ def main() -> int:
         config = load(arguments.config)
         if config.tls is not None:
             server_context(config.tls)  # files that are no good are found before the node touches its directories
+        if config.client_tls is not None:
+            clients_context(config.client_tls)
         return _run(config)
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201

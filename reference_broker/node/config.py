@@ -186,6 +186,18 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """The port of a node for AMQP over TLS, and its files: PEM. ``ca`` is the authority of the clients' certificates.
+    ``client_certificates`` is *none*, *optional* or *required*."""
+
+    port: int
+    certificate: str
+    key: str
+    ca: str = ""
+    client_certificates: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node.
 
@@ -198,6 +210,7 @@ class NodeConfig:
     or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
     ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
 
+    ``client_tls`` is the port for clients with TLS; without it there is none.
     ``users`` are names and passwords of users of this node alone, who may do everything. The users of the cluster are
     in its metadata. The ``loopback_users`` log in from this machine only.
     """
@@ -219,6 +232,7 @@ class NodeConfig:
     first_life: int = 0
     secret: bytes = field(default=b"", repr=False)
     tls: Tls | None = None
+    client_tls: ClientTls | None = None
     io: str = "dedicated"
     drives: tuple[DriveConfig, ...] = ()
     instance_octets_per_second: int = 0
@@ -273,6 +287,8 @@ class NodeConfig:
             found.append(f"classic_dir: {self.classic_dir}: must differ from data_dir, wal_dir and segment_dir")
         if self.tls is not None and not self.secret:
             found.append("secret_file: is missing: TLS keeps out nobody who has a certificate of the same authority")
+        if self.client_tls is not None and self.client_tls.client_certificates != "none" and not self.client_tls.ca:
+            found.append("client_tls.ca: is missing: must name the authority of the clients' certificates")
         found.extend(address_problems(self))
         found.extend(limit_problems(self.limits))
         return found
@@ -369,6 +385,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     _FLAG: lambda value: isinstance(value, bool),
     "a list": lambda value: isinstance(value, list),
     "an object": lambda value: isinstance(value, dict),
+    "none, optional or required": lambda value: value in ("none", "optional", "required"),
     "a list of names": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "an object of names and passwords": lambda value: (
         isinstance(value, dict) and all(isinstance(password, str) for password in value.values())
@@ -379,8 +396,10 @@ _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "classic_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT,
     "exit_with_stdin": _FLAG, "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
     "users": "an object of names and passwords", "drives": "a list", "instance_octets_per_second": _WHOLE,
-    "tls": "an object", "loopback_users": "a list of names",
+    "tls": "an object", "client_tls": "an object", "loopback_users": "a list of names",
 }  # fmt: skip
+_CLIENT_TLS: Final = {"port": _PORT, "certificate": _TEXT, "key": _TEXT}
+_CLIENT_TLS_OPTIONAL: Final = {"ca": _TEXT, "client_certificates": "none, optional or required"}
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
 _MEMBER_OPTIONAL: Final = {
@@ -406,6 +425,8 @@ def _wrong_kinds(raw: Any) -> list[str]:
         found += drive_problems(raw["drives"])
     if isinstance(raw.get("tls"), dict):
         found += _wrong_in("tls.", raw["tls"], dict.fromkeys(("certificate", "key", "ca"), _TEXT), {})
+    if isinstance(raw.get("client_tls"), dict):
+        found += _wrong_in("client_tls.", raw["client_tls"], _CLIENT_TLS, _CLIENT_TLS_OPTIONAL)
     if isinstance(limits, dict):
         found += _wrong_in("limits.", limits, {}, dict.fromkeys((each.name for each in fields(Limits)), _WHOLE))
     return found
@@ -443,6 +464,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         first_life=raw.get("first_life", 0),
         secret=_secret(Path(raw["secret_file"])) if raw.get("secret_file") else b"",
         tls=Tls(**raw["tls"]) if raw.get("tls") else None,
+        client_tls=ClientTls(**raw["client_tls"]) if raw.get("client_tls") else None,
         io=raw.get("io") or "dedicated",
         drives=drives_of(raw.get("drives", [])),
         instance_octets_per_second=raw.get("instance_octets_per_second", 0),

@@ -15,6 +15,7 @@ import gc
 import importlib
 import logging
 import signal
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
 from reference_broker.node.strangers import Complaints
+from reference_broker.node.tls import clients_context
 from reference_broker.storage.files import RealFiles, write_whole
 
 if TYPE_CHECKING:
@@ -113,14 +115,24 @@ class Node:
 
     async def _open_ports(self) -> None:
         me, loop = self.config.me, asyncio.get_running_loop()
-        with listening(me, "amqp_port") as (host, port):
-            self._servers.append(await loop.create_server(self._client, host, port, backlog=_BACKLOG))
+        await self._serve_clients()
+        if (tls := self.config.client_tls) is not None:
+            await self._serve_clients(("client_tls.port", tls.port), clients_context(tls))
         self.listening = True
-        log.info("%s serves AMQP on %s:%d", self.config.name, host, port)
         if me.metrics_port:
             # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
             metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")
             self._web = await metrics.serve(self.metrics, me)
+
+    async def _serve_clients(self, other: tuple[str, int] | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """Listen for clients on the port for AMQP, or with TLS on an ``other`` port (its key and number)."""
+        timeout_s = ConnectionConfig().handshake_timeout_s if tls else None
+        with listening(self.config.me, "amqp_port", other) as (host, port):
+            server = await asyncio.get_running_loop().create_server(
+                self._client, host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
+        self._servers.append(server)
+        log.info("%s serves AMQP%s on %s:%d", self.config.name, " over TLS" if tls else "", host, port)
 
     def _client(self) -> asyncio.Protocol:
         if (turned_away := self._door.turns_away()) is not None:

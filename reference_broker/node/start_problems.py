@@ -22,11 +22,11 @@ class StartError(Exception):
 
 
 @contextmanager
-def listening(member: Member, key: str) -> Iterator[tuple[str, int]]:
-    """Around what opens the port that the member's ``key`` names; gives the address and the port to listen on. Raises
-    StartError instead of OSError."""
+def listening(member: Member, key: str, other: tuple[str, int] | None = None) -> Iterator[tuple[str, int]]:
+    """Around what opens the port that the member's ``key`` names, or an ``other`` port (its key and number) at the same
+    address; gives the address and the port to listen on. Raises StartError instead of OSError."""
     named, host = member.bound(key)
-    port = getattr(member, key)
+    key, port = other or (key, getattr(member, key))
     try:
         yield host, port
     except OSError as error:

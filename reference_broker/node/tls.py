@@ -1,4 +1,4 @@
-"""TLS on the links and on the control port: certificates of both sides, checked by both sides.
+"""TLS on the links and on the control port: certificates of both sides, checked by both sides. And TLS for clients.
 
 A node shows one certificate, to whoever dials it and to whoever it dials. The name in the certificate is the name of
 the node, so a certificate goes with its node from address to address. Both sides check the other one's certificate
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
-from reference_broker.node.config import ConfigError, Tls
+from reference_broker.node.config import ClientTls, ConfigError, Tls
 from reference_broker.node.strangers import Strangers
 
 _RECIPE: Final = "docs/internals/node.md, section TLS, has the commands that make certificates"
@@ -35,27 +35,45 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     return _context(ssl.PROTOCOL_TLS_CLIENT, tls)
 
 
+_CLIENT_CERTIFICATES: Final = {
+    "none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED,
+}  # fmt: skip
+
+
+def clients_context(tls: ClientTls) -> ssl.SSLContext:
+    """For clients of AMQP. Raises :class:`ConfigError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load(context, tls.certificate, tls.key, tls.ca)
+    context.verify_mode = _CLIENT_CERTIFICATES[tls.client_certificates]
+    return context
+
+
 def _context(protocol: int, tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    for file in (tls.certificate, tls.key, tls.ca):
+    _load(context, tls.certificate, tls.key, tls.ca)
+    return context
+
+
+def _load(context: ssl.SSLContext, certificate: str, key: str, ca: str) -> None:
+    """Have the context use these files, ``ca`` if it is not empty. Raises :class:`ConfigError`."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    named = [file for file in (certificate, key, ca) if file]
+    for file in named:
         try:
             with Path(file).open("rb"):
                 pass
         except OSError as error:
             raise ConfigError(f"a file for TLS cannot be read: {error.strerror}", str(file), _RECIPE) from error
-    if Path(tls.key).stat().st_mode & 0o077:
-        raise ConfigError("the key for TLS is open to other users", str(tls.key), f"chmod 600 {tls.key}")
+    if Path(key).stat().st_mode & 0o077:
+        raise ConfigError("the key for TLS is open to other users", str(key), f"chmod 600 {key}")
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        context.load_verify_locations(tls.ca)
+        context.load_cert_chain(certificate, key)
+        if ca:
+            context.load_verify_locations(ca)
     except (ssl.SSLError, OSError) as error:
-        where = f"{tls.certificate}, {tls.key}, {tls.ca}"
-        raise ConfigError(
-            f"these are no certificate, key and authority for TLS: {_words(error)}", where, _RECIPE
-        ) from error
-    return context
+        what = f"these are no certificate, key and authority for TLS: {_words(error)}"
+        raise ConfigError(what, ", ".join(named), _RECIPE) from error
 
 
 def reason(error: BaseException) -> str:

@@ -32,6 +32,15 @@ def problem(path: Path, text: str) -> list[str]:
         ({"limits": {"peer_frame_bytes_max": 4095}}, "limits.peer_frame_bytes_max: 4095: must be at least 4096"),
         ({"limits": None}, "limits: None: must be an object"),
         ({"users": [1]}, "users: [1]: must be an object of names and passwords"),
+        ({"client_tls": {"port": 1}}, "client_tls.certificate: is missing: must be a string"),
+        (
+            {"client_tls": {"port": 1, "certificate": "c", "key": "k", "client_certificates": "some"}},
+            "client_tls.client_certificates: 'some': must be none, optional or required",
+        ),
+        (
+            {"client_tls": {"port": 1, "certificate": "c", "key": "k", "client_certificates": "required"}},
+            "client_tls.ca: is missing: must name the authority of the clients' certificates",
+        ),
         ({"loopback_users": "guest"}, "loopback_users: 'guest': must be a list of names"),
         ({"node": "1"}, "node: '1': must be a whole number"),
         ({"node": 2}, "node: 2: must be one of the ids in nodes [1]"),
