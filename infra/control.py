@@ -23,6 +23,8 @@ _ASK_TIMEOUT_S: Final = 5.0
 _ASK_ELSEWHERE_TIMEOUT_S: Final = 2.0
 """A host that is gone answers nothing at all, and each look at the cluster waits so long."""
 _CHANGE_TIMEOUT_S: Final = 60.0
+_LINE_MAX: Final = 60_000
+"""A longer request is announced with its octets."""
 _ANSWER_BYTES_MAX: Final = 1 << 24
 
 
@@ -62,7 +64,10 @@ def ask(
     """
     try:
         with connected(cluster, node, timeout_s) as lines:
-            lines.write(json.dumps(request).encode() + b"\n")
+            body = json.dumps(request).encode() + b"\n"
+            if len(body) > _LINE_MAX:
+                lines.write(b'{"octets": %d}\n' % len(body))
+            lines.write(body)
             lines.flush()
             answer = json.loads(lines.readline(_ANSWER_BYTES_MAX))
     except SecretError as error:

@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=seconds, reverse=True)
 
 
-_MOUNTS = ("infra.drives", "import drives", "infra.lab", "netns")
+_MOUNTS = ("infra.drives", "import drives", ", drives", "FuseDrives", "infra.lab", "lab: Lab", "netns")
 """Words of the modules that mount drives, or start processes with a mount namespace of their own."""
 
 

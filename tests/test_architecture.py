@@ -72,6 +72,10 @@ MAY_IMPORT = {
         "reference_broker.types",
         "reference_broker.message_run",
     ),
+    "reference_broker.management": (
+        "reference_broker.management",
+        "reference_broker",
+    ),
     # No commands, no machine and no kind of queue: a node knows queues through their port.
     "reference_broker.node": (
         "reference_broker.classic",

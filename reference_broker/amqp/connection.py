@@ -143,6 +143,16 @@ class ServerConnection:
         found = self._channels.get(channel)
         return found.confirms.unresolved if found and found.confirms else 0
 
+    def confirms(self, channel: int) -> bool:
+        """Whether a channel is in confirm mode."""
+        found = self._channels.get(channel)
+        return found is not None and found.confirms is not None and not isinstance(found.confirms, CommitTracker)
+
+    def prefetch(self, channel: int) -> int:
+        """The prefetch count of a channel's next consumer; 0: no limit."""
+        found = self._channels.get(channel)
+        return found.prefetch if found else 0
+
     # -- octets in, octets out -------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:

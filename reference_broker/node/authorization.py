@@ -32,6 +32,8 @@ from reference_broker.amqp.events import (
 from reference_broker.routing.records import ALTERNATE, ExchangeType
 from reference_broker.routing.table import RoutingTable
 
+OPERATOR: Final = "\0operator"
+"""Who has proved the secret of the cluster on the control port, and may do everything. No client can have this name."""
 _DEFAULT_EXCHANGE: Final = "amq.default"
 _SERVER_NAMED: Final = "amq.gen-"
 _REMEMBERED_MAX: Final = 1000
@@ -91,7 +93,7 @@ class NodeAccess:
 
     def exists(self, user: str) -> bool:
         """Whether there is such a user."""
-        return user in self._file_users or user in self.table().users
+        return user == OPERATOR or user in self._file_users or user in self.table().users
 
     def is_password(self, user: str, password: bytes) -> bool:
         """Whether the user has this password."""
@@ -106,7 +108,7 @@ class NodeAccess:
         if vhost not in table.vhosts:
             return f"vhost {vhost} not found"
         refused = f"access to vhost '{vhost}' refused for user '{user}'"
-        if user in self._file_users:
+        if user == OPERATOR or user in self._file_users:
             return ""
         if not table.may_open(user, vhost):
             return refused
@@ -134,7 +136,7 @@ class NodeAccess:
 
     def guard(self, user: str, vhost: str) -> Guard | None:
         """The guard for a user's channels; None for a user who may do everything."""
-        if user in self._file_users or self.table().may_do_everything(user, vhost):
+        if user == OPERATOR or user in self._file_users or self.table().may_do_everything(user, vhost):
             return None
         return Guard(user, vhost, self.table, self._routing)
 
@@ -154,7 +156,7 @@ class ClientGate:
     def meet(self, peer: object, certificate: object) -> None:
         """A client dialled: ``peer`` is its address, ``certificate`` the one that it showed, both as asyncio has them;
         None if there is none."""
-        self.is_local = _is_loopback(peer)
+        self.is_local = is_loopback(peer)
         self.certificate_user = _common_name(certificate)
 
     def is_password(self, user: str, password: bytes) -> bool:
@@ -237,7 +239,7 @@ class Guard:
         return f"access to {what} refused for user '{self._user}'"
 
 
-def _is_loopback(peer: object) -> bool:
+def is_loopback(peer: object) -> bool:
     """Whether the address is one of this machine's own."""
     if not isinstance(peer, tuple):  # no network at all
         return True
@@ -253,7 +255,8 @@ def _common_name(certificate: object) -> str:
     if not isinstance(certificate, Mapping):
         return ""
     fields = (field for group in certificate.get("subject", ()) for field in group)
-    return next((str(value) for name, value in fields if name == "commonName"), "")
+    name = next((str(value) for name, value in fields if name == "commonName"), "")
+    return "" if "\0" in name else name
 
 
 def _declare_queue(event: QueueDeclare) -> Iterator[Need]:

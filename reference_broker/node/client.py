@@ -43,6 +43,10 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, node: ClientPorts, config: ConnectionConfig, gate: ClientGate | None = None) -> None:
         """``gate``: that of ``config``, if it wants to know where the client is."""
+        self.peer = self.own = ("", 0)
+        """The addresses of the client and of this end."""
+        self.is_encrypted = False
+        self.connected_at_ms = node.now_ms()
         self._gate = gate
         self._guard: Guard | None = None
         self.user = self.vhost = ""
@@ -73,8 +77,11 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client dialled."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
+        peer = transport.get_extra_info("peername")
+        self.peer, self.own = _address(peer), _address(transport.get_extra_info("sockname"))
+        self.is_encrypted = transport.get_extra_info("cipher") is not None
         if self._gate is not None:
-            self._gate.meet(transport.get_extra_info("peername"), transport.get_extra_info("peercert"))
+            self._gate.meet(peer, transport.get_extra_info("peercert"))
         self._node.clients.connections[self] = None
 
     def data_received(self, data: bytes) -> None:
@@ -284,3 +291,8 @@ class ClientConnection(asyncio.Protocol):
             self.unconfirmed_bytes > limits.publish_bytes_max // share
             or self.unconfirmed_commands > limits.publish_commands_max // share
         )
+
+
+def _address(name: object) -> tuple[str, int]:
+    """Host and port of a socket's name."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

@@ -32,6 +32,9 @@ class ClientPorts(Protocol):
     def now_ns(self) -> int:
         """The host's monotonic clock."""
 
+    def now_ms(self) -> int:
+        """The wall clock."""
+
     def check_suspension(self) -> int:
         """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REQUEST_MAX: Final = 65_536
+"""Octets of a line. Before the other side has proved that it has the secret, nobody may send more."""
+_LONG_REQUEST_MAX: Final = 16 << 20
+"""Octets of a request whose length a line such as ``{"octets": 70000}`` announces."""
 
 
 class ControlledNode(Protocol):
@@ -47,6 +50,9 @@ class ControlledNode(Protocol):
     @property
     def metrics(self) -> CollectorRegistry:
         """The node's figures, made when first asked for."""
+
+    async def manage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a request about definitions."""
 
 
 async def serve(node: ControlledNode) -> asyncio.Server:
@@ -107,6 +113,8 @@ class _Port:
         try:
             if await self._is_let_in(visitor):
                 while line := await reader.readline():
+                    if 0 < (octets := _announced(line)) <= _LONG_REQUEST_MAX:
+                        line = await reader.readexactly(octets)
                     visitor.say(await respond(self._node, line))
                     await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -147,12 +155,22 @@ class _Port:
         self._complaints.say("control", text)
 
 
+def _announced(line: bytes) -> int:
+    """The octets of a long request that the line announces; 0 if the line is a request itself."""
+    found = read_object(line)
+    octets = found.get("octets") if found is not None and "op" not in found else None
+    return octets if type(octets) is int else 0
+
+
 async def _line(visitor: _Visitor) -> bytes:
     """A line of the handshake, without its line feed."""
     try:
         return (await visitor.reader.readuntil(b"\n"))[:-1]
     except asyncio.LimitOverrunError as error:
         raise HandshakeError("what was sent is no handshake") from error
+
+
+_OWN: Final = ("summary", "status", "metrics", "anatomy", "drive", "definitions", "import-definitions")
 
 
 async def respond(node: ControlledNode, line: bytes) -> dict[str, Any]:
@@ -179,10 +197,12 @@ async def respond(node: ControlledNode, line: bytes) -> dict[str, Any]:
                 answer = node.shard.drives.answer(request)
                 node.shard.check_alarms()  # a drive that is full stops publishers at once
                 return answer
+            case "definitions" | "import-definitions":
+                return await node.manage(request)
             case op if op in node.shard.operations.names:
                 return await _ask(node.shard.operations, request)
             case op:
-                known = ", ".join(["summary", "status", "metrics", "anatomy", "drive", *node.shard.operations.names])
+                known = ", ".join([*_OWN, *node.shard.operations.names])
                 return failure(f"unknown operation {op!r}", f"use one of {known}")
     except Exception as error:
         log.exception("defect while answering %r", request)

@@ -243,15 +243,19 @@ def as_json(metrics: CollectorRegistry) -> list[dict[str, Any]]:
     ]
 
 
-async def serve(metrics: CollectorRegistry, me: Member) -> web.AppRunner:
-    """Answer GET /metrics on the metrics port of this node. Raises StartError if the port is taken."""
+async def serve(
+    metrics: CollectorRegistry, me: Member, add_more: Callable[[web.Application], None], body_max: int
+) -> web.AppRunner:
+    """Answer GET /metrics on the metrics port of this node, and what ``add_more`` adds, with bodies of ``body_max``
+    octets at most. Raises StartError if the port is taken."""
 
     async def scrape(_request: web.Request) -> web.Response:
         body = generate_latest(metrics)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    app = web.Application()
+    app = web.Application(client_max_size=body_max)
     app.router.add_get("/metrics", scrape)
+    add_more(app)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     with listening(me, "metrics_port") as (host, port):

@@ -19,7 +19,7 @@ import ssl
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
@@ -46,6 +46,7 @@ _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 _KEEP_BELOW_BYTES: Final = 64 * 1024 * 1024
 _BACKLOG: Final = 1024
+_MANAGEMENT: Final = "reference_broker.management"
 
 
 class Node:
@@ -101,6 +102,12 @@ class Node:
 
         return metrics.registry(self.shard)
 
+    async def manage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a request about definitions, with what is loaded for such requests only."""
+        operator = importlib.import_module(f"{_MANAGEMENT}.operator")
+        answer: dict[str, Any] = await operator.answer(self.shard, request)
+        return answer
+
     def stop(self) -> None:
         """Have :meth:`run` return."""
         self._stop.set()
@@ -122,7 +129,10 @@ class Node:
         if me.metrics_port:
             # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
             metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")
-            self._web = await metrics.serve(self.metrics, me)
+            management = await loop.run_in_executor(None, importlib.import_module, f"{_MANAGEMENT}.server")
+            self._web = await metrics.serve(
+                self.metrics, me, lambda app: management.add_to(app, self.shard), management.BODY_MAX
+            )
 
     async def _serve_clients(self, other: tuple[str, int] | None = None, tls: ssl.SSLContext | None = None) -> None:
         """Listen for clients on the port for AMQP, or with TLS on an ``other`` port (its key and number)."""

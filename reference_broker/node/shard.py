@@ -33,6 +33,7 @@ from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
 from reference_broker.node.everywhere import Everywhere
 from reference_broker.node.exchanges import Exchanges
+from reference_broker.node.figures import CLOSE, FIGURES, Figures
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
@@ -195,6 +196,8 @@ class Shard:
             ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated),
             AccessRequests(self.metadata, everywhere, self.random_bits).methods,
         )
+        figures = Figures(self.config.name, self.clients, self.hosting, self.alarms)
+        self.peer_answers.methods |= {FIGURES: figures.answer, CLOSE: figures.close_connection}
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,

@@ -22,20 +22,28 @@ DEADLINE_S = 20
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_cluster.Cluster]:
-    directory = tmp_path_factory.mktemp("users") / "cluster"
-    yield local_cluster.start(directory, base_port=free_base_port())
-    local_cluster.stop(local_cluster.load(directory))
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a cluster that runs."""
+    found = tmp_path_factory.mktemp("users") / "cluster"
+    local_cluster.start(found, base_port=free_base_port())
+    yield found
+    local_cluster.stop(local_cluster.load(found))
 
 
 @pytest.fixture
-def user(cluster: local_cluster.Cluster) -> Iterator[str]:
+def cluster(directory: Path) -> local_cluster.Cluster:
+    """As it is now: a test may have started it again."""
+    return local_cluster.load(directory)
+
+
+@pytest.fixture
+def user(cluster: local_cluster.Cluster, directory: Path) -> Iterator[str]:
     """A user with all permissions and the password secret."""
     asks(cluster, "add-user", name="ann", password="secret")
     asks(cluster, "set-permissions", user="ann", configure=".*", write=".*", read=".*")
     yield "ann"
     with suppress(local_cluster.ClusterError):
-        asks(cluster, "delete-user", name="ann")
+        asks(local_cluster.load(directory), "delete-user", name="ann")
 
 
 def asks(cluster: local_cluster.Cluster, op: str, **request: object) -> dict[str, Any]:
@@ -102,7 +110,7 @@ def test_limits_of_a_user(cluster: local_cluster.Cluster, user: str) -> None:
 def test_users_are_there_after_a_restart_of_all_nodes(cluster: local_cluster.Cluster, user: str) -> None:
     asks(cluster, "set-topic-permissions", user=user, exchange="amq.topic", write="^{username}[.]", read="")
     local_cluster.stop(cluster)
-    local_cluster.start(Path(cluster.directory))
+    cluster = local_cluster.start(Path(cluster.directory))
     connection = connect(cluster.nodes[2], user)
     channel = connection.channel()
     channel.basic_publish("amq.topic", "ann.k", b"")
@@ -142,7 +150,7 @@ WRONG = [
     (("add-user", "x" * 256), "name"),
     (("delete-user", "nobody"), "user 'nobody' does not exist"),
     (("set-permissions", "guest", "[", "", ""), "is no regular expression"),
-    (("set-permissions", "nobody", "", "", ""), "name one of guest"),
+    (("set-permissions", "nobody", "", "", ""), "name one of "),
     (("set-permissions", "guest", "", "", "", "--vhost", "v"), "virtual host 'v' does not exist"),
     (("set-user-limits", "guest", "--connections", "-2"), "max_connections -2 is no limit"),
 ]
@@ -153,3 +161,21 @@ def test_wrong_requests_are_told(cluster: local_cluster.Cluster, words: tuple[st
     found = perftest(cluster, *words, given="secret\n")
     assert found.returncode == 1
     assert expected in found.stderr
+
+
+def test_definitions_as_files(cluster: local_cluster.Cluster, tmp_path: Path) -> None:
+    """More than a line of the control port takes, there and back."""
+    file, many = tmp_path / "setup.json", tmp_path / "many.json"
+    assert perftest(cluster, "export-definitions", str(file)).returncode == 0
+    found = json.loads(file.read_text())
+    queue = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+    found["queues"] = [queue | {"name": f"many-{number:03d}-{'x' * 200}"} for number in range(300)]
+    many.write_text(json.dumps(found))
+    assert perftest(cluster, "import-definitions", str(many)).returncode == 0
+    assert len(json.loads(perftest(cluster, "export-definitions", "-").stdout)["queues"]) >= 300
+    found["queues"].append({"name": 5})
+    many.write_text(json.dumps(found))
+    refused = perftest(cluster, "import-definitions", str(many))
+    assert (refused.returncode, "queues[300].name: 5" in refused.stderr) == (1, True)
+    many.write_text("{")
+    assert perftest(cluster, "import-definitions", str(many)).returncode == 2

@@ -65,6 +65,8 @@ HELPS = {
             "topic-permissions",
             "set-topic-permissions",
             "clear-topic-permissions",
+            "export-definitions",
+            "import-definitions",
             "drive",
             "describe",
         )

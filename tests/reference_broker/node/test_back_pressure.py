@@ -35,6 +35,9 @@ class Socket:
         self.reading = True
         self.closed = False
 
+    def get_extra_info(self, _name: str) -> None:
+        """There is no socket."""
+
     def writelines(self, buffers: list[bytes]) -> None:
         self.written += [bytes(each) for each in buffers]
 

@@ -1,0 +1,119 @@
+"""What the API asks of the cluster: rows of all nodes, changes of the metadata, and AMQP as a user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from reference_broker.machines.metadata import MetadataMachine, in_force
+from reference_broker.management import shapes
+from reference_broker.management.session import Session
+from reference_broker.management.shapes import VHOST, Row
+from reference_broker.node.figures import CLOSE, FIGURES
+from reference_broker.node.requests import Answer
+from reference_broker.node.shard import Shard
+from reference_broker.routing.records import PREDECLARED
+from reference_broker.types import NodeId
+
+_TIMEOUT_S: Final = 30.0
+_ROWS_A_TURN: Final = 200
+
+
+class OperationError(Exception):
+    """An operation was refused. ``fix`` says what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}: {fix}")
+
+
+class Cluster:
+    """The cluster through one of its nodes."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+
+    @property
+    def machine(self) -> MetadataMachine:
+        """The metadata as this node has applied it."""
+        return self.shard.metadata.machine
+
+    @property
+    def nodes(self) -> shapes.Nodes:
+        """The name of each node, and whether it is up."""
+        nodes = self.shard.nodes
+        return {node: (nodes.name(node), node in nodes.up) for node in nodes.all}
+
+    def session(self, user: str) -> Session:
+        """AMQP as this user."""
+        return Session(self.shard, user, VHOST)
+
+    async def change(self, op: str, **values: Any) -> Answer:
+        """An operation of operators. Raises :class:`OperationError`."""
+        operations = self.shard.operations
+        answer = await _answer(lambda answered: operations.answer({"op": op, **values}, answered))
+        if "error" in answer:
+            raise OperationError(answer["error"], answer["fix"])
+        return answer
+
+    async def rows(self, kind: str) -> list[Row]:
+        """The rows of a kind (:mod:`reference_broker.node.figures`) of all nodes that answer."""
+        parts = await asyncio.gather(*(self._rows_of(node, kind) for node in self.shard.nodes.running))
+        return [row for part in parts for row in part]
+
+    async def _rows_of(self, node: NodeId, kind: str) -> list[Row]:
+        found: list[Row] = []
+        name, more = self.shard.nodes.name(node), True
+        while more:
+            request = {"op": FIGURES, "of": kind, "from": len(found)}
+            answer = await _answer(lambda answered, request=request: self.shard.requests.ask(node, request, answered))  # type: ignore[misc]
+            more = bool(answer.get("more"))
+            found += [{"node": name} | row for row in answer.get("rows", ())]
+        return found
+
+    async def close_connection(self, name: str, reason: str) -> bool:
+        """Close a client's connection, wherever it is. Returns whether there was one."""
+        request = {"op": CLOSE, "name": name, "reason": reason}
+        ask = self.shard.requests.ask
+        answers = await asyncio.gather(
+            *(_answer(lambda answered, node=node: ask(node, request, answered)) for node in self.shard.nodes.running)  # type: ignore[misc]
+        )
+        return any(answer.get("closed") for answer in answers)
+
+    async def queues(self) -> list[Row]:
+        """All queues."""
+        counts = {row["name"]: row for row in await self.rows("queues")}
+        policies = list(self.machine.policies.values())
+        nodes, found = self.nodes, []
+        for name, record in sorted(self.machine.queues.items()):
+            found.append(shapes.queue(record, counts.get(name), in_force(policies, name), nodes))
+            if len(found) % _ROWS_A_TURN == 0:
+                await asyncio.sleep(0)  # messages have their turn
+        return found
+
+    async def node_rows(self) -> list[Row]:
+        """All nodes, also those that do not answer."""
+        found = {row["name"]: row for row in await self.rows("node")}
+        return [found.get(name, {"name": name, "running": False}) for name, _is_up in self.nodes.values()]
+
+    def exchanges(self) -> list[Row]:
+        """All exchanges, the predeclared ones too."""
+        every = [*PREDECLARED.values(), *self.machine.routing.declared()]
+        return [shapes.exchange(each) for each in every]
+
+    def bindings(self) -> list[Row]:
+        """All bindings, those of the default exchange too."""
+        default = [shapes.default_binding(name) for name in sorted(self.machine.queues)]
+        return default + [shapes.binding(each) for each in self.machine.routing.bindings()]
+
+
+async def _answer(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """The answer to a question that takes a callback. Raises TimeoutError."""
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def once(answer: Answer) -> None:
+        if not answered.done():
+            answered.set_result(answer)
+
+    ask(once)
+    return await asyncio.wait_for(answered, _TIMEOUT_S)

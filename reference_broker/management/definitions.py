@@ -1,0 +1,141 @@
+"""Definitions: everything that was set up, as one JSON object. RabbitMQ's format, so either broker takes the other's.
+
+An import is checked as a whole first. If anything is wrong, all of it is told and nothing is done. Then the parts are
+done in an order in which each finds what it needs. What is there already stays: an import adds and changes, and removes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import reference_broker
+from reference_broker.access import passwords
+from reference_broker.access.table import problem_with_pattern
+from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.management import shapes
+from reference_broker.management.shapes import VHOST, Row
+
+PARTS: Final = (
+    "vhosts", "users", "permissions", "topic_permissions", "policies", "queues", "exchanges", "bindings",
+)  # fmt: skip
+"""In the order of an import."""
+_TEXT: Final = "a text"
+_NAME: Final = "a text of 1 to 255 octets"
+_FLAG: Final = "true or false"
+_OBJECT: Final = "an object"
+_PATTERN: Final = "a regular expression"
+_TAGS: Final = "words, as a list or with commas"
+_HASH: Final = "a hash of rabbit_password_hashing_sha256"
+_VHOST: Final = "a virtual host that exists"
+_FIELDS: Final[dict[str, dict[str, str]]] = {
+    "vhosts": {"name": _VHOST},
+    "users": {"name": _NAME, "password_hash": _HASH, "tags": _TAGS},
+    "permissions": {"user": _NAME, "vhost": _VHOST, "configure": _PATTERN, "write": _PATTERN, "read": _PATTERN},
+    "topic_permissions": {"user": _NAME, "vhost": _VHOST, "exchange": _TEXT, "write": _PATTERN, "read": _PATTERN},
+    "policies": {"vhost": _VHOST, "name": _NAME, "pattern": _PATTERN, "definition": _OBJECT},
+    "queues": {"name": _NAME, "vhost": _VHOST, "durable": _FLAG, "auto_delete": _FLAG, "arguments": _OBJECT},
+    "exchanges": {
+        "name": _NAME, "vhost": _VHOST, "type": _TEXT, "durable": _FLAG, "auto_delete": _FLAG, "arguments": _OBJECT,
+    },
+    "bindings": {
+        "source": _NAME, "vhost": _VHOST, "destination": _NAME, "destination_type": "queue or exchange",
+        "routing_key": _TEXT, "arguments": _OBJECT,
+    },
+}  # fmt: skip
+"""The fields that each part needs."""
+
+
+def export(machine: MetadataMachine) -> Row:
+    """Everything that was set up and is durable, and belongs to no connection."""
+    table = machine.access
+    queues = [each for _name, each in sorted(machine.queues.items()) if each.durable and not each.exclusive]
+    declared = [each for each in machine.routing.declared() if each.durable]
+    return {
+        "rabbit_version": "3.10.0",
+        "product_name": "reference_broker",
+        "product_version": reference_broker.__version__,
+        "users": [shapes.user(each) for _name, each in sorted(table.users.items())],
+        "vhosts": [{"name": name} for name in sorted(table.vhosts)],
+        "permissions": [asdict(each) for _key, each in sorted(table.permissions.items())],
+        "topic_permissions": [asdict(each) for _key, each in sorted(table.topic_permissions.items())],
+        "parameters": [],
+        "global_parameters": [],
+        "policies": [shapes.policy(each) for _name, each in sorted(machine.policies.items())],
+        "queues": [
+            {
+                "name": each.name, "vhost": VHOST, "durable": each.durable, "auto_delete": each.auto_delete,
+                "arguments": shapes.declared_arguments(each),
+            }
+            for each in queues
+        ],
+        "exchanges": [shapes.exchange(each) for each in declared],
+        "bindings": [
+            {key: value for key, value in shapes.binding(each).items() if key != "properties_key"}
+            for each in machine.routing.bindings()
+        ],
+    }  # fmt: skip
+
+
+def problems(given: object, vhosts: set[str]) -> list[str]:
+    """Everything that is wrong with definitions, each as "part[number].key: value: rule"; ``vhosts`` exist already."""
+    if not isinstance(given, dict):
+        return ["the definitions are no JSON object"]
+    found = []
+    for part in PARTS:
+        rows = given.get(part, [])
+        if not isinstance(rows, list):
+            found.append(f"{part}: must be a list")
+            continue
+        for number, row in enumerate(rows):
+            found += [f"{part}[{number}]{problem}" for problem in _wrong(row, _FIELDS[part], vhosts)]
+    return found or [*_contradictions(given)]
+
+
+def _wrong(row: object, fields: dict[str, str], vhosts: set[str]) -> Iterator[str]:
+    if not isinstance(row, dict):
+        yield ": must be an object"
+        return
+    for key, kind in fields.items():
+        if key not in row:
+            yield f".{key}: is missing: must be {kind}"
+        elif not (_is_vhost(row[key], vhosts) if kind is _VHOST else _KINDS[kind](row[key])):
+            yield f".{key}: {row[key]!r}: must be {kind}"
+
+
+def _is_vhost(value: Any, vhosts: set[str]) -> bool:
+    return isinstance(value, str) and value in vhosts
+
+
+def _contradictions(given: Row) -> Iterator[str]:
+    """Rows of one name that differ from each other."""
+    for part, key in (("users", "name"), ("queues", "name"), ("exchanges", "name"), ("policies", "name")):
+        seen: dict[str, Row] = {}
+        for number, row in enumerate(given.get(part, [])):
+            if seen.setdefault(row[key], row) != row:
+                yield f"{part}[{number}]: {row[key]!r} stands here twice, and differs"
+
+
+def tags_of(value: Any) -> list[str]:
+    """Tags as a list: older definitions have words with commas."""
+    return [tag.strip() for tag in value.split(",") if tag.strip()] if isinstance(value, str) else list(value)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.encode("utf-8", "replace")) <= 255
+
+
+_KINDS: Final[dict[str, Callable[[Any], bool]]] = {
+    _TEXT: lambda value: isinstance(value, str),
+    _NAME: _is_name,
+    _FLAG: lambda value: isinstance(value, bool),
+    _OBJECT: lambda value: isinstance(value, dict),
+    _PATTERN: lambda value: isinstance(value, str) and not problem_with_pattern(value),
+    _TAGS: lambda value: (
+        isinstance(value, str) or (isinstance(value, list) and all(isinstance(tag, str) for tag in value))
+    ),
+    _HASH: lambda value: isinstance(value, str) and (not value or passwords.is_hash(value)),
+    "queue or exchange": lambda value: value in ("queue", "exchange"),
+}

@@ -1,0 +1,277 @@
+"""The requests that change nothing: each gives rows, or one object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
+from typing import Any, Final
+
+import reference_broker
+from reference_broker.access.records import Tag
+from reference_broker.management import shapes
+from reference_broker.management.cluster import Cluster
+from reference_broker.management.definitions import export
+from reference_broker.management.errors import NOT_FOUND, ApiError
+from reference_broker.management.shapes import Row
+from reference_broker.types import METADATA_GROUP
+
+EVERYBODY, MONITORING, ADMINISTRATOR = Tag.MANAGEMENT, Tag.MONITORING, Tag.ADMINISTRATOR
+Reader = Callable[[Cluster, Row], Awaitable[Any]]
+"""Answers a request, whose parameters are the names in its path and ``user``. Raises :class:`ApiError`."""
+
+
+def one(rows: Iterable[Row], **wanted: str) -> Row:
+    """The row with these values. Raises :class:`ApiError` 404."""
+    found = next((row for row in rows if all(row.get(key) == value for key, value in wanted.items())), None)
+    if found is None:
+        raise ApiError(NOT_FOUND, "Not Found")
+    return found
+
+
+def check_vhost(cluster: Cluster, at: Row) -> None:
+    """Raises :class:`ApiError` 404 for a virtual host in the path that does not exist."""
+    if at.get("vhost", shapes.VHOST) not in cluster.machine.access.vhosts:
+        raise ApiError(NOT_FOUND, f"vhost {at['vhost']!r} not found")
+
+
+async def overview(cluster: Cluster, _at: Row) -> Row:
+    """The cluster at a glance."""
+    queues, connections, channels = (
+        await cluster.queues(),
+        await cluster.rows("connections"),
+        await cluster.rows("channels"),
+    )
+    nodes = await cluster.node_rows()
+    totals = {key: sum(row[key] for row in queues) for key in ("messages", "messages_ready", "messages_unacknowledged")}
+    counters = [node.get("message_stats", {}) for node in nodes]
+    return {
+        "cluster_name": cluster.shard.config.cluster,
+        "node": cluster.shard.config.name,
+        "product_name": "reference_broker",
+        "product_version": reference_broker.__version__,
+        "management_version": reference_broker.__version__,
+        "rabbitmq_version": "3.10.0",
+        "object_totals": {
+            "connections": len(connections),
+            "channels": len(channels),
+            "exchanges": len(cluster.exchanges()),
+            "queues": len(queues),
+            "consumers": sum(row["consumers"] for row in queues),
+        },
+        "queue_totals": totals,
+        "message_stats": {key: sum(each.get(key, 0) for each in counters) for key in ("deliver", "redeliver")},
+        "exchange_types": [{"name": name, "enabled": True} for name in ("direct", "fanout", "headers", "topic")],
+        "listeners": [
+            {"node": member.name, "protocol": "amqp", "ip_address": member.host, "port": member.amqp_port}
+            for member in cluster.shard.config.members
+        ],
+        "alarms": cluster.shard.alarms.reason,
+    }
+
+
+async def whoami(cluster: Cluster, at: Row) -> Row:
+    """The user who asks."""
+    known = cluster.machine.access.users.get(at["user"])
+    tags = list(known.tags) if known else [str(Tag.ADMINISTRATOR)]
+    return {"name": at["user"], "tags": tags}
+
+
+async def alarms(cluster: Cluster, _at: Row) -> Row:
+    """Whether an alarm stops publishers. 503 if one does."""
+    return _healthy(not cluster.shard.alarms.reason, f"resource alarms: {cluster.shard.alarms.reason}")
+
+
+async def local_alarms(cluster: Cluster, _at: Row) -> Row:
+    """The same for this node."""
+    return _healthy(not cluster.shard.alarms.own, "this node has a resource alarm")
+
+
+async def virtual_hosts(cluster: Cluster, _at: Row) -> Row:
+    """Whether the virtual hosts can be used: whether the metadata has a leader."""
+    return _healthy(bool(cluster.shard.runners[METADATA_GROUP].core.leader), "the metadata has no leader")
+
+
+async def is_quorum_critical(cluster: Cluster, _at: Row) -> Row:
+    """Whether this node may stop: no quorum queue would lose its majority. 503 if one would."""
+    nodes, here = cluster.nodes, cluster.shard.node
+    critical = [
+        record.name
+        for record in cluster.machine.queues.values()
+        if record.kind == "quorum" and here in record.members and len(record.members) > 1
+        and 2 * (sum(nodes[each][1] for each in record.members if each in nodes) - 1) <= len(record.members)
+    ]  # fmt: skip
+    reason = f"{len(critical)} quorum queues would lose their majority, such as {', '.join(critical[:10])}"
+    return _healthy(not critical, reason)
+
+
+async def port_listener(cluster: Cluster, at: Row) -> Row:
+    """Whether this node listens on a port of AMQP."""
+    tls = cluster.shard.config.client_tls
+    ports = {cluster.shard.config.me.amqp_port, *([tls.port] if tls else [])}
+    return _healthy(at["port"] in map(str, ports), f"there is no listener on port {at['port']}")
+
+
+def _healthy(is_well: bool, reason: str) -> Row:
+    if not is_well:
+        raise ApiError(503, reason)
+    return {"status": "ok"}
+
+
+async def _queue_bindings(cluster: Cluster, at: Row) -> list[Row]:
+    one(await cluster.queues(), name=at["name"])
+    return [row for row in cluster.bindings() if (row["destination_type"], row["destination"]) == ("queue", at["name"])]
+
+
+async def _bindings_from(cluster: Cluster, at: Row) -> list[Row]:
+    one(cluster.exchanges(), name=_exchange(at))
+    return [row for row in cluster.bindings() if row["source"] == _exchange(at)]
+
+
+async def _bindings_to(cluster: Cluster, at: Row) -> list[Row]:
+    one(cluster.exchanges(), name=_exchange(at))
+    to = ("exchange", _exchange(at))
+    return [row for row in cluster.bindings() if (row["destination_type"], row["destination"]) == to]
+
+
+async def _bindings_between(cluster: Cluster, at: Row) -> list[Row]:
+    wanted = ("queue" if at["kind"] == "q" else "exchange", at["destination"], _exchange(at))
+    return [row for row in cluster.bindings() if (row["destination_type"], row["destination"], row["source"]) == wanted]
+
+
+def _exchange(at: Row) -> str:
+    """The default exchange has the name amq.default in paths."""
+    name = str(at["name"])
+    return "" if name == "amq.default" else name
+
+
+async def _users(cluster: Cluster, _at: Row) -> list[Row]:
+    return [shapes.user(each) for _name, each in sorted(cluster.machine.access.users.items())]
+
+
+async def _vhosts(cluster: Cluster, _at: Row) -> list[Row]:
+    return [shapes.vhost(each) for _name, each in sorted(cluster.machine.access.vhosts.items())]
+
+
+async def _permissions(cluster: Cluster, _at: Row) -> list[Row]:
+    return [asdict(each) for _key, each in sorted(cluster.machine.access.permissions.items())]
+
+
+async def _topic_permissions(cluster: Cluster, _at: Row) -> list[Row]:
+    return [asdict(each) for _key, each in sorted(cluster.machine.access.topic_permissions.items())]
+
+
+async def _policies(cluster: Cluster, _at: Row) -> list[Row]:
+    return [shapes.policy(each) for _name, each in sorted(cluster.machine.policies.items())]
+
+
+def _rows(kind: str) -> Reader:
+    """The rows of all nodes; only those of its own for a user who may not see those of others."""
+
+    async def read(cluster: Cluster, at: Row) -> list[Row]:
+        return [row for row in await cluster.rows(kind) if at["monitors"] or row.get("user") in (None, at["user"])]
+
+    return read
+
+
+async def _queues(cluster: Cluster, _at: Row) -> list[Row]:
+    return await cluster.queues()
+
+
+async def _nodes(cluster: Cluster, _at: Row) -> list[Row]:
+    return await cluster.node_rows()
+
+
+async def _exchanges(cluster: Cluster, _at: Row) -> list[Row]:
+    return cluster.exchanges()
+
+
+async def _bindings(cluster: Cluster, _at: Row) -> list[Row]:
+    return cluster.bindings()
+
+
+def _one_of(read: Reader, **keys: str) -> Reader:
+    """One row of a list: ``keys`` are its names of what the path names."""
+
+    async def found(cluster: Cluster, at: Row) -> Row:
+        names = at | ({"name": _exchange(at)} if read is _exchanges else {})
+        return one(await read(cluster, at), **{key: names[value] for key, value in keys.items()})
+
+    return found
+
+
+def _those_of(read: Reader, **keys: str) -> Reader:
+    """The rows of a list that belong to what the path names."""
+
+    async def found(cluster: Cluster, at: Row) -> list[Row]:
+        return [row for row in await read(cluster, at) if all(row[key] == at[value] for key, value in keys.items())]
+
+    return found
+
+
+async def _channels_of(cluster: Cluster, at: Row) -> list[Row]:
+    one(await _connection_rows(cluster, at), name=at["name"])
+    return [row for row in await _channel_rows(cluster, at) if row["connection_details"]["name"] == at["name"]]
+
+
+async def _definitions(cluster: Cluster, _at: Row) -> Row:
+    return export(cluster.machine)
+
+
+async def _extensions(_cluster: Cluster, _at: Row) -> list[Row]:
+    return []
+
+
+async def _cluster_name(cluster: Cluster, _at: Row) -> Row:
+    return {"name": cluster.shard.config.cluster}
+
+
+_channel_rows, _consumer_rows, _connection_rows = _rows("channels"), _rows("consumers"), _rows("connections")
+READERS: Final[dict[str, tuple[Tag, Reader]]] = {
+    "overview": (EVERYBODY, overview),
+    "cluster-name": (EVERYBODY, _cluster_name),
+    "extensions": (EVERYBODY, _extensions),
+    "whoami": (EVERYBODY, whoami),
+    "nodes": (MONITORING, _nodes),
+    "nodes/{name}": (MONITORING, _one_of(_nodes, name="name")),
+    "connections": (EVERYBODY, _connection_rows),
+    "connections/{name}": (EVERYBODY, _one_of(_connection_rows, name="name")),
+    "connections/{name}/channels": (EVERYBODY, _channels_of),
+    "channels": (EVERYBODY, _channel_rows),
+    "channels/{name}": (EVERYBODY, _one_of(_channel_rows, name="name")),
+    "consumers": (EVERYBODY, _consumer_rows),
+    "consumers/{vhost}": (EVERYBODY, _consumer_rows),
+    "exchanges": (EVERYBODY, _exchanges),
+    "exchanges/{vhost}": (EVERYBODY, _exchanges),
+    "exchanges/{vhost}/{name}": (EVERYBODY, _one_of(_exchanges, name="name")),
+    "exchanges/{vhost}/{name}/bindings/source": (EVERYBODY, _bindings_from),
+    "exchanges/{vhost}/{name}/bindings/destination": (EVERYBODY, _bindings_to),
+    "queues": (EVERYBODY, _queues),
+    "queues/{vhost}": (EVERYBODY, _queues),
+    "queues/{vhost}/{name}": (EVERYBODY, _one_of(_queues, name="name")),
+    "queues/{vhost}/{name}/bindings": (EVERYBODY, _queue_bindings),
+    "bindings": (EVERYBODY, _bindings),
+    "bindings/{vhost}": (EVERYBODY, _bindings),
+    "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}": (EVERYBODY, _bindings_between),
+    "vhosts": (EVERYBODY, _vhosts),
+    "vhosts/{vhost}": (EVERYBODY, _one_of(_vhosts, name="vhost")),
+    "vhosts/{vhost}/permissions": (ADMINISTRATOR, _those_of(_permissions, vhost="vhost")),
+    "users": (ADMINISTRATOR, _users),
+    "users/{name}": (ADMINISTRATOR, _one_of(_users, name="name")),
+    "users/{name}/permissions": (ADMINISTRATOR, _those_of(_permissions, user="name")),
+    "users/{name}/topic-permissions": (ADMINISTRATOR, _those_of(_topic_permissions, user="name")),
+    "permissions": (ADMINISTRATOR, _permissions),
+    "permissions/{vhost}/{name}": (ADMINISTRATOR, _one_of(_permissions, user="name", vhost="vhost")),
+    "topic-permissions": (ADMINISTRATOR, _topic_permissions),
+    "topic-permissions/{vhost}/{name}": (ADMINISTRATOR, _those_of(_topic_permissions, user="name", vhost="vhost")),
+    "policies": (EVERYBODY, _policies),
+    "policies/{vhost}": (EVERYBODY, _policies),
+    "policies/{vhost}/{name}": (EVERYBODY, _one_of(_policies, name="name")),
+    "definitions": (ADMINISTRATOR, _definitions),
+    "definitions/{vhost}": (ADMINISTRATOR, _definitions),
+    "health/checks/alarms": (EVERYBODY, alarms),
+    "health/checks/local-alarms": (EVERYBODY, local_alarms),
+    "health/checks/virtual-hosts": (EVERYBODY, virtual_hosts),
+    "health/checks/node-is-quorum-critical": (EVERYBODY, is_quorum_critical),
+    "health/checks/port-listener/{port}": (EVERYBODY, port_listener),
+}
+"""By path below ``/api/``: the tag that a user needs, and what answers."""

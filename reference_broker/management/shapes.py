@@ -1,0 +1,154 @@
+"""Queues, exchanges, bindings, users and the rest as RabbitMQ's HTTP API shows them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote
+
+from pamqp import decode
+
+from reference_broker.access import passwords
+from reference_broker.access.records import NO_LIMIT, User, Vhost
+from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.routing.records import Arguments, Binding, Exchange
+from reference_broker.types import NodeId
+
+Row = dict[str, Any]
+VHOST: Final = "/"
+_NO_COUNTS: Final = dict.fromkeys(("ready", "unacked", "consumers", "ready_bytes", "enqueued", "settled"), 0)
+
+
+def arguments(found: Arguments) -> Row:
+    """The arguments of an exchange or a binding: raw fields as JSON."""
+    return {name.decode("utf-8", "replace"): json_value(decode.embedded_value(value)[1]) for name, value in found}
+
+
+def json_value(value: Any) -> Any:
+    """A field value as JSON."""
+    if isinstance(value, dict):
+        return {str(key): json_value(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [json_value(each) for each in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+Nodes = Mapping[NodeId, tuple[str, bool]]
+"""The name of each node, and whether it is up."""
+
+
+def declared_arguments(record: QueueRecord) -> Row:
+    """The arguments of a queue's declaration. A classic queue needs none for its kind."""
+    kind = {} if record.kind == "classic" else {"x-queue-type": record.kind}
+    return {**kind, **dict(record.arguments)}
+
+
+def queue(record: QueueRecord, counts: Row | None, policy: Policy | None, nodes: Nodes) -> Row:
+    """A queue. ``counts`` are those of its leader, None if no leader answered."""
+    known = counts or _NO_COUNTS
+    home = nodes[record.leader][0] if record.leader in nodes else ""
+    node = counts["node"] if counts is not None else home
+    members = [nodes[each] for each in record.members if each in nodes]
+    place = {
+        "leader": node,
+        "members": [name for name, _ in members],
+        "online": [name for name, is_up in members if is_up],
+    }
+    return {
+        "name": record.name,
+        "vhost": VHOST,
+        "type": record.kind,
+        "durable": record.durable,
+        "auto_delete": record.auto_delete,
+        "exclusive": bool(record.exclusive),
+        "arguments": declared_arguments(record),
+        "node": node,
+        "state": "running" if counts is not None else "down",
+        "messages": known["ready"] + known["unacked"],
+        "messages_ready": known["ready"],
+        "messages_unacknowledged": known["unacked"],
+        "message_bytes_ready": known["ready_bytes"],
+        "message_stats": {"publish": known["enqueued"], "ack": known["settled"]},
+        "consumers": known["consumers"],
+        "policy": policy.name if policy else None,
+        "effective_policy_definition": dict(policy.definition) if policy else {},
+        **(place if record.kind != "classic" else {}),
+    }
+
+
+def exchange(found: Exchange) -> Row:
+    """An exchange."""
+    return {
+        "name": found.name,
+        "vhost": VHOST,
+        "type": str(found.type),
+        "durable": found.durable,
+        "auto_delete": found.auto_delete,
+        "internal": found.internal,
+        "arguments": arguments(found.arguments),
+    }
+
+
+def binding(found: Binding) -> Row:
+    """A binding. Its properties key names it in an address: the routing key, and a mark of the arguments."""
+    return {
+        "source": found.source,
+        "vhost": VHOST,
+        "destination": found.destination.name,
+        "destination_type": "exchange" if found.destination.is_exchange else "queue",
+        "routing_key": found.key,
+        "arguments": arguments(found.arguments),
+        "properties_key": properties_key(found),
+    }
+
+
+def default_binding(name: str) -> Row:
+    """The binding that the default exchange has to every queue."""
+    return {
+        "source": "", "vhost": VHOST, "destination": name, "destination_type": "queue", "routing_key": name,
+        "arguments": {}, "properties_key": quote(name, safe="") or "~",
+    }  # fmt: skip
+
+
+def properties_key(found: Binding) -> str:
+    """The name of a binding among those of its source and destination."""
+    key = quote(found.key, safe="")
+    if found.arguments:
+        return f"{key}~{sha256(repr(found.arguments).encode()).hexdigest()[:16]}"
+    return key or "~"
+
+
+def user(found: User) -> Row:
+    """A user, with the hash of the password, as for RabbitMQ's administrators."""
+    limits = {
+        key: value
+        for key, value in (("max-connections", found.max_connections), ("max-channels", found.max_channels))
+        if value != NO_LIMIT
+    }
+    return {
+        "name": found.name,
+        "password_hash": found.password_hash,
+        "hashing_algorithm": passwords.ALGORITHM,
+        "tags": list(found.tags),
+        "limits": limits,
+    }
+
+
+def vhost(found: Vhost) -> Row:
+    """A virtual host."""
+    return {
+        "name": found.name,
+        "description": found.description,
+        "tags": list(found.tags),
+        "metadata": {"description": found.description, "tags": list(found.tags)},
+        "tracing": False,
+    }
+
+
+def policy(found: Policy) -> Row:
+    """A policy."""
+    return {
+        "vhost": VHOST, "name": found.name, "pattern": found.pattern, "apply-to": "queues",
+        "definition": dict(found.definition), "priority": found.priority,
+    }  # fmt: skip

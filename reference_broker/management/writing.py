@@ -1,0 +1,347 @@
+"""The requests that change something. What concerns queues and exchanges is done by AMQP as the user who asks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pamqp import commands
+
+from reference_broker.access.records import Tag
+from reference_broker.management import definitions, shapes
+from reference_broker.management.cluster import Cluster, OperationError
+from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
+from reference_broker.management.shapes import Row
+
+ADMINISTRATOR, POLICYMAKER, EVERYBODY = Tag.ADMINISTRATOR, Tag.POLICYMAKER, Tag.MANAGEMENT
+CREATED: Final = 201
+NO_CONTENT: Final = 204
+Outcome = tuple[int, Any]
+"""The code of HTTP, and the body of the answer (None: none)."""
+Writer = Callable[[Cluster, Row, Row], Awaitable[Outcome]]
+"""Does what a request asks: its path and query with ``user``, and its body. Raises :class:`ApiError`."""
+_TYPE: Final = "message_type"
+"""pamqp's name of the property type."""
+_GET_MAX: Final = 10_000
+_ACK_MODES: Final = (
+    "ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false",
+)  # fmt: skip
+
+
+def field(body: Row, key: str, kind: type, default: Any = None) -> Any:
+    """A field of a body. Raises :class:`ApiError` 400 if it is missing without a default, or of another kind."""
+    value = body.get(key, default)
+    if value is None or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        words = {str: "a text", bool: "true or false", int: "a whole number", dict: "an object", list: "a list"}
+        raise ApiError(BAD_REQUEST, f"{key} {value!r}: must be {words[kind]}")
+    return value
+
+
+async def _put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    is_new = at["name"] not in cluster.machine.queues
+    method = commands.Queue.Declare(
+        0, at["name"], durable=field(body, "durable", bool, False), auto_delete=field(body, "auto_delete", bool, False),
+        arguments=field(body, "arguments", dict, {}),
+    )  # fmt: skip
+    async with cluster.session(at["user"]) as session:
+        await session.call(method, commands.Queue.DeclareOk)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    _check_queue(cluster, at)
+    is_unused, is_empty = at.get("if-unused") == "true", at.get("if-empty") == "true"
+    async with cluster.session(at["user"]) as session:
+        await session.call(commands.Queue.Delete(0, at["name"], is_unused, is_empty), commands.Queue.DeleteOk)
+    return NO_CONTENT, None
+
+
+async def _purge(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    async with cluster.session(at["user"]) as session:
+        await session.call(commands.Queue.Purge(0, at["name"]), commands.Queue.PurgeOk)
+    return NO_CONTENT, None
+
+
+async def _get(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Take messages off a queue, or look at them. The message that is returned last is the first again."""
+    count, mode = field(body, "count", int), field(body, "ackmode", str)
+    encoding, truncate = field(body, "encoding", str, "auto"), field(body, "truncate", int, 1 << 62)
+    if mode not in _ACK_MODES or not 0 < count <= _GET_MAX:
+        raise ApiError(BAD_REQUEST, f"give a count from 1 to {_GET_MAX} and an ackmode of {', '.join(_ACK_MODES)}")
+    found: list[Row] = []
+    last_tag = 0
+    async with cluster.session(at["user"]) as session:
+        while len(found) < count and (got := await session.get(at["name"], no_ack=False)) is not None:
+            method, properties, payload = got
+            last_tag = method.delivery_tag
+            found.append(_message(method, properties, payload[:truncate], len(payload), encoding))
+        if last_tag and mode == "ack_requeue_false":
+            session.send(commands.Basic.Ack(last_tag, True))
+        elif last_tag:
+            session.send(commands.Basic.Nack(last_tag, True, mode.endswith("requeue_true")))
+        await session.call(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
+    return 200, found
+
+
+def _message(method: Any, properties: Any, payload: bytes, octets: int, encoding: str) -> Row:
+    text, used = base64.b64encode(payload).decode(), "base64"
+    if encoding != "base64":
+        with contextlib.suppress(UnicodeDecodeError):
+            text, used = payload.decode(), "string"
+    named = (("type" if name == _TYPE else name, getattr(properties, name)) for name in properties.attributes())
+    return {
+        "payload": text,
+        "payload_bytes": octets,
+        "payload_encoding": used,
+        "exchange": method.exchange,
+        "routing_key": method.routing_key,
+        "redelivered": method.redelivered,
+        "message_count": method.message_count,
+        "properties": {name: shapes.json_value(value) for name, value in named if value not in (None, "", {})},
+    }
+
+
+async def _put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    is_new = cluster.machine.routing.exchange(at["name"]) is None
+    method = commands.Exchange.Declare(
+        0, at["name"], field(body, "type", str), durable=field(body, "durable", bool, False),
+        auto_delete=field(body, "auto_delete", bool, False), internal=field(body, "internal", bool, False),
+        arguments=field(body, "arguments", dict, {}),
+    )  # fmt: skip
+    async with cluster.session(at["user"]) as session:
+        await session.call(method, commands.Exchange.DeclareOk)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_exchange(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    _check_exchange(cluster, at["name"])
+    method = commands.Exchange.Delete(0, at["name"], at.get("if-unused") == "true")
+    async with cluster.session(at["user"]) as session:
+        await session.call(method, commands.Exchange.DeleteOk)
+    return NO_CONTENT, None
+
+
+async def _publish(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    exchange = "" if at["name"] == "amq.default" else at["name"]
+    if cluster.machine.routing.exchange(exchange) is None:
+        raise ApiError(BAD_REQUEST, f"no exchange {exchange!r} in vhost {at['vhost']!r}")
+    payload = _payload(field(body, "payload", str), field(body, "payload_encoding", str, "string"))
+    try:
+        given = {_TYPE if key == "type" else key: value for key, value in field(body, "properties", dict, {}).items()}
+        properties = commands.Basic.Properties(**given)
+        properties.validate()
+        properties.marshal()
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ApiError(BAD_REQUEST, f"properties: {error}") from error
+    async with cluster.session(at["user"]) as session:
+        routed = await session.publish(exchange, field(body, "routing_key", str), properties, payload)
+    return 200, {"routed": routed}
+
+
+def _payload(text: str, encoding: str) -> bytes:
+    if encoding == "string":
+        return text.encode("utf-8", "replace")
+    try:
+        if encoding == "base64":
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ApiError(BAD_REQUEST, f"payload is no base64: {error}") from error
+    raise ApiError(BAD_REQUEST, f"payload_encoding {encoding!r}: must be string or base64")
+
+
+async def _bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    key, arguments = field(body, "routing_key", str, ""), field(body, "arguments", dict, {})
+    async with cluster.session(at["user"]) as session:
+        if at["kind"] == "q":
+            method = commands.Queue.Bind(0, at["destination"], at["name"], key, False, arguments)
+            await session.call(method, commands.Queue.BindOk)
+        else:
+            other = commands.Exchange.Bind(0, at["destination"], at["name"], key, False, arguments)
+            await session.call(other, commands.Exchange.BindOk)
+    return CREATED, None
+
+
+async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    is_exchange = at["kind"] == "e"
+    for found in cluster.machine.routing.bindings():
+        to = found.destination
+        if (found.source, to.name, to.is_exchange) == (at["name"], at["destination"], is_exchange) and (
+            at["key"] in (shapes.properties_key(found), unquote(shapes.properties_key(found)))
+        ):
+            arguments = shapes.arguments(found.arguments)
+            async with cluster.session(at["user"]) as session:
+                if is_exchange:
+                    exchange_unbind = commands.Exchange.Unbind(0, to.name, found.source, found.key, False, arguments)
+                    await session.call(exchange_unbind, commands.Exchange.UnbindOk)
+                else:
+                    queue_unbind = commands.Queue.Unbind(0, to.name, found.source, found.key, arguments)
+                    await session.call(queue_unbind, commands.Queue.UnbindOk)
+            return NO_CONTENT, None
+    raise ApiError(NOT_FOUND, "Not Found")
+
+
+async def _put_user(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    is_new = at["name"] not in cluster.machine.access.users
+    tags = definitions.tags_of(field(body, "tags", str if isinstance(body.get("tags"), str) else list))
+    secret = {key: body[key] for key in ("password", "password_hash") if key in body} or {"password_hash": ""}
+    if is_new:
+        await cluster.change("add-user", name=at["name"], tags=tags, **secret)
+        return CREATED, None
+    await cluster.change("set-password", name=at["name"], **secret)
+    await cluster.change("set-user-tags", name=at["name"], tags=tags)
+    return NO_CONTENT, None
+
+
+async def _delete_user(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    _check_user(cluster, at["name"])
+    await cluster.change("delete-user", name=at["name"])
+    return NO_CONTENT, None
+
+
+async def _put_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    is_new = (at["name"], at["vhost"]) not in cluster.machine.access.permissions
+    patterns = {key: field(body, key, str) for key in ("configure", "write", "read")}
+    await cluster.change("set-permissions", user=at["name"], vhost=at["vhost"], **patterns)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_permission(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    if (at["name"], at["vhost"]) not in cluster.machine.access.permissions:
+        raise ApiError(NOT_FOUND, "Not Found")
+    await cluster.change("clear-permissions", user=at["name"], vhost=at["vhost"])
+    return NO_CONTENT, None
+
+
+async def _put_topic_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    values = {key: field(body, key, str) for key in ("exchange", "write", "read")}
+    is_new = (at["name"], at["vhost"], values["exchange"]) not in cluster.machine.access.topic_permissions
+    await cluster.change("set-topic-permissions", user=at["name"], vhost=at["vhost"], **values)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_topic_permissions(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    _check_user(cluster, at["name"])
+    await cluster.change("clear-topic-permissions", user=at["name"], vhost=at["vhost"])
+    return NO_CONTENT, None
+
+
+async def _put_user_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    _check_user(cluster, at["name"])
+    await cluster.change("set-user-limits", name=at["name"], **{_limit(at): field(body, "value", int)})
+    return NO_CONTENT, None
+
+
+async def _delete_user_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    _check_user(cluster, at["name"])
+    await cluster.change("set-user-limits", name=at["name"], **{_limit(at): -1})
+    return NO_CONTENT, None
+
+
+def _limit(at: Row) -> str:
+    if at["limit"] not in ("max-connections", "max-channels"):
+        raise ApiError(BAD_REQUEST, f"{at['limit']!r} is no limit of a user: use max-connections or max-channels")
+    return str(at["limit"]).replace("-", "_")
+
+
+async def _put_policy(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    is_new = at["name"] not in cluster.machine.policies
+    policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
+    await cluster.change("set-policy", name=at["name"], priority=field(body, "priority", int, 0), **policy)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_policy(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    if at["name"] not in cluster.machine.policies:
+        raise ApiError(NOT_FOUND, "Not Found")
+    await cluster.change("clear-policy", name=at["name"])
+    return NO_CONTENT, None
+
+
+async def _delete_connection(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    if not await cluster.close_connection(at["name"], at.get("reason", "closed via the management API")):
+        raise ApiError(NOT_FOUND, "Not Found")
+    return NO_CONTENT, None
+
+
+async def import_definitions(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Definitions: all problems are told before anything is done."""
+    wrong = definitions.problems(body, set(cluster.machine.access.vhosts))
+    if wrong:
+        raise ApiError(BAD_REQUEST, f"nothing was imported: {'; '.join(wrong)}")
+    for part, write in _IMPORTS.items():
+        for number, row in enumerate(body.get(part, [])):
+            try:
+                await write(cluster, {"user": at["user"], "vhost": shapes.VHOST, **_path_of(part, row)}, row)
+            except (ApiError, OperationError) as error:
+                raise ApiError(BAD_REQUEST, f"{part}[{number}]: {error}; everything before it was imported") from error
+    return NO_CONTENT, None
+
+
+def _path_of(part: str, row: Row) -> Row:
+    """What the path of a request names, out of a row of definitions."""
+    match part:
+        case "bindings":
+            kind = "q" if row["destination_type"] == "queue" else "e"
+            return {"name": row["source"], "destination": row["destination"], "kind": kind}
+        case "permissions" | "topic_permissions":
+            return {"name": row["user"]}
+        case _:
+            return {"name": row["name"]}
+
+
+_IMPORTS: Final[dict[str, Writer]] = {
+    "users": _put_user,
+    "permissions": _put_permission,
+    "topic_permissions": _put_topic_permission,
+    "policies": _put_policy,
+    "exchanges": _put_exchange,
+    "queues": _put_queue,
+    "bindings": _bind,
+}
+"""How each part of definitions is imported, in order."""
+
+
+def _check_queue(cluster: Cluster, at: Row) -> None:
+    if at["name"] not in cluster.machine.queues:
+        raise ApiError(NOT_FOUND, f"no queue {at['name']!r}")
+
+
+def _check_exchange(cluster: Cluster, name: str) -> None:
+    if cluster.machine.routing.exchange(name) is None:
+        raise ApiError(NOT_FOUND, f"no exchange {name!r}")
+
+
+def _check_user(cluster: Cluster, name: str) -> None:
+    if name not in cluster.machine.access.users:
+        raise ApiError(NOT_FOUND, f"no user {name!r}")
+
+
+WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
+    ("PUT", "queues/{vhost}/{name}"): (EVERYBODY, _put_queue),
+    ("DELETE", "queues/{vhost}/{name}"): (EVERYBODY, _delete_queue),
+    ("DELETE", "queues/{vhost}/{name}/contents"): (EVERYBODY, _purge),
+    ("POST", "queues/{vhost}/{name}/get"): (EVERYBODY, _get),
+    ("PUT", "exchanges/{vhost}/{name}"): (EVERYBODY, _put_exchange),
+    ("DELETE", "exchanges/{vhost}/{name}"): (EVERYBODY, _delete_exchange),
+    ("POST", "exchanges/{vhost}/{name}/publish"): (EVERYBODY, _publish),
+    ("POST", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}"): (EVERYBODY, _bind),
+    ("DELETE", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}/{key}"): (EVERYBODY, _unbind),
+    ("PUT", "users/{name}"): (ADMINISTRATOR, _put_user),
+    ("DELETE", "users/{name}"): (ADMINISTRATOR, _delete_user),
+    ("PUT", "permissions/{vhost}/{name}"): (ADMINISTRATOR, _put_permission),
+    ("DELETE", "permissions/{vhost}/{name}"): (ADMINISTRATOR, _delete_permission),
+    ("PUT", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, _put_topic_permission),
+    ("DELETE", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, _delete_topic_permissions),
+    ("PUT", "user-limits/{name}/{limit}"): (ADMINISTRATOR, _put_user_limit),
+    ("DELETE", "user-limits/{name}/{limit}"): (ADMINISTRATOR, _delete_user_limit),
+    ("PUT", "policies/{vhost}/{name}"): (POLICYMAKER, _put_policy),
+    ("DELETE", "policies/{vhost}/{name}"): (POLICYMAKER, _delete_policy),
+    ("DELETE", "connections/{name}"): (ADMINISTRATOR, _delete_connection),
+    ("POST", "definitions"): (ADMINISTRATOR, import_definitions),
+    ("POST", "definitions/{vhost}"): (ADMINISTRATOR, import_definitions),
+}
+"""By method and path below ``/api/``: the tag that a user needs, and what does it."""

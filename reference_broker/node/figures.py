@@ -1,0 +1,217 @@
+"""What one node tells the others for the management API: its connections, channels, consumers, queues, and itself.
+
+An answer between nodes has a limit of octets, so rows come in parts: ``from`` is the first row that is wanted, ``more``
+says that there are more. Rows are made when somebody asks. Nothing is counted for them on the way of a message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from reference_broker.amqp.connection import ServerConnection
+from reference_broker.node.alarms import Alarm, Alarms
+from reference_broker.node.client_channel import ClientChannel
+from reference_broker.node.hosting import Hosting
+from reference_broker.node.local_clients import LocalClients
+from reference_broker.node.requests import Answer, Answered, RequestError
+from reference_broker.queues.port import Queue
+from reference_broker.queues.session import ConsumeSession
+from reference_broker.types import METADATA_GROUP
+
+FIGURES: Final = "figures"
+"""The request for rows."""
+CLOSE: Final = "close-connection"
+"""The request to close a client's connection."""
+_PART_OCTETS: Final = 100_000
+"""A part is made within one turn of the loop, so it must not take long: this is some ten milliseconds."""
+_MS: Final = 1000
+
+
+class FiguredConnection(Protocol):
+    """A client's connection, as figures see it."""
+
+    core: ServerConnection
+    channels: Mapping[int, ClientChannel]
+    user: str
+    vhost: str
+    peer: tuple[str, int]
+    own: tuple[str, int]
+    is_encrypted: bool
+    connected_at_ms: int
+
+    def close(self, text: str) -> None:
+        """Tell the client why, and end."""
+
+
+class Figures:
+    """The rows of one node."""
+
+    def __init__(self, name: str, clients: LocalClients, hosting: Hosting, alarms: Alarms) -> None:
+        self._name = name
+        self._clients = clients
+        self._hosting = hosting
+        self._alarms = alarms
+        self._started_ms = int(time.time() * _MS)
+        self._rows: dict[str, Callable[[], Iterable[Answer]]] = {
+            "node": lambda: [self._node()],
+            "connections": lambda: map(self._connection, self._connections()),
+            "channels": self._channels,
+            "consumers": self._consumers,
+            "queues": self._queues,
+        }
+
+    def answer(self, request: Answer, answered: Answered) -> None:
+        """Answer with a part of the rows of a kind."""
+        kind, first = request.get("of"), request.get("from", 0)
+        if kind not in self._rows or type(first) is not int:
+            raise RequestError(f"there are no figures of {kind!r}", f"ask for {', '.join(self._rows)}")
+        rows: list[Answer] = []
+        octets, more = 0, False
+        for row in islice(self._rows[kind](), first, None):
+            octets += len(json.dumps(row))
+            if rows and octets > _PART_OCTETS:
+                more = True
+                break
+            rows.append(row)
+        answered({"rows": rows, "more": more})
+
+    def close_connection(self, request: Answer, answered: Answered) -> None:
+        """Close the connection of a name, for a reason; ``closed`` says whether it is here."""
+        name, reason = request.get("name"), str(request.get("reason") or "closed via the management API")
+        found = next((each for each in self._connections() if _name(each) == name), None)
+        if found is not None:
+            found.close(reason)
+        answered({"closed": found is not None})
+
+    def _node(self) -> Answer:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "name": self._name,
+            "running": True,
+            "os_pid": str(os.getpid()),
+            "type": "disc",
+            "uptime": int(time.time() * _MS) - self._started_ms,
+            "mem_used": used.ru_maxrss * 1024,
+            "mem_alarm": Alarm.MEMORY in self._alarms.own,
+            "disk_free_alarm": Alarm.DISK in self._alarms.own,
+            "sockets_used": len(self._clients.connections),
+            "message_stats": {"deliver": self._clients.delivered, "redeliver": self._clients.redelivered},
+            "queues_led": sum(group != METADATA_GROUP for group in self._hosting.census.leading),
+        }
+
+    def _connections(self) -> Iterator[FiguredConnection]:
+        """Those of clients with a socket: the management API has connections without one."""
+        return (each for each in self._clients.connections if each.user and each.peer[1])  # type: ignore[attr-defined,misc]
+
+    def _connection(self, each: FiguredConnection) -> Answer:
+        state = each.core.state
+        return {
+            "name": _name(each),
+            "node": self._name,
+            "user": each.user,
+            "vhost": each.vhost,
+            "peer_host": each.peer[0],
+            "peer_port": each.peer[1],
+            "host": each.own[0],
+            "port": each.own[1],
+            "ssl": each.is_encrypted,
+            "protocol": "AMQP 0-9-1",
+            "state": "running",
+            "channels": len(each.channels),
+            "channel_max": state.channel_max,
+            "frame_max": state.frame_max,
+            "timeout": state.heartbeat_s,
+            "connected_at": each.connected_at_ms,
+            "type": "network",
+            "client_properties": _plain(state.client_properties),
+        }
+
+    def _channels(self) -> Iterator[Answer]:
+        for each in self._connections():
+            for number in each.core.open_channels:
+                channel = each.channels.get(number)
+                yield {
+                    **_identity(each, number),
+                    "node": self._name,
+                    "user": each.user,
+                    "vhost": each.vhost,
+                    "state": "running",
+                    "consumer_count": len(channel.consumers) if channel else 0,
+                    "messages_unacknowledged": each.core.unacked(number),
+                    "messages_unconfirmed": each.core.unconfirmed(number),
+                    "confirm": each.core.confirms(number),
+                    "transactional": bool(channel and channel.transaction),
+                    "prefetch_count": each.core.prefetch(number),
+                    "global_prefetch_count": 0,
+                    "connection_details": _details(each),
+                }
+
+    def _consumers(self) -> Iterator[Answer]:
+        names = {group: queue.record.name for group, queue in self._hosting.by_group.items()}
+        for each in self._connections():
+            for number, channel in each.channels.items():
+                for tag, consumer in channel.consumers.items():
+                    if tag and not consumer.is_cancelled and consumer.group in names:
+                        yield _consumer(each, number, tag, consumer, names[consumer.group])
+
+    def _queues(self) -> Iterator[Answer]:
+        """The queues that this node leads or owns."""
+        hosted = self._hosting.hosted
+        for queue in self._hosting.by_group.values():
+            runner = hosted.get(queue.record.group)
+            if runner is not None and runner.leads and queue.member is not None:
+                yield _counts(queue)
+
+
+def _counts(queue: Queue) -> Answer:
+    assert queue.member is not None
+    counts = queue.member.counts()
+    return {
+        "name": queue.record.name, "ready": counts.ready, "unacked": counts.unacked, "consumers": counts.consumers,
+        "ready_bytes": counts.ready_bytes, "enqueued": counts.enqueued, "settled": counts.settled,
+    }  # fmt: skip
+
+
+def _consumer(each: FiguredConnection, number: int, tag: str, consumer: ConsumeSession, queue: str) -> Answer:
+    return {
+        "consumer_tag": tag,
+        "queue": {"name": queue, "vhost": each.vhost},
+        "ack_required": not consumer.no_ack,
+        "exclusive": consumer.is_exclusive,
+        "prefetch_count": each.core.prefetch(number),
+        "active": True,
+        "activity_status": "up",
+        "arguments": {},
+        "channel_details": {**_identity(each, number), "connection_name": _name(each)},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A field value as JSON."""
+    match value:
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case bool() | int() | str() | None:
+            return value
+        case _:
+            return str(value)
+
+
+def _name(each: FiguredConnection) -> str:
+    return "{}:{} -> {}:{}".format(*each.peer, *each.own)
+
+
+def _identity(each: FiguredConnection, number: int) -> Answer:
+    return {"name": f"{_name(each)} ({number})", "number": number}
+
+
+def _details(each: FiguredConnection) -> Answer:
+    return {"name": _name(each), "peer_host": each.peer[0], "peer_port": each.peer[1]}

@@ -1,0 +1,286 @@
+"""One list of requests, two brokers: the management API here and that of a real RabbitMQ.
+
+Codes are compared, and of the answers the fields that both brokers can know alike.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from infra import local_cluster, rabbitmq_cluster
+from infra.ports import free_ports
+from tests.integration.testing.scripts import until
+
+pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        not rabbitmq_cluster.is_installed(), reason="rabbitmq-server is not installed (apt-get install rabbitmq-server)"
+    ),
+]
+QUORUM = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
+GET = {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}
+HASH = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # of test12
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The API of a broker."""
+
+    base: str
+
+    def call(self, method: str, path: str, body: Any = None, login: str = "guest:guest") -> tuple[int, Any]:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.base}/api/{path}", data, method=method)
+        request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, _read(answer.read())
+        except urllib.error.HTTPError as refused:
+            return refused.code, _read(refused.read())
+
+    def is_there(self) -> bool:
+        try:
+            return self.call("GET", "overview")[0] == 200
+        except OSError:
+            return False
+
+
+def _read(octets: bytes) -> Any:
+    return json.loads(octets) if octets else None
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Api]]:
+    (port,) = free_ports(1)
+    configuration = f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n"
+    with (
+        rabbitmq_cluster.running(
+            tmp_path_factory.mktemp("rabbitmq"), nodes=1, configuration=configuration, plugins=("rabbitmq_management",)
+        ),
+        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
+    ):
+        found = {
+            "RabbitMQ": Api(f"http://127.0.0.1:{port}"),
+            "ours": Api(f"http://127.0.0.1:{ours.nodes[1].metrics_port}"),
+        }
+        for api in found.values():
+            until(api.is_there)
+        yield found
+
+
+def picked(answer: Any, keys: tuple[str, ...]) -> Any:
+    """These fields of an object, or of each object of a list. The exchange of RabbitMQ's tracer is left out."""
+    if isinstance(answer, list):
+        rows = (picked(each, keys) for each in answer if each.get("name") != "amq.rabbitmq.trace")
+        return sorted(rows, key=str)
+    return {key: answer.get(key) for key in keys} if isinstance(answer, dict) else answer
+
+
+Step = tuple[str, str, Any, tuple[str, ...]]
+QUEUE = ("name", "vhost", "durable", "auto_delete", "exclusive", "type", "arguments")
+EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
+BINDING = ("source", "destination", "destination_type", "routing_key", "arguments", "vhost")
+MESSAGE = ("payload", "payload_bytes", "payload_encoding", "exchange", "routing_key", "redelivered", "properties")
+ERROR = ("error", "reason")
+STEPS: tuple[Step, ...] = (
+    ("GET", "whoami", None, ("name",)),
+    ("GET", "vhosts", None, ("name",)),
+    ("GET", "exchanges/%2F", None, ("name", "type", "durable")),
+    ("PUT", "queues/%2F/q", QUORUM, ()),
+    ("PUT", "queues/%2F/q", QUORUM, ()),
+    ("PUT", "queues/%2F/q", {"durable": True}, ()),
+    ("PUT", "queues/%2F/wrong", {"durable": True, "arguments": {"x-max-length": -1}}, ERROR),
+    ("PUT", "queues/%2F/wrong", {"durable": "perhaps"}, ()),
+    ("PUT", "queues/%2F/wrong", b"{", ()),
+    ("PUT", "queues/%2F/wrong", b"[]", ()),
+    ("PUT", "queues/none/q", QUORUM, ()),
+    ("PUT", "queues/%2F/c%2Fd", {"durable": True}, ()),
+    ("PUT", "queues/%2F/not-durable", {}, ()),
+    ("GET", "queues", None, QUEUE),
+    ("GET", "queues/%2F/c%2Fd", None, QUEUE),
+    ("GET", "queues/%2F/none", None, ERROR),
+    ("GET", "queues/none", None, ()),
+    ("PUT", "exchanges/%2F/x", {"type": "topic", "durable": True}, ()),
+    ("PUT", "exchanges/%2F/x", {"type": "topic", "durable": True}, ()),
+    ("PUT", "exchanges/%2F/x", {"type": "fanout", "durable": True}, ()),
+    ("PUT", "exchanges/%2F/wrong", {"type": "no-such-type"}, ()),
+    ("PUT", "exchanges/%2F/amq.new", {"type": "topic"}, ()),
+    ("GET", "exchanges/%2F/x", None, EXCHANGE),
+    ("GET", "exchanges/%2F/none", None, ERROR),
+    ("POST", "bindings/%2F/e/x/q/q", {"routing_key": "a.*"}, ()),
+    ("POST", "bindings/%2F/e/x/q/q", {"routing_key": "b", "arguments": {"k": "v"}}, ()),
+    ("POST", "bindings/%2F/e/amq.fanout/e/x", {"routing_key": "k"}, ()),
+    ("POST", "bindings/%2F/e/x/q/none", {"routing_key": "k"}, ()),
+    ("GET", "bindings/%2F", None, BINDING),
+    ("GET", "queues/%2F/q/bindings", None, BINDING),
+    ("GET", "exchanges/%2F/x/bindings/source", None, BINDING),
+    ("GET", "exchanges/%2F/x/bindings/destination", None, BINDING),
+    ("GET", "bindings/%2F/e/x/q/q", None, BINDING),
+    ("DELETE", "bindings/%2F/e/x/q/q/a.%2A", None, ()),
+    ("DELETE", "bindings/%2F/e/x/q/q/none", None, ()),
+    ("POST", "bindings/%2F/e/x/q/c%2Fd", {"routing_key": "c.*"}, ()),
+    ("POST", "exchanges/%2F/x/publish",
+     {"properties": {"delivery_mode": 2, "headers": {"h": 1}}, "routing_key": "c.b", "payload": "text",
+      "payload_encoding": "string"}, ("routed",)),
+    ("POST", "exchanges/%2F/x/publish",
+     {"properties": {}, "routing_key": "z", "payload": "x", "payload_encoding": "string"}, ("routed",)),
+    ("POST", "exchanges/%2F/amq.default/publish",
+     {"properties": {"type": "t"}, "routing_key": "c/d", "payload": "/wD+", "payload_encoding": "base64"}, ("routed",)),
+    ("POST", "exchanges/%2F/none/publish",
+     {"properties": {}, "routing_key": "q", "payload": "", "payload_encoding": "string"}, ()),
+    ("POST", "exchanges/%2F/x/publish", {"routing_key": "q"}, ()),
+    ("POST", "queues/%2F/c%2Fd/get", GET, MESSAGE),
+    ("POST", "queues/%2F/c%2Fd/get", GET | {"ackmode": "ack_requeue_false", "truncate": 2}, MESSAGE),
+    ("POST", "queues/%2F/c%2Fd/get", GET, MESSAGE),
+    ("POST", "queues/%2F/q/get", {"count": 1}, ()),
+    ("POST", "queues/%2F/none/get", GET, ()),
+    ("DELETE", "queues/%2F/c%2Fd/contents", None, ()),
+    ("PUT", "users/ann", {"password": "secret", "tags": "monitoring"}, ()),
+    ("PUT", "users/ann", {"password": "secret", "tags": "monitoring"}, ()),
+    ("PUT", "users/hashed", {"password_hash": HASH, "tags": ""}, ()),
+    ("PUT", "users/wrong", {}, ()),
+    ("PUT", "users/wrong", {"password": "x"}, ()),
+    ("PUT", "users/locked", {"tags": "x"}, ()),
+    ("GET", "users/locked", None, ("name", "tags")),
+    ("DELETE", "users/locked", None, ()),
+    ("GET", "users/hashed", None, ("name", "password_hash", "hashing_algorithm", "tags")),
+    ("GET", "users/none", None, ERROR),
+    ("PUT", "permissions/%2F/ann", {"configure": "", "write": "", "read": ".*"}, ()),
+    ("PUT", "permissions/%2F/ann", {"configure": "[", "write": "", "read": ".*"}, ()),
+    ("PUT", "permissions/%2F/ann", {"configure": ""}, ()),
+    ("PUT", "permissions/%2F/none", {"configure": "", "write": "", "read": ""}, ()),
+    ("PUT", "topic-permissions/%2F/ann", {"exchange": "amq.topic", "write": "^a", "read": ""}, ()),
+    ("GET", "permissions", None, ("user", "vhost", "configure", "write", "read")),
+    ("GET", "users/ann/permissions", None, ("user", "vhost", "configure", "write", "read")),
+    ("GET", "topic-permissions", None, ("user", "vhost", "exchange", "write", "read")),
+    ("DELETE", "topic-permissions/%2F/ann", None, ()),
+    ("PUT", "policies/%2F/p", {"pattern": "^q$", "definition": {"max-length": 10}, "priority": 2}, ()),
+    ("PUT", "policies/%2F/p", {"pattern": "[", "definition": {"max-length": 10}}, ()),
+    ("PUT", "policies/%2F/p", {"pattern": "q", "definition": {"no-such-key": 1}}, ()),
+    ("GET", "policies/%2F/p", None, ("name", "vhost", "pattern", "definition", "priority")),
+    ("GET", "policies/%2F/none", None, ERROR),
+    ("DELETE", "policies/%2F/p", None, ()),
+    ("DELETE", "policies/%2F/p", None, ()),
+    ("GET", "health/checks/alarms", None, ("status",)),
+    ("GET", "health/checks/local-alarms", None, ("status",)),
+    ("GET", "health/checks/virtual-hosts", None, ("status",)),
+    ("GET", "health/checks/node-is-quorum-critical", None, ("status",)),
+    ("GET", "queues?page=1&page_size=2&sort=name&columns=name", None,
+     ("items", "total_count", "filtered_count", "item_count", "page", "page_count", "page_size")),
+    ("GET", "queues?page=1&name=durable", None, ("filtered_count", "total_count", "item_count")),
+    ("GET", "queues?page=99", None, ()),
+    ("GET", "queues?columns=name,durable", None, ("name", "durable", "type")),
+    ("GET", "no/such/path", None, ()),
+    ("DELETE", "exchanges/%2F/amq.topic", None, ()),
+    ("DELETE", "exchanges/%2F/x?if-unused=true", None, ()),
+    ("DELETE", "exchanges/%2F/x", None, ()),
+    ("DELETE", "exchanges/%2F/x", None, ()),
+    ("DELETE", "queues/%2F/c%2Fd?if-empty=true", None, ()),
+    ("DELETE", "queues/%2F/q", None, ()),
+    ("DELETE", "queues/%2F/q", None, ()),
+    ("DELETE", "permissions/%2F/ann", None, ()),
+    ("DELETE", "permissions/%2F/ann", None, ()),
+    ("DELETE", "users/hashed", None, ()),
+    ("DELETE", "users/hashed", None, ()),
+)  # fmt: skip
+
+
+def test_the_same_requests_get_the_same_answers(brokers: dict[str, Api]) -> None:
+    differ = []
+    for method, path, body, keys in STEPS:
+        answers = {name: api.call(method, path, body) for name, api in brokers.items()}
+        told = {name: (code, picked(answer, keys) if keys else None) for name, (code, answer) in answers.items()}
+        if told["ours"] != told["RabbitMQ"]:
+            differ.append(f"{method} {path} {body}\n  ours     {answers['ours']}\n  RabbitMQ {answers['RabbitMQ']}")
+    assert not differ, "\n".join(differ)
+
+
+WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
+    ("POST", "exchanges/%2F/amq.default/publish",
+     {"properties": {}, "routing_key": "q", "payload": "?", "payload_encoding": "base64"}, 400, "payload is no base64"),
+    ("POST", "exchanges/%2F/amq.default/publish",
+     {"properties": {"delivery_mode": 9}, "routing_key": "q", "payload": ""}, 400, "delivery_mode"),
+    ("POST", "exchanges/%2F/amq.default/publish",
+     {"properties": {"nonsense": 9}, "routing_key": "q", "payload": ""}, 400, "nonsense"),
+    ("PUT", "users/ann", b"x" * (17 << 20), 413, "larger than"),
+    ("PUT", "users/ann", b'{"password": ' + b"[" * 100_000, 400, "no JSON"),
+    ("PUT", "users/ann", {"password": 5, "tags": []}, 400, "password"),
+    ("GET", "queues?page=0", None, 400, "page"),
+    ("GET", "queues?page=1&page_size=1000", None, 400, "page_size"),
+    ("GET", "queues?page=1&name=%5B&use_regex=true", None, 400, "no regular expression"),
+    ("POST", "definitions", {"queues": [{}], "users": 5, "permissions": [5]}, 400, "users: must be a list"),
+    ("POST", "definitions", {"queues": [{}]}, 400, "queues[0].durable: is missing"),
+    ("POST", "definitions", {"vhosts": [{"name": "other"}]}, 400, "vhosts[0].name: 'other'"),
+    ("POST", "definitions", {"users": [{"name": "a", "password_hash": "x", "tags": []}]}, 400, "hash"),
+    ("POST", "definitions",
+     {"exchanges": [{"name": "e", "vhost": "/", "type": kind, "durable": True, "auto_delete": False, "arguments": {}}
+                    for kind in ("fanout", "direct")]}, 400, "stands here twice"),
+    ("PATCH", "queues", None, 405, "Method Not Allowed"),
+)  # fmt: skip
+
+
+def test_wrong_requests_are_told_and_change_nothing(brokers: dict[str, Api]) -> None:
+    ours = brokers["ours"]
+    before = ours.call("GET", "definitions")
+    for method, path, body, code, words in WRONG:
+        found, answer = ours.call(method, path, body)
+        assert (found, words in answer["reason"]) == (code, True), (method, path, answer)
+    assert ours.call("GET", "definitions") == before
+
+
+LOGINS = ("ann:secret", "ann:wrong", "nobody:x", "untagged:secret", "manager:secret", "guest:guest")
+ASKED = (
+    ("GET", "overview", None), ("GET", "users", None), ("GET", "connections", None), ("GET", "queues", None),
+    ("GET", "policies", None), ("PUT", "queues/%2F/new", {"durable": True}),
+    ("PUT", "users/x", {"password": "p", "tags": ""}),
+    ("PUT", "policies/%2F/x", {"pattern": "a", "definition": {"expires": 9}}), ("GET", "definitions", None),
+    ("GET", "nodes", None), ("GET", "whoami", None),
+)  # fmt: skip
+
+
+def test_tags_open_the_same_doors(brokers: dict[str, Api]) -> None:
+    answers: dict[str, list[tuple[str, str, int]]] = {}
+    for name, api in brokers.items():
+        for user, tags in (("ann", "monitoring"), ("untagged", ""), ("manager", "management")):
+            assert api.call("PUT", f"users/{user}", {"password": "secret", "tags": tags})[0] in (201, 204)
+            api.call("PUT", f"permissions/%2F/{user}", {"configure": "", "write": "", "read": ""})
+        answers[name] = [
+            (login, f"{method} {path}", api.call(method, path, body, login)[0])
+            for login in LOGINS
+            for method, path, body in ASKED
+        ]
+        for path in ("queues/%2F/new", "users/x", "policies/%2F/x"):
+            api.call("DELETE", path)
+    assert answers["ours"] == answers["RabbitMQ"]
+
+
+def test_definitions_go_from_one_broker_to_the_other(brokers: dict[str, Api]) -> None:
+    """And back, and are the same then."""
+    rabbit, ours = brokers["RabbitMQ"], brokers["ours"]
+    rabbit.call("PUT", "users/moved", {"password": "secret", "tags": "management,policymaker"})
+    rabbit.call("PUT", "permissions/%2F/moved", {"configure": "^m", "write": ".*", "read": ""})
+    rabbit.call("PUT", "queues/%2F/moved", QUORUM)
+    rabbit.call("PUT", "exchanges/%2F/moved-x", {"type": "headers", "durable": True, "arguments": {"a": 1}})
+    rabbit.call("POST", "bindings/%2F/e/moved-x/q/moved", {"arguments": {"x-match": "any", "k": "v"}})
+    rabbit.call("PUT", "policies/%2F/moved", {"pattern": "^m", "definition": {"max-length": 7}, "apply-to": "queues"})
+    code, definitions = rabbit.call("GET", "definitions")
+    assert (code, ours.call("POST", "definitions", definitions)) == (200, (204, None))
+    assert ours.call("GET", "whoami", None, "moved:secret")[1]["name"] == "moved"
+    (row,) = ours.call("GET", "bindings/%2F/e/moved-x/q/moved")[1]
+    assert row["arguments"] == {"x-match": "any", "k": "v"}
+    exported = ours.call("GET", "definitions")[1]
+    assert rabbit.call("POST", "definitions", exported)[0] == 204
+    assert exported == ours.call("GET", "definitions")[1]
+    for api in brokers.values():
+        for path in ("users/moved", "queues/%2F/moved", "exchanges/%2F/moved-x", "policies/%2F/moved"):
+            assert api.call("DELETE", path)[0] == 204

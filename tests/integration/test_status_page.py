@@ -1,0 +1,39 @@
+"""The status page in a real browser, with a real cluster behind it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pika
+import pytest
+
+from infra import local_cluster
+from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.scripts import until
+from tests.reports.browser.browsing import CHROMIUM, FLAGS, MARKS
+
+pytestmark = [pytest.mark.processes, *MARKS]
+
+
+def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
+    with local_cluster.temporary(tmp_path) as cluster:
+        connection = pika.BlockingConnection(pika.URLParameters(cluster.uris[0]))
+        channel = connection.channel()
+        channel.queue_declare("<b>orders</b>", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        for _ in range(7):
+            channel.basic_publish("", "<b>orders</b>", b"m")
+        local_cluster.kill(cluster, "node3")
+        port = cluster.nodes[0].metrics_port
+        until(Api(f"http://127.0.0.1:{port}").is_there)
+        done = subprocess.run(
+            [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
+             f"http://guest:guest@127.0.0.1:{port}/"], capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        connection.close()
+    page = done.stdout
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert f"Cluster {cluster.cluster}" in page and ">live<" in page
+    assert "&lt;b&gt;orders&lt;/b&gt;" in page and '<td class="n">7</td>' in page
+    assert '<td class="down">down</td>' in page and "node3 (down)" in page
