@@ -93,8 +93,10 @@ UNCOUNTED: Final = 2**32
 
 NO_TTL: Final = -1
 COPIES: Final = -2
-"""In the place of the time to live: the headers of the message name more routing keys (CC, BCC). Whoever reads the
-headers reads the time to live, too."""
+"""In the place of the time to live: the headers of the message name more routing keys (CC, BCC), or the message asks
+for a direct reply. Whoever reads the headers reads the time to live, too."""
+REPLY_TO: Final = b"amq.rabbitmq.reply-to"
+"""The name that stands for direct replies, in a basic.consume and in the property reply-to."""
 TTL_MS_MAX: Final = 315_360_000_000
 """Ten years, the longest time to live, as in RabbitMQ."""
 

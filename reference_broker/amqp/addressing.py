@@ -23,7 +23,9 @@ from reference_broker.amqp.frames import CONTENT_HEAD, FRAME_HEAD, HEADER
 from reference_broker.amqp.properties import (
     EXPIRATION,
     HEADERS,
+    REPLY_PROPERTY,
     Fields,
+    Properties,
     header_size,
     read_array,
     read_properties,
@@ -33,7 +35,7 @@ from reference_broker.amqp.properties import (
 )
 from reference_broker.message_run import MessageRun
 from reference_broker.routing.records import Arguments, in_order
-from reference_broker.types import NO_TTL
+from reference_broker.types import NO_TTL, REPLY_TO
 
 _COPIES: Final = b"CC"
 _BLIND_COPIES: Final = b"BCC"
@@ -59,6 +61,8 @@ class Address:
     has_blind_copies: bool
     wrong: str
     """The name and type of a CC or BCC header that is no array; empty if all is well."""
+    wants_reply: bool
+    """Whether the answer shall go straight to the channel that publishes."""
 
     def check(self) -> None:
         """Raises SoftError 406, in RabbitMQ's words, if CC or BCC is no array."""
@@ -108,9 +112,10 @@ def _address(octets: bytes) -> Address:
             wrong = wrong or f'"{name.decode()}",{_TYPE_NAMES.get(value[:1], "unknown")}'
         elif value is not None:
             copies += [item[_TEXT_AT:].decode("utf-8", "replace") for item in read_array(value) if item[:1] == b"S"]
+    wants_reply = properties.get(REPLY_PROPERTY, b"")[1:] == REPLY_TO
     expiration = properties.get(EXPIRATION)
     ttl_ms = NO_TTL if expiration is None else int(expiration[1:])
-    return Address(in_order(fields), tuple(copies), ttl_ms, _BLIND_COPIES in named, wrong)
+    return Address(in_order(fields), tuple(copies), ttl_ms, _BLIND_COPIES in named, wrong, wants_reply)
 
 
 def address_of(content: bytes) -> Address:
@@ -123,17 +128,27 @@ def without_blind_copies(run: MessageRun) -> MessageRun:
     return MessageRun.of(run.route, [_without(run.content(position), _BLIND_COPIES) for position in range(run.count)])
 
 
+def with_reply_to(run: MessageRun, queue: str) -> MessageRun:
+    """The messages with this queue as the address of their answers."""
+    value = bytes((len(queue),)) + queue.encode()
+    contents = [_changed(run.content(position), {REPLY_PROPERTY: value}) for position in range(run.count)]
+    return MessageRun.of(run.route, contents)
+
+
 def without_copies(content: bytes) -> bytes:
     """The content without its CC header."""
     return _without(content, _COPIES)
 
 
 def _without(content: bytes, name: bytes) -> bytes:
+    fields: Fields = read_table(read_properties(content[FRAME_HEAD.size : header_size(content) - 1])[HEADERS])
+    return _changed(content, {HEADERS: write_table([field for field in fields if field[0] != name])})
+
+
+def _changed(content: bytes, changes: Properties) -> bytes:
+    """The content with these properties in place of its own."""
     size = header_size(content)
     _kind, channel, _octets = FRAME_HEAD.unpack_from(content)
     payload = content[FRAME_HEAD.size : size - 1]
-    properties = read_properties(payload)
-    fields: Fields = read_table(properties[HEADERS])
-    properties[HEADERS] = write_table([field for field in fields if field[0] != name])
-    payload = write_properties(payload, properties)
+    payload = write_properties(payload, read_properties(payload) | changes)
     return FRAME_HEAD.pack(HEADER, channel, len(payload)) + payload + b"\xce" + content[size:]

@@ -23,7 +23,7 @@ from pamqp import base, commands, decode
 from pamqp.exceptions import PAMQPException
 
 from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
-from reference_broker.types import COPIES, NO_TTL, TTL_MS_MAX
+from reference_broker.types import COPIES, NO_TTL, REPLY_TO, TTL_MS_MAX
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096
@@ -228,7 +228,7 @@ class Walk:
 _PROPERTIES: Final = (
     (0x8000, "s", "content-type"), (0x4000, "s", "content-encoding"), (0x2000, "t", "headers"),
     (0x1000, "mode", "delivery-mode"), (0x0800, "octet", "priority"), (0x0400, "s", "correlation-id"),
-    (0x0200, "s", "reply-to"), (0x0100, "expiration", "expiration"), (0x0080, "s", "message-id"),
+    (0x0200, "reply", "reply-to"), (0x0100, "expiration", "expiration"), (0x0080, "s", "message-id"),
     (0x0040, "long", "timestamp"), (0x0020, "s", "type"), (0x0010, "user", "user-id"),
     (0x0008, "s", "app-id"), (0x0004, "s", "cluster-id"),
 )  # fmt: skip
@@ -255,7 +255,7 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
     """Check the flags and properties in ``data[at:stop]``, the part of a content header after the body size.
 
     Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`; or :data:`COPIES` if
-    the headers name more routing keys.
+    the headers name more routing keys, or a direct reply is asked for.
 
     Raises HardError 501 if they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
     an expiration that is not a number of milliseconds up to ten years, and a user id that is not the authenticated
@@ -279,6 +279,10 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
             elif kind == "t":
                 end = Walk(data).table(at, stop, 1)
                 has_copies = data.find(b"CC", at, end) >= 0 and _names_copies(data, at)
+                at = end
+            elif kind == "reply":
+                end = at + 1 + data[at]
+                has_copies = has_copies or data[at + 1 : end] == REPLY_TO
                 at = end
             else:
                 end = at + 1 + data[at]

@@ -19,6 +19,7 @@ from reference_broker.amqp.fields import PROPERTY_KINDS, Walk
 from reference_broker.amqp.frames import CONTENT_HEAD, FRAME_HEAD, HEADER, LONG, OVERHEAD
 
 HEADERS: Final = 0x2000
+REPLY_PROPERTY: Final = 0x0200
 EXPIRATION: Final = 0x0100
 
 _FLAGS: Final = Struct(">H")

@@ -31,11 +31,13 @@ from reference_broker.amqp.events import (
 )
 from reference_broker.routing.records import ALTERNATE, ExchangeType
 from reference_broker.routing.table import RoutingTable
+from reference_broker.types import REPLY_TO
 
 OPERATOR: Final = "\0operator"
 """Who has proved the secret of the cluster on the control port, and may do everything. No client can have this name."""
 _DEFAULT_EXCHANGE: Final = "amq.default"
 _SERVER_NAMED: Final = "amq.gen-"
+REPLY_QUEUE: Final = REPLY_TO.decode()
 _REMEMBERED_MAX: Final = 1000
 Handler = Callable[[Any, Any], None]
 """Handles an event of the core on a channel."""
@@ -291,7 +293,7 @@ _NEEDS: Final[dict[type, Callable[[Any], Iterable[Need]]]] = {
     QueueDeclare: _declare_queue,
     QueueDelete: lambda event: (Need(CONFIGURE, "queue", event.queue),),
     QueuePurge: lambda event: (Need(READ, "queue", event.queue),),
-    Consume: lambda event: (Need(READ, "queue", event.queue),),
+    Consume: lambda event: (Need(READ, "queue", event.queue),) if event.queue != REPLY_QUEUE else (),
     Get: lambda event: (Need(READ, "queue", event.queue),),
     ExchangeDeclare: _declare_exchange,
     ExchangeDelete: lambda event: (Need(CONFIGURE, "exchange", event.exchange),),

@@ -37,7 +37,7 @@ from reference_broker.amqp.events import (
 from reference_broker.amqp.fan_out import FanOut
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice, without_first
-from reference_broker.node import declaration, exchange_requests, routed_publishes, transactions
+from reference_broker.node import declaration, exchange_requests, reply_to, routed_publishes, transactions
 from reference_broker.node.authorization import Handler
 from reference_broker.node.channel_state import Awaited, FetchedMessage
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
@@ -81,6 +81,7 @@ class ClientChannel:
         "is_gone",
         "node",
         "ports",
+        "replies",
         "transaction",
         "waiting",
     )
@@ -93,6 +94,7 @@ class ClientChannel:
         self._number = number
         self.id = node.clients.new_channel(self, number)
         self.consumers: dict[str, ConsumeSession] = {}
+        self.replies = reply_to.Replies(self.consumers)
         self.transaction: transactions.Transaction | None = None
         """Not None while the channel is in tx mode."""
         self._handlers: Mapping[type, Handler] = HANDLERS
@@ -379,13 +381,14 @@ class ClientChannel:
 
     # Declaring and deleting
 
-    def _declare(self, event: QueueDeclare) -> None:
+    def declare(self, event: QueueDeclare) -> None:
+        """queue.declare."""
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
         existing = self.node.queues.get(name)
         if event.passive and existing is None and self.repeats_when_current(event):
             return
         if existing is not None and not event.passive and self._has_ended(existing):
-            self._delete_ended(existing, lambda: self._declare(event))
+            self._delete_ended(existing, lambda: self.declare(event))
             return
         if existing is not None and self._refuses_down(existing, "queue.declare"):
             return
@@ -429,14 +432,7 @@ class ClientChannel:
 
     def _count(self, queue: Queue, counted: Answered) -> None:
         """Call with the counts of the queue's leader, or with an error."""
-        awaited = self._await()
-
-        def answered(counts: Answer) -> None:
-            if self._has_come(awaited):
-                counted(counts)
-                self._resume()
-
-        queue.counts(answered)
+        queue.counts(self.until(counted))
 
     def _refuse_uncounted(self, event: QueueDeclare | QueueDelete, queue: Queue, why: Answer, method: str) -> None:
         """Refuse with RabbitMQ's code for a durable queue whose node is down. If nobody counts because the queue was
@@ -505,7 +501,8 @@ class ClientChannel:
 
     # Consuming
 
-    def _consume(self, event: Consume) -> None:
+    def consume(self, event: Consume) -> None:
+        """basic.consume."""
         queue = self._queue_or_error(event, "basic.consume")
         if queue is None:
             return
@@ -781,10 +778,10 @@ class ClientChannel:
 HANDLERS: Final[dict[type, Handler]] = {
     Publish: ClientChannel._publish,
     Settled: ClientChannel._settled,
-    QueueDeclare: ClientChannel._declare,
+    QueueDeclare: reply_to.declare,
     QueueDelete: ClientChannel._delete,
     QueuePurge: ClientChannel._purge,
-    Consume: ClientChannel._consume,
+    Consume: reply_to.consume,
     Get: ClientChannel._get,
     Cancel: ClientChannel._cancel,
     ExchangeDeclare: exchange_requests.declare,

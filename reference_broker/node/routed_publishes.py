@@ -19,6 +19,7 @@ from reference_broker.amqp.errors import ReplyCode, SoftError
 from reference_broker.amqp.events import Publish
 from reference_broker.message_run import MessageRun
 from reference_broker.node.exchanges import Exchanges
+from reference_broker.node.reply_to import Replies
 from reference_broker.queues.port import Queue
 from reference_broker.routing.records import DEFAULT, Arguments
 from reference_broker.types import COPIES
@@ -36,6 +37,8 @@ class RoutingPorts(Protocol):
 
 class PublishingChannel(Protocol):
     """What these publishes need of their channel."""
+
+    replies: Replies
 
     @property
     def knows_queues(self) -> bool | None:
@@ -95,6 +98,7 @@ def _publish_stretches(channel: PublishingChannel, node: RoutingPorts, event: Pu
     for start, run, address in addressing.stretches(event.run):
         try:
             address.check()
+            run = channel.replies.addressed(run, address)
         except SoftError as refused:
             channel.refuse_publish(event, refused.code, refused.text)
             return

@@ -119,8 +119,9 @@ def _publish(channel: TransactionalChannel, event: Publish) -> None:
         return
     if event.ttl_ms == COPIES:
         try:
-            for _start, _run, address in addressing.stretches(event.run):
+            for _start, run, address in addressing.stretches(event.run):
                 address.check()
+                channel.replies.addressed(run, address)
         except SoftError as refused:
             channel.refuse_publish(event, refused.code, refused.text)
             return

@@ -68,6 +68,9 @@ OPERATIONS: dict[str, Operation] = {
     "get": lambda c, p: c.basic_get(f"{p}-q", auto_ack=True)[2],
     "get from a queue that is not there": lambda c, p: c.basic_get(f"{p}-none", auto_ack=True),
     "consume": lambda c, p: c.basic_consume(f"{p}-q", lambda *_: None, consumer_tag="tag"),
+    "consume direct replies": lambda c, p: c.basic_consume(
+        "amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True, consumer_tag="tag"
+    ),
     "declare an exchange that exists": lambda c, p: c.exchange_declare(f"{p}-x", "direct", durable=True),
     "declare a new exchange": lambda c, p: c.exchange_declare(f"{p}-newx", "fanout") and c.exchange_delete(f"{p}-newx"),
     "declare an exchange passively": lambda c, p: c.exchange_declare(f"{p}-x", "direct", passive=True),
