@@ -155,7 +155,7 @@ class Conclusion:
 
 def _without_cpu(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without the CPU time for a message, which tells nothing of the workers of a load that is not measured."""
-    return {**row, "worker_cpu_us_per_message": None, "broker_cpu_us_per_message": None}
+    return {**row, "worker_cpu_us_per_message": None, "broker_cpu_us_per_message": None, "link_bodies": None}
 
 
 def print_failure(outcome: RunOutcome) -> None:

@@ -12,6 +12,7 @@ rises           last over first: at least ``factor``; each step over the one bef
 falls           last over first: at most 1/``factor``; each step over the one before: at most slack
 flat            each pair of steps: between 1/slack and slack
 ratio           second over first: between ``at_least`` and ``at_most``
+level           each step over 1: between ``at_least`` and ``at_most``
 knee            second over first: at least slack; each later step over the second: at most slack
 biggest_gain    the gain between the two over each other gain between neighbours: at least 1
 best            the best of the steps over each other step: at least 1/slack (of latencies at most slack)
@@ -54,6 +55,8 @@ class Claim:
     least: float = 0.0
     most: float = math.inf
     doubt: str = ""
+    is_counted: bool = False
+    """Whether the values are counted and not timed: a single repetition then tells nearly all."""
 
 
 def findings_of(plan: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -142,7 +145,9 @@ class _Figures:
         known = {at: value for at, value in values.items() if value is not None}
         missing = len(self._rounds) - len(known)
         if missing or not known:
-            return known, f"{step} was not measured" + (f" in {missing} of {len(self._rounds)} rounds" if known else "")
+            return known, f"{step or 'the run'} was not measured" + (
+                f" in {missing} of {len(self._rounds)} rounds" if known else ""
+            )
         return known, next((doubt for rows in self._rounds if (doubt := self._doubt(step, rows[step]))), "")
 
     def claim(self, base: str, candidate: str, least: float = 0.0, most: float = math.inf) -> Claim:
@@ -151,15 +156,15 @@ class _Figures:
         doubt = no_base or no_candidate
         both = sorted(before.keys() & after.keys())
         bases, candidates = tuple(before[at] for at in both), tuple(after[at] for at in both)
-        text = f"{base} → {candidate}" + ("" if doubt else f": {self._shown(bases)} → {self._shown(candidates)}")
+        text = f"{base} → {candidate}" + ("" if doubt else f": {self.shown(bases)} → {self.shown(candidates)}")
         return self.worded(text, doubt, base=bases, candidate=candidates, least=least, most=most)
 
     def worded(self, text: str, doubt: str = "", **figures: Any) -> Claim:
         """A claim that says where it holds."""
         return Claim(text=f"{self._where}{text}", doubt=doubt, **figures)
 
-    def _shown(self, values: Sequence[float]) -> str:
-        """The geometric mean, so that the ratio of two means is the mean of the ratios."""
+    def shown(self, values: Sequence[float]) -> str:
+        """The geometric mean in words, so that the ratio of two means is the mean of the ratios."""
         return shown(self.objective, geometric_mean(values) if all(values) else 0.0)
 
     def _doubt(self, step: str, row: Row) -> str:
@@ -203,6 +208,16 @@ def _ratio(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterat
     most = math.inf if finding.at_most is None else finding.at_most
     base, candidate = finding.compared
     yield figures.claim(base, candidate, least=finding.at_least or 0.0, most=most)
+
+
+def _level(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    most = math.inf if finding.at_most is None else finding.at_most
+    for step in finding.compared:
+        values, doubt = figures.of(step)
+        found = tuple(values.values())
+        text = ": ".join(filter(None, (step, "" if doubt else figures.shown(found)))) or "the run"
+        bounds = {"base": (1.0,) * len(found), "candidate": found, "least": finding.at_least or 0.0, "most": most}
+        yield figures.worded(text, doubt, is_counted=True, **bounds)
 
 
 def _knee(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
@@ -251,6 +266,7 @@ _TRENDS: Final[Mapping[Trend, Callable[[Finding, Sequence[str], _Figures], Itera
     Trend.FALLS: _falls,
     Trend.FLAT: _flat,
     Trend.RATIO: _ratio,
+    Trend.LEVEL: _level,
     Trend.KNEE: _knee,
     Trend.BIGGEST_GAIN: _biggest_gain,
     Trend.BEST: _best,

@@ -12,7 +12,7 @@ from perftest.results.bottleneck import Bottleneck, HostUse, NodeUse, bottleneck
 from perftest.results.host_records import HostRecords
 from perftest.results.hosts import has_load, roles_of
 from perftest.results.steadiness import SteadySlots
-from perftest.results.summary import BrokerCpu, PhaseTotals, Tally
+from perftest.results.summary import BrokerUse, PhaseTotals, Tally
 from perftest.results.trust_list import Course
 
 Rows = list[dict[str, Any]]
@@ -26,7 +26,7 @@ class Follower:
         """As :class:`~perftest.results.steadiness.SteadySlots`."""
         self.slots = SteadySlots(plan, complete=complete)
         self.hosts = HostRecords()
-        self.nodes = BrokerCpu()
+        self.nodes = BrokerUse()
 
     def with_host_cpu(self, rows: Rows, manifest: Mapping[str, Any], tally: Tally) -> Rows:
         """The rows with ``host_cpu_percent``: that of the busiest load host over the steady time, where it is known."""

@@ -165,14 +165,46 @@ class Tally:
         return self.current[record.group]
 
 
-class BrokerCpu:
-    """The CPU time of each broker node as it grew: Unix times and cumulative nanoseconds, 16 octets a sample."""
+class _Growth:
+    """A cumulative figure of each broker node as it grew: Unix times and figures, 16 octets a sample."""
 
     def __init__(self) -> None:
         self._samples: dict[str, tuple[array[int], array[int]]] = {}
 
+    def add(self, place: str, t_ns: int, figure: int) -> None:
+        """Take a sample. ``place``: the node and its process, because a process counts from 0."""
+        times, figures = self._samples.setdefault(place, (array("q"), array("q")))
+        times.append(t_ns)
+        figures.append(figure)
+
+    def nodes(self) -> set[str]:
+        """The nodes that were ever observed."""
+        return {_node_of(place) for place in self._samples}
+
+    def between(self, start_ns: int, end_ns: int) -> Iterator[tuple[str, float]]:
+        """Each node that was observed over two instants, and the growth of its figure between them."""
+        for place, (times, figures) in self._samples.items():
+            overlap = min(end_ns, times[-1]) - max(start_ns, times[0])
+            if len(times) < 2 or overlap < 0.8 * (end_ns - start_ns):
+                continue  # too little of it was seen to speak for the whole
+            relative = np.asarray(times, dtype=np.int64) - start_ns
+            at = np.interp([0.0, float(end_ns - start_ns)], relative.astype(float), np.asarray(figures, dtype=float))
+            yield _node_of(place), float(at[1] - at[0])
+
+
+def _node_of(place: str) -> str:
+    return place.rpartition("/")[0]
+
+
+class BrokerUse:
+    """What each broker node used: CPU time, and octets that it sent to other nodes."""
+
+    def __init__(self) -> None:
+        self._cpu = _Growth()
+        self._sent = _Growth()
+
     @classmethod
-    def of(cls, records: Iterable[Mapping[str, Any]]) -> BrokerCpu:
+    def of(cls, records: Iterable[Mapping[str, Any]]) -> BrokerUse:
         """From the records of ``broker.jsonl``."""
         made = cls()
         for record in records:
@@ -180,31 +212,30 @@ class BrokerCpu:
         return made
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take a record that tells CPU time; a node that was restarted (its pid changed) counts as another."""
-        if isinstance(record.get("cpu_ns"), int) and isinstance(record.get("t_ns"), int):
-            place = f"{record.get('node')}/{record.get('pid')}"
-            times, cpu = self._samples.setdefault(place, (array("q"), array("q")))
-            times.append(record["t_ns"])
-            cpu.append(record["cpu_ns"])
+        """Take a record. A node that was restarted (its pid changed) counts as another."""
+        t_ns, links = record.get("t_ns"), record.get("links")
+        place = f"{record.get('node')}/{record.get('pid')}"
+        if isinstance(record.get("cpu_ns"), int) and isinstance(t_ns, int):
+            self._cpu.add(place, t_ns, record["cpu_ns"])
+        if isinstance(links, Mapping) and isinstance(t_ns, int):
+            self._sent.add(place, t_ns, sum(octets for purposes in links.values() for octets in purposes.values()))
 
     def used_ns(self, start_ns: int, end_ns: int) -> int | None:
         """CPU time of all nodes between two instants, or None when no node was observed over them."""
-        used = [spent_ns for _, spent_ns in self._used(start_ns, end_ns)]
+        used = [spent_ns for _, spent_ns in self._cpu.between(start_ns, end_ns)]
         return round(sum(used)) if used else None
 
     def shares(self, start_ns: int, end_ns: int) -> dict[str, float]:
         """Cores that each node used between two instants, of the nodes that were observed over them."""
         length_ns = max(end_ns - start_ns, 1)
-        return {place.rpartition("/")[0]: spent_ns / length_ns for place, spent_ns in self._used(start_ns, end_ns)}
+        return {node: spent_ns / length_ns for node, spent_ns in self._cpu.between(start_ns, end_ns)}
 
-    def _used(self, start_ns: int, end_ns: int) -> Iterator[tuple[str, float]]:
-        for place, (times, cpu) in self._samples.items():
-            overlap = min(end_ns, times[-1]) - max(start_ns, times[0])
-            if len(times) < 2 or overlap < 0.8 * (end_ns - start_ns):
-                continue  # too little of it was seen to speak for the whole
-            relative = np.asarray(times, dtype=np.int64) - start_ns
-            at = np.interp([0.0, float(end_ns - start_ns)], relative.astype(float), np.asarray(cpu, dtype=float))
-            yield place, float(at[1] - at[0])
+    def sent_bytes(self, start_ns: int, end_ns: int) -> float | None:
+        """Octets that all nodes sent to each other between two instants. None if that is not known of every node: a sum
+        without the octets of a node that was down would look like less traffic."""
+        sent = [*self._sent.between(start_ns, end_ns)]
+        known = {node for node, _octets in sent}
+        return sum(octets for _node, octets in sent) if known and known == self._cpu.nodes() else None
 
 
 def loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -240,14 +271,14 @@ def run_loop(plan: Mapping[str, Any]) -> str:
     return MIXED if len(found) > 1 else next(iter(found), CLOSED)
 
 
-def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> list[dict[str, Any]]:
+def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerUse) -> list[dict[str, Any]]:
     """A row for each step and group of load that was observed, without its trust list: ``steps`` of ``result.json``.
 
     A step that was interrupted within its first interval, before any message, has no row. Where the broker served a
     background load or several groups, its CPU time is that of all of them together, and no figure of a single group.
     """
     plan, loads = manifest["plan"], loads_of(manifest["plan"])
-    known = BrokerCpu() if plan.get("background") or len(loads) > 1 else broker
+    known = BrokerUse() if plan.get("background") or len(loads) > 1 else broker
     interval_ns = float(plan["interval_s"]) * 1e9
     at_once = zip(*(load["steps"] for load in loads.values()), strict=True)
     planned = [(step, group) for steps in at_once for step, group in zip(steps, loads, strict=True)]
@@ -264,7 +295,7 @@ def background_rows_of(manifest: Mapping[str, Any], tally: Tally) -> list[dict[s
     plan = manifest["plan"]
     interval_ns = float(plan["interval_s"]) * 1e9
     return [
-        step_row(step, totals, BrokerCpu(), cores_of(manifest), loop=step_loop(step, load), group=group)
+        step_row(step, totals, BrokerUse(), cores_of(manifest), loop=step_loop(step, load), group=group)
         for group, load in background_loads_of(plan).items()
         for step in load["steps"]
         if (totals := _seen(tally, step, group, interval_ns)) is not None
@@ -287,7 +318,7 @@ def cores_of(manifest: Mapping[str, Any]) -> dict[str, int]:
 def step_row(
     step: Mapping[str, Any],
     totals: PhaseTotals,
-    broker: BrokerCpu,
+    broker: BrokerUse,
     cores: Mapping[str, int],
     *,
     loop: str = CLOSED,
@@ -315,6 +346,7 @@ def step_row(
         "worker_cpu_share": round(totals.cpu_share, 4),
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
         "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
+        "link_bodies": _bodies(broker.sent_bytes(totals.start_ns, totals.end_ns), counts["published_bytes"]),
         "worker_wait_share": round(totals.wait_share, 4),
         "loop_lag_ns": totals.loop_lag_ns,
         "gc_collections": totals.gc_collections,
@@ -341,3 +373,7 @@ def latency_figures(histogram: Histogram) -> dict[str, int | float]:
 
 def _us_per(used_ns: int | None, messages: int) -> float | None:
     return round(used_ns / 1000 / messages, 3) if used_ns is not None and messages else None
+
+
+def _bodies(sent_bytes: float | None, published_bytes: int) -> float | None:
+    return round(sent_bytes / published_bytes, 4) if sent_bytes is not None and published_bytes else None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from perftest.spec.slo import LATENCIES, RATES, parse_objective
+from perftest.spec.slo import LATENCIES, LINK_BODIES, RATES, parse_objective
 from perftest.spec.sweep import label, swept_value
 from perftest.spec.trends import Finding, Trend
 from perftest.spec.units import UnitError
@@ -17,13 +17,14 @@ from perftest.spec.units import UnitError
 Broken = tuple[tuple[str | int, ...], str, str, object]
 """A broken rule: the key within the finding, the rule, the fix, and the value."""
 
-_WHOLE: Final = (Trend.RISES, Trend.FALLS, Trend.FLAT)
+_WHOLE: Final = (Trend.RISES, Trend.FALLS, Trend.FLAT, Trend.LEVEL)
 """Trends over all steps, if the finding names none."""
 _COUNTS: Final = {
     Trend.RISES: (2, None),
     Trend.FALLS: (2, None),
     Trend.FLAT: (2, None),
     Trend.RATIO: (2, 2),
+    Trend.LEVEL: (1, None),
     Trend.KNEE: (1, 2),
     Trend.BIGGEST_GAIN: (2, 2),
     Trend.BEST: (1, None),
@@ -34,8 +35,8 @@ _ON_A_SCALE: Final = (Trend.KNEE, Trend.BIGGEST_GAIN)
 _NUMBERS: Final = {
     "factor": (Trend.RISES, Trend.FALLS),
     "tolerance": (Trend.RISES, Trend.FALLS, Trend.FLAT, Trend.KNEE, Trend.BEST),
-    "at_least": (Trend.RATIO,),
-    "at_most": (Trend.RATIO,),
+    "at_least": (Trend.RATIO, Trend.LEVEL),
+    "at_most": (Trend.RATIO, Trend.LEVEL),
 }
 """The trends that take each number."""
 
@@ -73,13 +74,12 @@ def _metric(finding: Finding) -> Iterator[Broken]:
     except UnitError as error:
         yield ("metric",), error.rule, error.fix, metric
         return
-    if metric not in RATES and metric.partition(".")[0] not in LATENCIES:
-        yield (
-            ("metric",),
-            f"a finding is about a latency or a rate, and {metric} is a count",
-            "use rate or e2e.p99",
-            metric,
-        )
+    if metric not in (*RATES, LINK_BODIES) and metric.partition(".")[0] not in LATENCIES:
+        rule = f"a finding is about a latency, a rate or link_bodies, and {metric} is a count"
+        yield ("metric",), rule, "use rate or e2e.p99", metric
+    elif finding.trend is Trend.LEVEL and metric != LINK_BODIES:
+        rule = f"a level says nothing about {metric}, which depends on the hardware"
+        yield ("trend",), rule, "use another trend, or the metric link_bodies", str(finding.trend)
 
 
 def _numbers(finding: Finding) -> Iterator[Broken]:
@@ -97,15 +97,15 @@ def _numbers(finding: Finding) -> Iterator[Broken]:
         )
     if finding.tolerance is not None and not 0 <= finding.tolerance < 1:
         yield ("tolerance",), "a tolerance is a part from 0 to below 1", "write 0.1 for 10 %", finding.tolerance
-    if finding.trend is Trend.RATIO:
-        yield from _ratio(finding.at_least, finding.at_most)
+    if finding.trend in (Trend.RATIO, Trend.LEVEL):
+        yield from _bounds(str(finding.trend), finding.at_least, finding.at_most)
 
 
-def _ratio(least: float | None, most: float | None) -> Iterator[Broken]:
+def _bounds(what: str, least: float | None, most: float | None) -> Iterator[Broken]:
     if least is None and most is None:
-        yield ("trend",), "a ratio needs a bound", "add at_least or at_most", "ratio"
+        yield ("trend",), f"a {what} needs a bound", "add at_least or at_most", what
     if min(least or 0, most or 0) < 0:
-        yield ("at_least",), "a ratio is not negative", "use bounds of 0 or more", least
+        yield ("at_least",), f"a {what} is not negative", "use bounds of 0 or more", least
     elif least is not None and most is not None and least > most:
         yield ("at_least",), f"at_least ({least:g}) is above at_most ({most:g})", "exchange the two", least
 

@@ -3,7 +3,7 @@
 One grammar for ``run --slo``, for the search of a highest rate and for the comparison of runs::
 
     objective  = metric comparison value
-    metric     = latency "." statistic | rate | count
+    metric     = latency "." statistic | rate | count | "link_bodies"
     latency    = "confirm" | "e2e" | "confirm_service" | "e2e_service" | "lag" | "ack"
     statistic  = "p50" | "p75" | "p95" | "p99" | "p99.9" | "p99.99" | "mean" | "max"
     rate       = "rate" | "intended" | "published" | "confirmed" | "delivered"
@@ -12,7 +12,8 @@ One grammar for ``run --slo``, for the search of a highest rate and for the comp
 
 With a schedule ``confirm`` and ``e2e`` start at the intended time, so that no stall can hide. ``confirm_service`` and
 ``e2e_service`` start at the actual send, as other tools measure. ``rate`` is the delivered rate, or the published rate
-if nobody consumes. A latency needs a unit.
+if nobody consumes. A latency needs a unit. ``link_bodies`` is what the nodes of the broker sent to each other, in
+multiples of the published bodies; a broker that does not tell it has not been measured.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ LEDGER_COUNTS: Final[Mapping[str, str]] = {
 }
 """Counts of the whole run, with their names in the ledger."""
 STEP_COUNTS: Final = ("nacked", "returned", "redelivered")
+LINK_BODIES: Final = "link_bodies"
 TIME_UNITS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9}
 
 _OBJECTIVE: Final = re.compile(r"^\s*(?P<metric>[a-z0-9_.]+)\s*(?P<comparison><=|>=|==|!=|<|>)\s*(?P<value>\S.*?)\s*$")
@@ -117,6 +119,8 @@ def parse_objective(text: str) -> Objective:
         limit = _rate(value)
     elif metric in LEDGER_COUNTS or metric in STEP_COUNTS:
         limit = float(parse_count(value))
+    elif metric == LINK_BODIES:
+        limit = _number(value)
     else:
         raise _unknown(metric)
     return Objective(text="".join(text.split()), metric=metric, comparison=match["comparison"], limit=limit)
@@ -129,6 +133,7 @@ def metrics() -> list[str]:
         *RATES,
         *LEDGER_COUNTS,
         *STEP_COUNTS,
+        LINK_BODIES,
     ]
 
 
@@ -169,6 +174,8 @@ def shown(objective: Objective, value: float | None) -> str:
     if "." in objective.metric:
         unit, size = next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6)) if value >= size), ("µs", 1e3))
         return f"{value / size:.3g} {unit}"
+    if objective.metric == LINK_BODIES:
+        return f"{value:.3g} bodies"
     return f"{value:,.0f} msg/s" if objective.metric in RATES else f"{value:,.0f}"
 
 
@@ -182,6 +189,12 @@ def _time_ns(value: str) -> float:
     if match is None or match["unit"] not in TIME_UNITS:
         raise UnitError(f"{value!r} is not a latency with its unit", "write 500us, 20ms or 1s")
     return float(match["number"]) * TIME_UNITS[match["unit"]]
+
+
+def _number(value: str) -> float:
+    if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", value) is None:
+        raise UnitError(f"{value!r} is no number of bodies", "write 2.2: so many times the body of a message")
+    return float(value)
 
 
 def _rate(value: str) -> float:

@@ -20,6 +20,8 @@ FACTOR: Final = 1.1
 class Trend(StrEnum):
     """How the metric changes over the steps of a finding.
 
+    ``LEVEL``: each step lies between ``at_least`` and ``at_most``. That is for figures that do not depend on the
+    hardware, such as how often the nodes carry a message.
     ``RISES``, ``FALLS``: from the first step to the last by at least ``factor``, and nowhere back by more than
     ``tolerance``. ``FLAT``: all steps are equal within ``tolerance``. ``RATIO``: the second step over the first lies
     between ``at_least`` and ``at_most``. ``KNEE``: the metric still rises to the last of the two steps, and no later
@@ -32,6 +34,7 @@ class Trend(StrEnum):
     FALLS = "falls"
     FLAT = "flat"
     RATIO = "ratio"
+    LEVEL = "level"
     KNEE = "knee"
     BIGGEST_GAIN = "biggest_gain"
     BEST = "best"
@@ -60,8 +63,8 @@ class Finding:
     ] = ()
     factor: Annotated[float | None, "least factor of a rise or a fall (default 1.1)"] = None
     tolerance: Annotated[float | None, "part by which equal figures may differ (default 0.1)"] = None
-    at_least: Annotated[float | None, "lower bound of a ratio"] = None
-    at_most: Annotated[float | None, "upper bound of a ratio"] = None
+    at_least: Annotated[float | None, "lower bound of a ratio or a level"] = None
+    at_most: Annotated[float | None, "upper bound of a ratio or a level"] = None
 
     @property
     def labels(self) -> tuple[str, ...]:

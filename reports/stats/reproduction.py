@@ -8,14 +8,14 @@ not reproduced if the whole interval lies outside, and anything else is not enou
 
 Fewer than three repetitions have no interval. A ratio of theirs is then taken as known to a factor of two, up and down,
 which is far more than repetitions on one machine differ by. So one run tells a rise by a factor of ten from no rise,
-and one run never tells that figures are equal within 10 %.
+and one run never tells that figures are equal within 10 %. Figures that are counted, and not timed, are known to 2 %.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ REPEATS_MIN: Final = 3
 """Repetitions that an interval takes."""
 ASSUMED: Final = 2.0
 """The factor to which a ratio is taken as known when there are fewer repetitions."""
+COUNTED: Final = 1.02
+"""The same for figures that are counted, such as octets per message: only the samples at the ends of a step vary."""
 SHOWN_MAX: Final = 2
 """Claims of a finding that a line shows."""
 
@@ -58,7 +60,8 @@ class JudgedClaim:
         """The figures of the claim in words."""
         if math.isnan(self.ratio):
             return f"{self.claim.text}: {self.claim.doubt}"
-        measured = f"{self.claim.text}, {self.ratio:.3g} times ({self.low:.3g} to {self.high:.3g}"
+        times = "" if self.claim.is_counted else f", {self.ratio:.3g} times"
+        measured = f"{self.claim.text}{times} ({self.low:.3g} to {self.high:.3g}"
         doubt = f"; {self.claim.doubt}" if self.claim.doubt else ""
         return f"{measured}; claimed {_bounds(self.claim)}){doubt}"
 
@@ -118,7 +121,8 @@ class Reproduction:
         few = (
             f" Fewer than {REPEATS_MIN} rounds have no interval: each ratio counts as known to a factor of {ASSUMED:g}."
         )
-        return text + (few if self.rounds < REPEATS_MIN else "")
+        are_timed = any(not claim.claim.is_counted for finding in self.findings for claim in finding.claims)
+        return text + (few if self.rounds < REPEATS_MIN and are_timed else "")
 
     def lines(self) -> list[str]:
         """The verdicts for a terminal: over all findings, then each finding with its figures. Findings over layouts
@@ -194,7 +198,7 @@ def _claim(claim: Claim, confidence: float) -> JudgedClaim:
     zeros = [sum(not value for value in side) for side in (claim.base, claim.candidate)]
     if not claim.base or not claim.candidate or zeros[0] == len(claim.base):
         doubt = claim.doubt or "the first figure is 0"
-        unknown = Claim(text=claim.text, least=claim.least, most=claim.most, doubt=doubt)
+        unknown = replace(claim, base=(), candidate=(), doubt=doubt)
         return JudgedClaim(claim=unknown, outcome=Outcome.NOT_ENOUGH_DATA)
     ratio, low, high = _interval(claim, confidence)
     some = zeros[0] or 0 < zeros[1] < len(claim.candidate)
@@ -211,7 +215,8 @@ def _interval(claim: Claim, confidence: float) -> tuple[float, float, float]:
     found = change([1.0] * len(ratios), ratios, confidence)
     ratio = 1 + found.value
     if len(ratios) < REPEATS_MIN or not math.isfinite(found.high):
-        return ratio, ratio / ASSUMED, ratio * ASSUMED
+        factor = COUNTED if claim.is_counted else ASSUMED
+        return ratio, ratio / factor, ratio * factor
     return ratio, 1 + found.low, 1 + found.high
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from perftest.results.provenance import redact, redact_command
 from perftest.results.run_checks import Disturbances, facts_of, run_checks
-from perftest.results.summary import BrokerCpu, run_loop, step_loop
+from perftest.results.summary import BrokerUse, run_loop, step_loop
 from perftest.results.trust import Check, Status, step_checks, supported
 from perftest.results.trust_list import Course, result_of
 from perftest.spec.behaviour import Arrivals, Publishing
@@ -350,18 +350,40 @@ def test_passwords_are_redacted(text: str, shown: str) -> None:
 def test_broker_cpu_needs_samples_over_the_step() -> None:
     """CPU per message from half a step would be half of it."""
     samples = [{"t_ns": t * 10**9, "node": "n", "pid": 1, "cpu_ns": t * 10**8} for t in range(11)]
-    cpu = BrokerCpu.of(samples)
+    cpu = BrokerUse.of(samples)
     assert cpu.used_ns(2 * 10**9, 4 * 10**9) == 2 * 10**8
     assert cpu.used_ns(2_500_000_000, 3_500_000_000) == 10**8
     assert cpu.used_ns(9 * 10**9, 19 * 10**9) is None
-    assert BrokerCpu.of([]).used_ns(0, 1) is None
+    assert BrokerUse.of([]).used_ns(0, 1) is None
+
+
+def sent(node: str, t_s: int, octets: int, *, pid: int = 1) -> dict[str, Any]:
+    """A sample of a node that has sent so many octets to one peer, a tenth of them for control; below 0: it does not
+    tell."""
+    links = {"links": {"other": {"replication": octets - octets // 10, "control": octets // 10}}} if octets >= 0 else {}
+    return {"t_ns": t_s * 10**9, "node": node, "pid": pid, "cpu_ns": 1, **links}
+
+
+def test_octets_between_nodes_are_those_of_all_nodes_or_unknown() -> None:
+    """A sum that lacks a node looks like less traffic, and would pass a check."""
+    start, end = 2 * 10**9, 8 * 10**9
+    both = [sent(node, t, 100 * t) for t in range(11) for node in "ab"]
+    assert BrokerUse.of(both).sent_bytes(start, end) == 1200
+    assert BrokerUse.of([]).sent_bytes(start, end) is None
+    assert BrokerUse.of([sent("a", t, -1) for t in range(11)]).sent_bytes(start, end) is None, "no node tells"
+    one_silent = [sent("a", t, 100 * t) for t in range(11)] + [sent("b", t, -1) for t in range(11)]
+    assert BrokerUse.of(one_silent).sent_bytes(start, end) is None, "one node does not tell"
+    died = [sent("a", t, 100 * t) for t in range(11)] + [sent("b", t, 100 * t) for t in range(4)]
+    assert BrokerUse.of(died).sent_bytes(start, end) is None, "a node went down"
+    again = died + [sent("b", t, 100 * (t - 5), pid=2) for t in range(5, 11)]
+    assert BrokerUse.of(again).sent_bytes(start, end) is None, "and counts from 0 since it is back"
 
 
 def test_a_restarted_node_counts_from_zero_again() -> None:
     """Its cumulative figure starts anew: the difference over the restart is no time."""
     before = [{"t_ns": t, "node": "n", "pid": 1, "cpu_ns": 1000 + t} for t in (0, 100)]
     after = [{"t_ns": t, "node": "n", "pid": 2, "cpu_ns": t - 100} for t in (100, 200)]
-    assert BrokerCpu.of(before + after).used_ns(0, 100) == 100
+    assert BrokerUse.of(before + after).used_ns(0, 100) == 100
 
 
 def test_a_background_load_that_is_not_safe_fails_the_run() -> None:

@@ -22,6 +22,8 @@ RATIO = Finding(trend=Trend.RATIO, metric="e2e.p99", says="Half.", steps=LABELS[
 GAIN = Finding(trend=Trend.BIGGEST_GAIN, metric="rate", says="There.", steps=LABELS[1:])
 LAYOUTS = replace(RATIO, steps=LABELS, layouts=("one_hdd", "three_hdd"), at_least=1.2, at_most=None)
 
+LEVEL = Finding(trend=Trend.LEVEL, metric="link_bodies", says="Twice.", steps=LABELS[:1], at_least=1.9, at_most=2.3)
+
 CASES: list[tuple[Finding, list[tuple[str, str]]]] = [
     (RISES, []),
     (RATIO, []),
@@ -46,6 +48,13 @@ CASES: list[tuple[Finding, list[tuple[str, str]]]] = [
     (replace(RISES, trend=Trend.KNEE, steps=(LABELS[1], LABELS[0])), [("steps", "a knee lies after a step")]),
     (replace(RISES, trend=Trend.BEST, steps=LABELS[:2]), []),
     (replace(RISES, trend=Trend.BEST, steps=LABELS), [("steps", "no other step")]),
+    (LEVEL, []),
+    (replace(LEVEL, at_least=None), []),
+    (replace(LEVEL, at_least=None, at_most=None), [("trend", "a level needs a bound")]),
+    (replace(LEVEL, at_least=3.0), [("at_least", "above at_most")]),
+    (replace(LEVEL, metric="rate"), [("trend", "depends on the hardware")]),
+    (replace(LEVEL, factor=2.0), [("factor", "means nothing for level")]),
+    (replace(RATIO, metric="link_bodies"), []),
     (LAYOUTS, []),
     (replace(LAYOUTS, trend=Trend.BEST, layouts=("one_hdd",), at_least=None), []),
     (replace(LAYOUTS, steps=LABELS[:1]), []),
@@ -158,6 +167,18 @@ def test_findings_over_layouts_survive_a_manifest_and_a_file(write: Any, tmp_pat
 def test_findings_are_no_part_of_the_experiment(write: Any) -> None:
     """Runs with and without findings can be compared."""
     assert plan_digest(plan_for(write(FALLS), ())) == plan_digest(plan_for(write(), ()))
+
+
+def test_a_level_needs_no_sweep(write: Any) -> None:
+    said = {"trend": "level", "metric": "link_bodies", "says": "Twice.", "at_most": 2.3}
+    assert plan_for(write(said, sweep=None), ()).findings[0].steps == ("",)
+    assert plan_for(write(said), ()).findings[0].steps == ("size=1000", "size=10000", "size=100000")
+
+
+@pytest.mark.parametrize("name", ["classic_proxied", "quorum_leader", "quorum_local", "quorum_proxied"])
+def test_workloads_about_links_state_how_often_a_message_is_carried(name: str) -> None:
+    (found,) = plan_for(workloads.path_of(f"locality/{name}"), ()).findings
+    assert found.metric == "link_bodies" and found.at_least and found.at_most
 
 
 @pytest.mark.parametrize("name", ["flow_control/in_flight", "flow_control/prefetch", "flow_control/ack_interval"])

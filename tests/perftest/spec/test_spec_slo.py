@@ -45,6 +45,7 @@ LEDGER = {"lost": 0, "duplicated": 3}
         ("loss==0", 0, True),
         ("duplicates!=3", 3, False),
         ("damaged==0", None, False),
+        ("link_bodies<2.2", None, False),  # a broker that does not tell it
     ],
 )
 def test_a_verdict_is_of_what_was_measured(text: str, value: float | None, met: bool) -> None:
@@ -84,6 +85,7 @@ def test_a_run_without_steps_has_missed_all() -> None:
         ("rate>=fast", "'fast' is not a rate", "40k/s"),
         ("rate>=unlimited", "no rate to compare with", "10k"),
         ("loss=0", "not an objective", "comparison"),
+        ("link_bodies<2ms", "'2ms' is no number of bodies", "2.2"),
         ("loss==none", "'none' is not a count", "1000"),
     ],
 )

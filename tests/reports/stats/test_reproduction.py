@@ -53,6 +53,26 @@ def finding(trend: str, *steps: int, metric: str = "rate", **numbers: float) -> 
     return Finding(trend=Trend(trend), metric=metric, says="so", steps=labels, **numbers)
 
 
+def bodies(*figures: float | None) -> list[list[dict[str, Any]]]:
+    """Repetitions of one step with these octets between nodes."""
+    return [[{**row(STEPS[0], 100), "link_bodies": each}] for each in figures]
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome"),
+    [
+        ((2.04,), YES), ((2.03, 2.04, 2.05), YES), ((1.5, 2.1, 3.0), UNKNOWN), ((2.5,), NO), ((1.0, 1.1, 1.05), NO), ((2.29,), UNKNOWN),
+        ((None,), UNKNOWN), ((2.04, None, 2.04), UNKNOWN), ((0.0,), NO),
+    ],
+)  # fmt: skip
+def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], outcome: Outcome) -> None:
+    """One run is enough; a run without the figure decides nothing."""
+    asked = finding("level", 1, metric="link_bodies", at_least=1.9, at_most=2.3)
+    found = judge(plan(asked), bodies(*figures))
+    assert found is not None and found.outcome is outcome
+    assert "factor of 2" not in found.sentence
+
+
 RISE, FALL = (100, 200, 400, 800), (800, 400, 200, 100)
 EQUAL, KNEE = (100, 101, 99, 100), (100, 200, 400, 400)
 
