@@ -61,8 +61,8 @@ def bodies(*figures: float | None) -> list[list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("figures", "outcome"),
     [
-        ((2.04,), YES), ((2.03, 2.04, 2.05), YES), ((1.5, 2.1, 3.0), UNKNOWN), ((2.5,), NO), ((1.0, 1.1, 1.05), NO), ((2.29,), UNKNOWN),
-        ((None,), UNKNOWN), ((2.04, None, 2.04), UNKNOWN), ((0.0,), NO),
+        ((2.04,), YES), ((2.03, 2.04, 2.05), YES), ((1.5, 2.1, 3.0), UNKNOWN), ((2.5,), NO), ((1.0, 1.1, 1.05), NO),
+        ((2.29,), UNKNOWN), ((None,), UNKNOWN), ((2.04, None, 2.04), UNKNOWN), ((0.0,), NO),
     ],
 )  # fmt: skip
 def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], outcome: Outcome) -> None:
