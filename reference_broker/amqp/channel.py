@@ -35,6 +35,7 @@ from reference_broker.amqp.events import (
     Cancel,
     Consume,
     Get,
+    GlobalQos,
     QueueDeclare,
     QueueDelete,
     QueuePurge,
@@ -87,7 +88,6 @@ class Channel:
         "confirms",
         "content",
         "content_route",
-        "global_prefetch",
         "held",
         "last_queue",
         "next_delivery_tag",
@@ -109,7 +109,6 @@ class Channel:
         self.next_delivery_tag = 1
         self.confirms: ConfirmTracker | None = None
         self.prefetch = 0
-        self.global_prefetch = 0
         self.last_queue = ""
         self.content: PartialContent | None = None
         """The content that is being put together, and in ``content_route`` its route."""
@@ -196,9 +195,9 @@ class Channel:
         if method.prefetch_size:
             raise HardError(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})", _id(method))
         if method.global_:
-            self.global_prefetch = method.prefetch_count
+            self._state.events.append(GlobalQos(self.number, method.prefetch_count))
         else:
-            self.prefetch, self.global_prefetch = method.prefetch_count, 0
+            self.prefetch = method.prefetch_count
         self._state.send(self.number, commands.Basic.QosOk())
 
     def _consume(self, method: commands.Basic.Consume) -> None:
@@ -206,9 +205,6 @@ class Channel:
         if method.consumer_tag in self.subscriptions:
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
-        if self.global_prefetch:
-            text = f"queue '{queue}' in vhost '{self._state.vhost}' does not support global qos"
-            raise HardError(ReplyCode.NOT_IMPLEMENTED, text, _id(method))
         tag = method.consumer_tag or self._new_tag()
         self.subscriptions[tag] = Subscription(tag, method.no_ack, method.nowait)
         self._state.events.append(

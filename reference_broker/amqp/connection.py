@@ -348,10 +348,10 @@ class ServerConnection:
             self._table.close(found, SoftError(code, text, method_by_name(method_name)))
         return self._take_events()
 
-    def connection_error(self, code: int, text: str) -> list[Event]:
+    def connection_error(self, code: int, text: str, method_name: str = "") -> list[Event]:
         """Close the connection with an exception, for example 320 when the node stops."""
         if self._phase not in OVER:
-            self._close(HardError(code, text))
+            self._close(HardError(code, text, method_by_name(method_name)))
         return self._take_events()
 
     def _closed_by_client(self, method: commands.Connection.Close) -> None:

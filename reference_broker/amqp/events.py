@@ -198,6 +198,14 @@ class Recovered(Settled):
 
 
 @dataclass(frozen=True, slots=True)
+class GlobalQos:
+    """basic.qos with global: the most unacknowledged deliveries of all consumers of the channel; 0: any number."""
+
+    channel: int
+    prefetch: int
+
+
+@dataclass(frozen=True, slots=True)
 class TxSelect:
     """tx.select of a channel that is not in tx mode. Answer with ``tx_selected``."""
 
@@ -231,6 +239,7 @@ Event = (
     | Get
     | Cancel
     | Settled
+    | GlobalQos
     | TxSelect
     | TxCommit
     | TxRollback

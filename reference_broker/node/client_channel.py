@@ -26,6 +26,7 @@ from reference_broker.amqp.events import (
     ExchangeDelete,
     ExchangeEvent,
     Get,
+    GlobalQos,
     Publish,
     QueueDeclare,
     QueueDelete,
@@ -37,7 +38,14 @@ from reference_broker.amqp.events import (
 from reference_broker.amqp.fan_out import FanOut
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice, without_first
-from reference_broker.node import declaration, exchange_requests, reply_to, routed_publishes, transactions
+from reference_broker.node import (
+    channel_limit,
+    declaration,
+    exchange_requests,
+    reply_to,
+    routed_publishes,
+    transactions,
+)
 from reference_broker.node.authorization import Handler
 from reference_broker.node.channel_state import Awaited, FetchedMessage
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
@@ -59,32 +67,11 @@ class ClientChannel:
     """One channel, from its first request to its end (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
 
     __slots__ = (
-        "_core",
-        "_credit_owed",
-        "_fan_out",
-        "_fetched",
-        "_handlers",
-        "_last_correlation",
-        "_number",
-        "_open_get",
-        "_queues",
-        "_queues_known",
-        "_repeated",
-        "_sessions",
-        "_ticks_waited",
-        "_waits_for",
-        "awaited",
-        "connection",
-        "consumers",
-        "handlers",
-        "id",
-        "is_gone",
-        "node",
-        "ports",
-        "replies",
-        "transaction",
-        "waiting",
-    )
+        "_core", "_credit_owed", "_fan_out", "_fetched", "_handlers", "_last_correlation", "_number",
+        "_open_get", "_queues", "_queues_known", "_repeated", "_sessions", "_ticks_waited", "_waits_for",
+        "awaited", "connection", "consumers", "handlers", "id", "is_gone", "limit", "node", "ports", "replies",
+        "transaction", "waiting",
+    )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
         self.connection: Connection | None = connection
@@ -94,6 +81,7 @@ class ClientChannel:
         self._number = number
         self.id = node.clients.new_channel(self, number)
         self.consumers: dict[str, ConsumeSession] = {}
+        self.limit: channel_limit.ChannelLimit | None = None
         self.replies = reply_to.Replies(self.consumers)
         self.transaction: transactions.Transaction | None = None
         """Not None while the channel is in tx mode."""
@@ -295,7 +283,8 @@ class ClientChannel:
 
     def guard(self) -> None:
         """Have the guard of the connection look at events before their handlers."""
-        self.handlers = self.ports.guarded(self._handlers)
+        handlers = self._handlers if self.limit is None else self.limit.around(self._handlers)
+        self.handlers = self.ports.guarded(handlers)
 
     @property
     def knows_queues(self) -> bool | None:
@@ -781,7 +770,8 @@ HANDLERS: Final[dict[type, Handler]] = {
     QueueDeclare: reply_to.declare,
     QueueDelete: ClientChannel._delete,
     QueuePurge: ClientChannel._purge,
-    Consume: reply_to.consume,
+    Consume: channel_limit.consume,
+    GlobalQos: channel_limit.set_limit,
     Get: ClientChannel._get,
     Cancel: ClientChannel._cancel,
     ExchangeDeclare: exchange_requests.declare,

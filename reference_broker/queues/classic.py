@@ -52,5 +52,6 @@ CLASSIC: Final = QueueKind(
         }
     ),
     takes_exclusive_consumers=True,
+    takes_channel_limits=True,
     gets_beside_single_active=True,
 )

@@ -411,5 +411,7 @@ class QueueKind:
     refused_properties: frozenset[str] = frozenset()
     """Properties that the queue cannot have: of ``auto-delete``, ``exclusive-owner`` and ``non-durable``."""
     takes_exclusive_consumers: bool = False
+    takes_channel_limits: bool = False
+    """Whether consumers may belong to a channel with a limit of its own (``basic.qos`` with ``global``)."""
     gets_beside_single_active: bool = False
     """Whether basic.get works on a queue with a single active consumer."""

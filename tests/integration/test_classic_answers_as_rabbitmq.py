@@ -286,6 +286,85 @@ def prefetch(client: Client) -> Answer:
     return first, second, consumers.wait(5), client.counts()
 
 
+def together(client: Client, count: int) -> Consumers:
+    """Consumers whose channel has a limit of its own."""
+    consumers = Consumers(client.channel(), client.queue)
+    consumers.channel.basic_qos(prefetch_count=count, global_qos=True)
+    return consumers
+
+
+def prefetch_of_a_channel(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(9))
+    consumers = together(client, 3)
+    consumers.add("a")
+    first = consumers.wait(3), client.counts()
+    consumers.channel.basic_ack(1)
+    second = consumers.wait(4), client.counts()
+    consumers.channel.basic_nack(4, multiple=True, requeue=True)
+    return first, second, [(tag, number, body) for tag, number, _flag, body in consumers.wait(7)], client.counts()
+
+
+def prefetch_of_a_channel_with_several_consumers(client: Client) -> Answer:
+    """How many in all, and that nobody gets more before somebody acknowledges."""
+    client.declare()
+    client.publish(numbered(20))
+    consumers = together(client, 4)
+    for tag in "abc":
+        consumers.add(tag)
+    counts = [len(consumers.wait(4))]
+    for number in (1, 2, 3, 4, 5):
+        consumers.channel.basic_ack(number)
+        counts.append(len(consumers.wait(4 + number)))
+    consumers.channel.close()
+    return counts, client.ready(15)
+
+
+def prefetch_of_a_channel_and_of_a_consumer(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(9))
+    consumers = Consumers(client.channel(), client.queue, prefetch=2)
+    consumers.channel.basic_qos(prefetch_count=3, global_qos=True)
+    consumers.add("a")
+    first = len(consumers.wait(2))
+    consumers.add("b")
+    return first, len(consumers.wait(3))
+
+
+def prefetch_of_a_channel_and_automatic_acknowledgement(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(9))
+    consumers = together(client, 2)
+    consumers.add("a", auto_ack=True)
+    return len(consumers.wait(9)), client.counts()
+
+
+def prefetch_of_a_channel_is_taken_away(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(9))
+    consumers = together(client, 2)
+    for tag in "abcde":
+        consumers.add(tag)
+    before = len(consumers.wait(2))
+    consumers.channel.basic_qos(prefetch_count=0, global_qos=True)
+    return before, len(consumers.wait(9))
+
+
+def a_cancelled_consumer_of_a_channel_with_a_prefetch(client: Client) -> Answer:
+    """What it has not got is there for others."""
+    client.declare()
+    client.publish(numbered(6))
+    consumers = together(client, 2)
+    consumers.add("a")
+    consumers.add("b")
+    consumers.wait(2)
+    consumers.channel.basic_cancel("b")
+    consumers.channel.basic_ack(2, multiple=True)
+    counts = len(consumers.wait(4))
+    consumers.channel.basic_cancel("a")
+    return counts, client.ready(2)
+
+
 def without_a_prefetch(client: Client) -> Answer:
     client.declare()
     client.publish(numbered(20))
@@ -848,7 +927,10 @@ SCRIPTS: list[Script] = [
     gets, get_from_no_queue, get_from_the_last_queue_declared, no_name_on_a_fresh_channel, acknowledge_several,
     acknowledge_all, return_several, returned_in_disorder, returned_between_gets, recover, discard_several,
     unknown_delivery_tag, acknowledge_twice, channel_ends_with_unacked, connection_ends_with_unacked, two_channels_end,
-    prefetch, without_a_prefetch, automatic_acknowledgement, consumers_in_turn, a_consumer_behind_another,
+    prefetch, prefetch_of_a_channel, prefetch_of_a_channel_with_several_consumers,
+    prefetch_of_a_channel_and_of_a_consumer, prefetch_of_a_channel_and_automatic_acknowledgement,
+    prefetch_of_a_channel_is_taken_away, a_cancelled_consumer_of_a_channel_with_a_prefetch, without_a_prefetch,
+    automatic_acknowledgement, consumers_in_turn, a_consumer_behind_another,
     returned_to_its_only_consumer, a_dead_consumers_messages_go_to_another, unacked_over_a_cancel,
     a_tag_in_use, consume_from_no_queue, cancel_of_no_consumer, priorities_of_consumers,
     priority_of_another_type, one_active_after_the_other, get_beside_the_active_one,

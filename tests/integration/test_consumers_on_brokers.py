@@ -29,7 +29,7 @@ BROKERS = (
     pytest.param("rabbitmq", QueueType.QUORUM, marks=NEEDS_RABBITMQ),
     pytest.param("rabbitmq", QueueType.CLASSIC, marks=NEEDS_RABBITMQ),
 )
-CLASSIC = BROKERS[2:]
+CLASSIC = (pytest.param("bundled", QueueType.CLASSIC, marks=pytest.mark.processes), BROKERS[2])
 
 
 async def load(uri: str, kind: QueueType, settings: dict[str, Any], how: dict[str, Any]) -> tuple[Run, dict[str, Any]]:

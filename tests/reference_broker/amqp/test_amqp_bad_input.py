@@ -127,9 +127,6 @@ CONNECTION_CASES = [
     Case("publish_immediate", publish_method(b"\x00\x00\x00\x01q\x02"), 540, (60, 40), "immediate=true"),
     Case("qos_prefetch_size", method(1, Basic.Qos(1000, 1, False)), 540, (60, 10), "prefetch_size!=0 (1000)"),
     Case("consume_same_tag", CONSUME_A + CONSUME_A, 530, (60, 20), "attempt to reuse consumer tag 'a'"),
-    Case(
-        "global_qos_consume", method(1, Basic.Qos(0, 5, True)) + CONSUME_A, 540, (60, 20), "does not support global qos"
-    ),
     Case("exchange_type", method(1, Exchange.Declare(0, "x", "moon")), 503, (40, 10), "unknown exchange type 'moon'"),
     Case("recover_no_requeue", method(1, Basic.Recover(False)), 540, (60, 110), "requeue=false"),
     Case("recover_async_no_requeue", raw_frame(1, 1, b"\x00\x3c\x00\x64\x00"), 540, (60, 100), "requeue=false"),

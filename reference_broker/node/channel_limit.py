@@ -1,0 +1,171 @@
+"""The prefetch of a whole channel (``basic.qos`` with ``global``): the most deliveries that may wait for their answer,
+of all its consumers together.
+
+A queue knows the limit of one consumer. So each consumer of such a channel gets the limit of the channel as its own,
+and what comes above that, from several consumers, waits here. A channel without such a limit does not pass here: the
+limit puts itself in the channel's place where queues look for it, and before the handlers of acknowledgements.
+
+Invariant: something waits only while as many deliveries as the limit allows are unacknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.errors import ReplyCode
+from reference_broker.amqp.events import Cancel, Consume, GlobalQos, Recovered, Settled
+from reference_broker.message_run import RunSlice, without_first
+from reference_broker.node import reply_to
+from reference_broker.node.authorization import Handler
+from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
+from reference_broker.node.local_clients import Connection
+from reference_broker.queues.session import ConsumeSession
+from reference_broker.types import ChannelId, ConsumerId, GroupId, IdRange, Outcome
+
+_NO_LIMIT: Final = 1 << 62
+_FREE: Final = (Settled, Recovered, Cancel)
+"""Events after which something that waits may go."""
+
+
+class LimitableChannel(Protocol):
+    """What a limit needs of its channel."""
+
+    id: ChannelId
+    node: ClientPorts
+    ports: ConnectionPorts
+    connection: Connection | None
+    consumers: dict[str, ConsumeSession]
+    limit: ChannelLimit | None
+
+    def guard(self) -> None:
+        """Find the handlers anew."""
+
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+    ) -> None:
+        """Deliver messages of a queue to a consumer."""
+
+    def committed(self, group: GroupId, last: int) -> bool:
+        """Confirm committed enqueues."""
+
+    def rejected(self, group: GroupId, first: int, last: int) -> None:
+        """Reject refused enqueues."""
+
+    def replied(self, correlation: int, value: int) -> None:
+        """A command was applied."""
+
+    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
+        """Tell the queue the outcome of messages that the consumer held."""
+
+
+class ChannelLimit:
+    """Stands for a channel (:class:`~reference_broker.node.local_clients.LocalChannel`), and holds back what is too
+    much."""
+
+    def __init__(self, channel: LimitableChannel, number: int) -> None:
+        """``number``: AMQP's number of the channel."""
+        self._channel = channel
+        self.connection: Connection | None = channel.connection
+        """The connection of the channel."""
+        self._core: ServerConnection = channel.ports.core
+        self._number = number
+        self._leaving: set[str] = set()
+        """Consumers that are being cancelled: until cancel-ok, they get what is on its way."""
+        self._waiting: deque[tuple[GroupId, ConsumerId, int, list[RunSlice], int]] = deque()
+        self.most = _NO_LIMIT
+        self.committed, self.rejected, self.replied = channel.committed, channel.rejected, channel.replied
+
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+    ) -> None:
+        """Deliver what there is room for. Consumers without acknowledgement and gets are not limited."""
+        known = self._channel.consumers.get(consumer.tag)
+        if known is None or known.no_ack or consumer.tag in self._leaving:
+            self._channel.deliver(group, consumer, first_message_id, slices, delivery_count)
+            return
+        self._waiting.append((group, consumer, first_message_id, slices, delivery_count))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Deliver from what waits, as much as there is room for."""
+        while self._waiting and (room := self.most - self._core.unacked(self._number)) > 0:
+            group, consumer, first, slices, delivery_count = self._waiting.popleft()
+            count = sum(each[2] for each in slices)
+            if count > room:
+                rest = without_first(slices, room)
+                self._waiting.appendleft((group, consumer, first + room, rest, delivery_count))
+                slices = first_of(slices, room)
+            self._channel.deliver(group, consumer, first, slices, delivery_count)
+
+    def cancelling(self, tag: str) -> None:
+        """The client cancels a consumer: what waits for it goes back to its queue."""
+        self._leaving.add(tag)
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            _group, consumer, first, slices, _delivery_count = each
+            if consumer.tag != tag:
+                self._waiting.append(each)
+            elif (known := self._channel.consumers.get(tag)) is not None:
+                last = first + sum(part[2] for part in slices) - 1
+                known.next_message_id = last + 1
+                known.held += last - first + 1
+                self._channel.settle(known, Outcome.RETURN, ((first, last),))
+
+    def consuming(self, tag: str) -> None:
+        """A consumer begins."""
+        self._leaving.discard(tag)
+
+    def around(self, handlers: Mapping[type, Handler]) -> Mapping[type, Handler]:
+        """The handlers of events, after which something that waits may go."""
+        return {kind: self._freeing(handler) if kind in _FREE else handler for kind, handler in handlers.items()}
+
+    def _freeing(self, handler: Handler) -> Handler:
+        def handle(channel: Any, event: Any) -> None:
+            if isinstance(event, Cancel):
+                self.cancelling(event.consumer_tag)
+            handler(channel, event)
+            self.let_go()
+
+        return handle
+
+
+def first_of(slices: list[RunSlice], count: int) -> list[RunSlice]:
+    """The first ``count`` messages; there are more."""
+    found: list[RunSlice] = []
+    for run, start, length, step in slices:
+        taken = min(length, count)
+        found.append((run, start, taken, step))
+        count -= taken
+        if not count:
+            break
+    return found
+
+
+def consume(channel: LimitableChannel, event: Consume) -> None:
+    """basic.consume. On a channel with a limit, a queue that cannot heed it closes the connection, as in RabbitMQ."""
+    if channel.limit is not None and (most := channel.limit.most) != _NO_LIMIT and not event.no_ack:
+        queue = channel.node.queues.get(event.queue)
+        if queue is not None and not queue.kind.takes_channel_limits:
+            text = f"queue '{event.queue}' in vhost '/' does not support global qos"
+            channel.ports.handle(channel.ports.core.connection_error(ReplyCode.NOT_IMPLEMENTED, text, "basic.consume"))
+            return
+        channel.limit.consuming(event.consumer_tag)
+        event = replace(event, prefetch=min(event.prefetch or most, most))
+    reply_to.consume(channel, event)  # type: ignore[arg-type]
+
+
+def set_limit(channel: LimitableChannel, event: GlobalQos) -> None:
+    """basic.qos with ``global``; a count of 0 takes the limit away."""
+    limit = channel.limit
+    if limit is None:
+        if not event.prefetch:
+            return
+        limit = channel.limit = ChannelLimit(channel, event.channel)
+        channel.node.clients.channels[channel.id.connection] = limit
+        channel.guard()
+    limit.most = event.prefetch or _NO_LIMIT
+    limit.let_go()
