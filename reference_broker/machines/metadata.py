@@ -124,12 +124,24 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Settings (``definition``) for the queues whose name ``pattern`` finds, unless a higher policy holds."""
+    """Settings (``definition``) for the queues whose name ``pattern`` finds, unless a higher policy holds. An
+    ``operator``'s policy holds beside those of users, and sets upper limits only."""
 
     name: str
     pattern: str
     definition: tuple[tuple[str, ArgumentValue], ...]
     priority: int = 0
+    operator: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name among all policies: an operator's and a user's may have the same name."""
+        return policy_key(self.name, operator=self.operator)
+
+
+def policy_key(name: str, *, operator: bool) -> str:
+    """The name of a policy among all policies."""
+    return f"operator\0{name}" if operator else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,11 +233,12 @@ class SetPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearPolicy:
-    """Remove a policy."""
+    """Remove a policy, an ``operator``'s or a user's."""
 
     name: str
     node: NodeId
     correlation: int
+    operator: bool = False
 
 
 MemberChange = AddMember | RemoveMember | ReplaceMember
@@ -339,9 +352,9 @@ class MetadataMachine:
                 found = existing if existing is not None and existing.group == command.group else None
                 return [Answer(command.node, command.correlation, found)]
             case SetPolicy(policy=policy):
-                self.policies[policy.name] = policy
-            case ClearPolicy(name=name):
-                self.policies.pop(name, None)
+                self.policies[policy.key] = policy
+            case ClearPolicy(name=name, operator=operator):
+                self.policies.pop(policy_key(name, operator=operator), None)
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
                 outcome = exchanges.apply(self.routing, self.queues, command)
                 return [ExchangeAnswer(command.node, command.correlation, outcome)]
@@ -378,7 +391,8 @@ class MetadataMachine:
             record = record_from_json(raw)
             machine.queues[record.name] = record
         for raw in content.get("policies", ()):
-            machine.policies[raw["name"]] = _policy_from_json(raw)
+            policy = _policy_from_json(raw)
+            machine.policies[policy.key] = policy
         for raw in content.get("exchanges", ()):
             machine.routing.declare(exchanges.exchange_from_json(raw))
         for raw in content.get("bindings", ()):
@@ -548,7 +562,13 @@ def _nested(value: Any) -> Any:
 
 def _policy_from_json(raw: dict[str, Any]) -> Policy:
     definition = tuple((key, value) for key, value in raw["definition"])
-    return Policy(name=raw["name"], pattern=raw["pattern"], definition=definition, priority=int(raw["priority"]))
+    return Policy(
+        name=raw["name"],
+        pattern=raw["pattern"],
+        definition=definition,
+        priority=int(raw["priority"]),
+        operator=bool(raw.get("operator", False)),
+    )
 
 
 _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
@@ -563,22 +583,28 @@ _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
 
 # Policies. As in RabbitMQ, one policy holds for a queue: of the policies whose pattern finds its name, the policy
 # of the highest priority (of equals, the first by name). If the declaration sets the same key, the lower of two limits
-# holds; for other values the declaration holds.
+# holds; for other values the declaration holds. An operator's policy comes last, and has limits only: the lower holds.
 
 
-def in_force(policies: Iterable[Policy], name: str) -> Policy | None:
-    """The policy that holds for the queue with this name."""
-    fitting = [policy for policy in policies if re.search(policy.pattern, name)]
+def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -> Policy | None:
+    """The policy that holds for the queue with this name: of those of users, or of those of operators."""
+    fitting = [policy for policy in policies if policy.operator is operator and re.search(policy.pattern, name)]
     return min(fitting, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 
 def with_policy(record: QueueRecord, policies: Iterable[Policy]) -> QueueRecord:
     """The record with the arguments in effect."""
-    policy = in_force(policies, record.name)
-    if policy is None:
+    several = list(policies)
+    definition = [
+        setting
+        for operator in (False, True)
+        if (policy := in_force(several, record.name, operator=operator)) is not None
+        for setting in policy.definition
+    ]
+    if not definition:
         return record
     arguments = dict(record.arguments)
-    for key, value in policy.definition:
+    for key, value in definition:
         arguments[f"x-{key}"] = _merged_value(arguments.get(f"x-{key}"), value)
     return replace(record, arguments=tuple(sorted(arguments.items())))
 

@@ -86,7 +86,8 @@ class Cluster:
         policies = list(self.machine.policies.values())
         nodes, found = self.nodes, []
         for name, record in sorted(self.machine.queues.items()):
-            found.append(shapes.queue(record, counts.get(name), in_force(policies, name), nodes))
+            in_effect = in_force(policies, name), in_force(policies, name, operator=True)
+            found.append(shapes.queue(record, counts.get(name), in_effect, nodes))
             if len(found) % _ROWS_A_TURN == 0:
                 await asyncio.sleep(0)  # messages have their turn
         return found

@@ -14,14 +14,16 @@ from typing import Any, Final
 import reference_broker
 from reference_broker.access import passwords
 from reference_broker.access.table import problem_with_pattern
-from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.machines.metadata import MetadataMachine, Policy
 from reference_broker.management import shapes
 from reference_broker.management.shapes import VHOST, Row
 
 PARTS: Final = (
-    "vhosts", "users", "permissions", "topic_permissions", "policies", "queues", "exchanges", "bindings",
+    "vhosts", "users", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings",
 )  # fmt: skip
 """In the order of an import."""
+OPERATOR_POLICY: Final = "operator_policy"
+"""The component of parameters that are operators' policies."""
 _TEXT: Final = "a text"
 _NAME: Final = "a text of 1 to 255 octets"
 _FLAG: Final = "true or false"
@@ -35,6 +37,7 @@ _FIELDS: Final[dict[str, dict[str, str]]] = {
     "users": {"name": _NAME, "password_hash": _HASH, "tags": _TAGS},
     "permissions": {"user": _NAME, "vhost": _VHOST, "configure": _PATTERN, "write": _PATTERN, "read": _PATTERN},
     "topic_permissions": {"user": _NAME, "vhost": _VHOST, "exchange": _TEXT, "write": _PATTERN, "read": _PATTERN},
+    "parameters": {"component": _TEXT, "vhost": _VHOST, "name": _NAME, "value": _OBJECT},
     "policies": {"vhost": _VHOST, "name": _NAME, "pattern": _PATTERN, "definition": _OBJECT},
     "queues": {"name": _NAME, "vhost": _VHOST, "durable": _FLAG, "auto_delete": _FLAG, "arguments": _OBJECT},
     "exchanges": {
@@ -46,6 +49,12 @@ _FIELDS: Final[dict[str, dict[str, str]]] = {
     },
 }  # fmt: skip
 """The fields that each part needs."""
+
+
+def _value(policy: Policy) -> Row:
+    """An operator's policy as the value of a parameter."""
+    row = shapes.policy(policy)
+    return {key: row[key] for key in ("pattern", "definition", "priority", "apply-to")}
 
 
 def export(machine: MetadataMachine) -> Row:
@@ -61,9 +70,13 @@ def export(machine: MetadataMachine) -> Row:
         "vhosts": [{"name": name} for name in sorted(table.vhosts)],
         "permissions": [asdict(each) for _key, each in sorted(table.permissions.items())],
         "topic_permissions": [asdict(each) for _key, each in sorted(table.topic_permissions.items())],
-        "parameters": [],
+        "parameters": [
+            {"component": OPERATOR_POLICY, "vhost": VHOST, "name": each.name, "value": _value(each)}
+            for _key, each in sorted(machine.policies.items())
+            if each.operator
+        ],
         "global_parameters": [],
-        "policies": [shapes.policy(each) for _name, each in sorted(machine.policies.items())],
+        "policies": [shapes.policy(each) for _key, each in sorted(machine.policies.items()) if not each.operator],
         "queues": [
             {
                 "name": each.name, "vhost": VHOST, "durable": each.durable, "auto_delete": each.auto_delete,

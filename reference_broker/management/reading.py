@@ -161,7 +161,11 @@ async def _topic_permissions(cluster: Cluster, _at: Row) -> list[Row]:
 
 
 async def _policies(cluster: Cluster, _at: Row) -> list[Row]:
-    return [shapes.policy(each) for _name, each in sorted(cluster.machine.policies.items())]
+    return [shapes.policy(each) for _key, each in sorted(cluster.machine.policies.items()) if not each.operator]
+
+
+async def _operator_policies(cluster: Cluster, _at: Row) -> list[Row]:
+    return [shapes.policy(each) for _key, each in sorted(cluster.machine.policies.items()) if each.operator]
 
 
 def _rows(kind: str) -> Reader:
@@ -266,6 +270,9 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "policies": (EVERYBODY, _policies),
     "policies/{vhost}": (EVERYBODY, _policies),
     "policies/{vhost}/{name}": (EVERYBODY, _one_of(_policies, name="name")),
+    "operator-policies": (EVERYBODY, _operator_policies),
+    "operator-policies/{vhost}": (EVERYBODY, _operator_policies),
+    "operator-policies/{vhost}/{name}": (EVERYBODY, _one_of(_operator_policies, name="name")),
     "definitions": (ADMINISTRATOR, _definitions),
     "definitions/{vhost}": (ADMINISTRATOR, _definitions),
     "health/checks/alarms": (EVERYBODY, alarms),

@@ -44,7 +44,11 @@ def declared_arguments(record: QueueRecord) -> Row:
     return {**kind, **dict(record.arguments)}
 
 
-def queue(record: QueueRecord, counts: Row | None, policy: Policy | None, nodes: Nodes) -> Row:
+Policies = tuple[Policy | None, Policy | None]
+"""The policies in force of users and of operators."""
+
+
+def queue(record: QueueRecord, counts: Row | None, policies: Policies, nodes: Nodes) -> Row:
     """A queue. ``counts`` are those of its leader, None if no leader answered."""
     known = counts or _NO_COUNTS
     home = nodes[record.leader][0] if record.leader in nodes else ""
@@ -71,10 +75,19 @@ def queue(record: QueueRecord, counts: Row | None, policy: Policy | None, nodes:
         "message_bytes_ready": known["ready_bytes"],
         "message_stats": {"publish": known["enqueued"], "ack": known["settled"]},
         "consumers": known["consumers"],
-        "policy": policy.name if policy else None,
-        "effective_policy_definition": dict(policy.definition) if policy else {},
+        "policy": policies[0].name if policies[0] else None,
+        "operator_policy": policies[1].name if policies[1] else None,
+        "effective_policy_definition": _effective(policies),
         **(place if record.kind != "classic" else {}),
     }
+
+
+def _effective(policies: Policies) -> Row:
+    """Both definitions as one: of two limits the lower."""
+    found: Row = {}
+    for key, value in (setting for policy in policies if policy for setting in policy.definition):
+        found[key] = min(found[key], value) if key in found else value
+    return found
 
 
 def exchange(found: Exchange) -> Row:

@@ -12,8 +12,10 @@ from urllib.parse import unquote
 from pamqp import commands
 
 from reference_broker.access.records import Tag
+from reference_broker.machines.metadata import policy_key
 from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
+from reference_broker.management.definitions import OPERATOR_POLICY
 from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
 
@@ -247,17 +249,34 @@ def _limit(at: Row) -> str:
     return str(at["limit"]).replace("-", "_")
 
 
-async def _put_policy(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    is_new = at["name"] not in cluster.machine.policies
-    policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
-    await cluster.change("set-policy", name=at["name"], priority=field(body, "priority", int, 0), **policy)
-    return (CREATED if is_new else NO_CONTENT), None
+def _putting_policy(*, operator: bool) -> Writer:
+    async def write(cluster: Cluster, at: Row, body: Row) -> Outcome:
+        is_new = policy_key(at["name"], operator=operator) not in cluster.machine.policies
+        policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
+        op = "set-operator-policy" if operator else "set-policy"
+        await cluster.change(op, name=at["name"], priority=field(body, "priority", int, 0), **policy)
+        return (CREATED if is_new else NO_CONTENT), None
+
+    return write
 
 
-async def _delete_policy(cluster: Cluster, at: Row, _body: Row) -> Outcome:
-    if at["name"] not in cluster.machine.policies:
-        raise ApiError(NOT_FOUND, "Not Found")
-    await cluster.change("clear-policy", name=at["name"])
+def _deleting_policy(*, operator: bool) -> Writer:
+    async def write(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+        if policy_key(at["name"], operator=operator) not in cluster.machine.policies:
+            raise ApiError(NOT_FOUND, "Not Found")
+        await cluster.change("clear-operator-policy" if operator else "clear-policy", name=at["name"])
+        return NO_CONTENT, None
+
+    return write
+
+
+_put_policy = _putting_policy(operator=False)
+
+
+async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """A parameter of definitions: operators' policies are such. Parameters of RabbitMQ's plugins are left out."""
+    if body.get("component") == OPERATOR_POLICY:
+        await _putting_policy(operator=True)(cluster, at, field(body, "value", dict))
     return NO_CONTENT, None
 
 
@@ -297,6 +316,7 @@ _IMPORTS: Final[dict[str, Writer]] = {
     "users": _put_user,
     "permissions": _put_permission,
     "topic_permissions": _put_topic_permission,
+    "parameters": _put_parameter,
     "policies": _put_policy,
     "exchanges": _put_exchange,
     "queues": _put_queue,
@@ -339,7 +359,9 @@ WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
     ("PUT", "user-limits/{name}/{limit}"): (ADMINISTRATOR, _put_user_limit),
     ("DELETE", "user-limits/{name}/{limit}"): (ADMINISTRATOR, _delete_user_limit),
     ("PUT", "policies/{vhost}/{name}"): (POLICYMAKER, _put_policy),
-    ("DELETE", "policies/{vhost}/{name}"): (POLICYMAKER, _delete_policy),
+    ("DELETE", "policies/{vhost}/{name}"): (POLICYMAKER, _deleting_policy(operator=False)),
+    ("PUT", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _putting_policy(operator=True)),
+    ("DELETE", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _deleting_policy(operator=True)),
     ("DELETE", "connections/{name}"): (ADMINISTRATOR, _delete_connection),
     ("POST", "definitions"): (ADMINISTRATOR, import_definitions),
     ("POST", "definitions/{vhost}"): (ADMINISTRATOR, import_definitions),

@@ -137,9 +137,9 @@ class MetadataHost:
         """Set or replace a policy; ``answered`` gets None."""
         self._propose(SetPolicy(policy=policy, **self._asker(answered)))
 
-    def clear_policy(self, name: str, answered: Answered) -> None:
-        """Remove a policy; ``answered`` gets None."""
-        self._propose(ClearPolicy(name=name, **self._asker(answered)))
+    def clear_policy(self, name: str, answered: Answered, *, operator: bool) -> None:
+        """Remove a policy, an operator's or a user's; ``answered`` gets None."""
+        self._propose(ClearPolicy(name=name, operator=operator, **self._asker(answered)))
 
     def declare_exchange(self, exchange: Exchange, answered: ExchangeAnswered) -> None:
         """Create the exchange if its name is free; ``answered`` gets the exchange of that name."""

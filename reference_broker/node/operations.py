@@ -51,6 +51,9 @@ class Operations:
             "set-policy": self._set_policy,
             "clear-policy": self._clear_policy,
             "policies": self._policies,
+            "set-operator-policy": functools.partial(self._set_policy, operator=True),
+            "clear-operator-policy": functools.partial(self._clear_policy, operator=True),
+            "operator-policies": functools.partial(self._policies, operator=True),
             **more,
         }
 
@@ -208,26 +211,26 @@ class Operations:
 
     # Policies
 
-    def _set_policy(self, request: Answer, answered: Answered) -> None:
-        policy = read_policy(request)
+    def _set_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
+        policy = read_policy(request, operator=operator)
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {policy.name!r}")
         self._metadata.set_policy(policy, done)
 
-    def _clear_policy(self, request: Answer, answered: Answered) -> None:
-        name, policies = request.get("name"), self._metadata.machine.policies
-        if name not in policies:
-            raise RequestError(
-                f"there is no policy {name!r}", _choice(policies, "none is set: nothing is to be cleared")
-            )
+    def _clear_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
+        name = request.get("name")
+        names = [policy.name for policy in self._metadata.machine.policies.values() if policy.operator is operator]
+        if name not in names:
+            raise RequestError(f"there is no policy {name!r}", _choice(names, "none is set: nothing is to be cleared"))
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {name!r}")
-        self._metadata.clear_policy(str(name), done)
+        self._metadata.clear_policy(str(name), done, operator=operator)
 
-    def _policies(self, _request: Answer, answered: Answered) -> None:
+    def _policies(self, _request: Answer, answered: Answered, *, operator: bool = False) -> None:
         policies = self._metadata.machine.policies
         rows = [
             {"name": policy.name, "pattern": policy.pattern, "definition": dict(policy.definition),
              "priority": policy.priority}
             for _, policy in sorted(policies.items())
+            if policy.operator is operator
         ]  # fmt: skip
         answered({"ok": True, "policies": rows})
 

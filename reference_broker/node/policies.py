@@ -27,8 +27,8 @@ _POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
 committed policy can be applied."""
 
 
-def read_policy(request: Answer) -> Policy:
-    """A policy out of a request. Raises :class:`RequestError` for a wrong policy."""
+def read_policy(request: Answer, *, operator: bool = False) -> Policy:
+    """A policy out of a request, a user's or an ``operator``'s. Raises :class:`RequestError` for a wrong policy."""
     name, pattern, definition = request.get("name"), request.get("pattern"), request.get("definition")
     priority = request.get("priority", 0)
     where = f"policy {name!r}"
@@ -42,13 +42,17 @@ def read_policy(request: Answer) -> Policy:
         what = f"{where}: pattern {pattern!r} is no regular expression: {error}"
         raise RequestError(what, "use one that finds the queues' names, such as ^orders") from error
     if not isinstance(definition, dict) or not definition:
-        raise RequestError(f"{where}: definition {definition!r} is empty or no object", f"set some of {_known()}")
+        raise RequestError(
+            f"{where}: definition {definition!r} is empty or no object", f"set some of {_known(operator)}"
+        )
     for key, value in definition.items():
-        if key not in _POLICY_KEYS:
-            raise RequestError(f"{where}: {key!r} is nothing that a policy can set", f"use some of {_known()}")
+        if key not in _known_keys(operator):
+            who = "an operator's policy" if operator else "a policy"
+            raise RequestError(f"{where}: {key!r} is nothing that {who} can set", f"use some of {_known(operator)}")
         if (wanted := _wanted_instead(_POLICY_KEYS[key], value)) is not None:
             raise RequestError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
-    return Policy(name=name, pattern=str(pattern), definition=tuple(sorted(definition.items())), priority=priority)
+    settings = tuple(sorted(definition.items()))
+    return Policy(name=name, pattern=str(pattern), definition=settings, priority=priority, operator=operator)
 
 
 def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> str | None:
@@ -62,5 +66,10 @@ def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> s
     return None if is_short else "a string of at most 255 octets"
 
 
-def _known() -> str:
-    return ", ".join(sorted(_POLICY_KEYS))
+def _known_keys(operator: bool) -> list[str]:
+    """The keys that a policy can set. Operators set upper limits: numbers, of which the lower holds."""
+    return sorted(key for key, allowed in _POLICY_KEYS.items() if not operator or isinstance(allowed, range))
+
+
+def _known(operator: bool) -> str:
+    return ", ".join(_known_keys(operator))

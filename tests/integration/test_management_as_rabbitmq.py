@@ -169,6 +169,13 @@ STEPS: tuple[Step, ...] = (
     ("PUT", "policies/%2F/p", {"pattern": "q", "definition": {"no-such-key": 1}}, ()),
     ("GET", "policies/%2F/p", None, ("name", "vhost", "pattern", "definition", "priority")),
     ("GET", "policies/%2F/none", None, ERROR),
+    ("PUT", "operator-policies/%2F/p", {"pattern": "^q$", "definition": {"max-length": 3, "expires": 9000000}}, ()),
+    ("PUT", "operator-policies/%2F/p", {"pattern": "^q$", "definition": {"overflow": "drop-head"}}, ()),
+    ("GET", "operator-policies", None, ("name", "pattern", "definition", "priority")),
+    ("GET", "policies", None, ("name",)),
+    ("GET", "operator-policies/%2F/p", None, ("name", "vhost", "pattern", "definition", "priority")),
+    ("DELETE", "operator-policies/%2F/p", None, ()),
+    ("DELETE", "operator-policies/%2F/p", None, ()),
     ("DELETE", "policies/%2F/p", None, ()),
     ("DELETE", "policies/%2F/p", None, ()),
     ("GET", "health/checks/alarms", None, ("status",)),
@@ -272,15 +279,24 @@ def test_definitions_go_from_one_broker_to_the_other(brokers: dict[str, Api]) ->
     rabbit.call("PUT", "queues/%2F/moved", QUORUM)
     rabbit.call("PUT", "exchanges/%2F/moved-x", {"type": "headers", "durable": True, "arguments": {"a": 1}})
     rabbit.call("POST", "bindings/%2F/e/moved-x/q/moved", {"arguments": {"x-match": "any", "k": "v"}})
+    rabbit.call("PUT", "operator-policies/%2F/moved-limit", {"pattern": "^m", "definition": {"max-length": 3}})
     rabbit.call("PUT", "policies/%2F/moved", {"pattern": "^m", "definition": {"max-length": 7}, "apply-to": "queues"})
     code, definitions = rabbit.call("GET", "definitions")
     assert (code, ours.call("POST", "definitions", definitions)) == (200, (204, None))
     assert ours.call("GET", "whoami", None, "moved:secret")[1]["name"] == "moved"
+    effective = ours.call("GET", "queues/%2F/moved")[1]["effective_policy_definition"]
+    assert effective == {"max-length": 3}, "the lower of two limits"
     (row,) = ours.call("GET", "bindings/%2F/e/moved-x/q/moved")[1]
     assert row["arguments"] == {"x-match": "any", "k": "v"}
     exported = ours.call("GET", "definitions")[1]
     assert rabbit.call("POST", "definitions", exported)[0] == 204
     assert exported == ours.call("GET", "definitions")[1]
     for api in brokers.values():
-        for path in ("users/moved", "queues/%2F/moved", "exchanges/%2F/moved-x", "policies/%2F/moved"):
+        for path in (
+            "users/moved",
+            "queues/%2F/moved",
+            "exchanges/%2F/moved-x",
+            "policies/%2F/moved",
+            "operator-policies/%2F/moved-limit",
+        ):
             assert api.call("DELETE", path)[0] == 204

@@ -12,6 +12,8 @@ from perftest.cli.broker.common import change, command, say
 from perftest.cli.sections import option
 from perftest.cli.ui.table import print_table
 
+_OPERATOR = option("--operator", section="Target", is_flag=True, help="An operator's policy, which sets upper limits.")
+
 
 class _Definition(click.ParamType[Any]):
     """A JSON object of settings."""
@@ -45,30 +47,34 @@ class _Definition(click.ParamType[Any]):
     default=0,
     help="Priority of the policy. If several policies match a queue, the highest priority wins.",
 )
+@_OPERATOR
 def set_policy(
-    name: str, pattern: str, definition: dict[str, Any], priority: int, directory: Path, as_json: bool
+    name: str, pattern: str, definition: dict[str, Any], priority: int, operator: bool, directory: Path, as_json: bool
 ) -> None:
     """Set a policy for all queues whose names match.
 
-    PATTERN is a regular expression on queue names. DEFINITION is a JSON object of settings.
+    PATTERN is a regular expression on queue names. DEFINITION is a JSON object of settings. With --operator the policy
+    holds beside those of users and sets upper limits: of two limits the lower holds.
     """
     policy = {"name": name, "pattern": pattern, "definition": definition, "priority": priority}
-    answer = change(directory, op="set-policy", **policy)
+    answer = change(directory, op="set-operator-policy" if operator else "set-policy", **policy)
     say(f"policy {name} is set", {**policy, **answer}, as_json)
 
 
 @command("clear-policy", arguments=("short",))
 @click.argument("name", metavar="NAME")
-def clear_policy(name: str, directory: Path, as_json: bool) -> None:
+@_OPERATOR
+def clear_policy(name: str, operator: bool, directory: Path, as_json: bool) -> None:
     """Remove a policy. Its queues fall back to the next policy that matches them."""
-    answer = change(directory, op="clear-policy", name=name)
+    answer = change(directory, op="clear-operator-policy" if operator else "clear-policy", name=name)
     say(f"policy {name} is cleared", {"cleared": name, **answer}, as_json)
 
 
 @command("policies")
-def policies(directory: Path, as_json: bool) -> None:
-    """List the policies of a cluster."""
-    found = change(directory, op="policies")["policies"]
+@_OPERATOR
+def policies(operator: bool, directory: Path, as_json: bool) -> None:
+    """List the policies of a cluster, of users or with --operator of operators."""
+    found = change(directory, op="operator-policies" if operator else "policies")["policies"]
     if not as_json:
         found = [{**policy, "definition": json.dumps(policy["definition"])} for policy in found]
     shown = ("name", "pattern", "priority", "definition")

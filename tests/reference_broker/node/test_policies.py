@@ -62,3 +62,11 @@ def test_what_is_refused_says_which_key_and_what_instead(asked: dict[str, Any], 
         read_policy(asked)
     assert "policy" in str(refused.value) and what in str(refused.value)
     assert fix in refused.value.fix
+
+
+def test_operators_set_upper_limits_only() -> None:
+    """An operator's policy must not turn a queue into another kind of queue."""
+    policy = read_policy(request(max_length=5), operator=True)
+    assert policy.operator and policy.key != read_policy(request(max_length=5)).key
+    with pytest.raises(RequestError, match="nothing that an operator's policy can set"):
+        read_policy(request(overflow="drop-head"), operator=True)
