@@ -59,7 +59,10 @@ async def served(folder: Path) -> AsyncIterator[str]:
     """The address of the command, which ends by Ctrl-C, without an error."""
     command = [sys.executable, "-m", "perftest", "report", "--serve", str(folder), "--port", "0"]
     pipe = asyncio.subprocess.PIPE
+    # A shell has background commands ignore Ctrl-C, and what they start inherits that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env={**os.environ, "CI": "1"})
+    signal.signal(signal.SIGINT, before)
     assert process.stdout is not None and process.stderr is not None
     try:
         line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
