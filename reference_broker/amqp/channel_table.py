@@ -75,7 +75,8 @@ class ChannelTable:
 
     def _open(self, kind: int, number: int, payload: bytes) -> None:
         if kind != METHOD:
-            raise HardError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}")
+            text = f"content frame on channel {number}, which is not open"
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, text)
         at_fault = method_id(payload)
         if at_fault[0] == _CONNECTION_CLASS:
             raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}", at_fault)

@@ -80,18 +80,6 @@ _LAST_WORDS: Final = re.compile(
 """A frame of connection.close-ok, or the beginning of a frame of connection.close."""
 _LAST_WORDS_OCTETS: Final = 12
 
-_FROM_SERVER: Final = frozenset(
-    {
-        commands.Connection.Start,
-        commands.Connection.Secure,
-        commands.Connection.Tune,
-        commands.Connection.OpenOk,
-        commands.Connection.Blocked,
-        commands.Connection.Unblocked,
-        commands.Connection.UpdateSecretOk,
-    }
-)
-
 
 class ServerConnection:
     """One client's connection. Times are seconds of any clock that never goes back."""
@@ -335,8 +323,6 @@ class ServerConnection:
             self._closed_by_client(method)
             return
         at_fault = method_id(payload)
-        if type(method) in _FROM_SERVER:
-            raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", at_fault)
         text = f"unexpected method {method.name} in connection state {self._phase.name.lower()}"
         raise HardError(ReplyCode.CHANNEL_ERROR, text, at_fault)
 

@@ -107,11 +107,11 @@ CONNECTION_CASES = [
     Case("table_year_beyond_python", declare(table(b"\x01aT" + b"\xff" * 8)), 501, (50, 10), "out of range"),
     Case("shortstr_not_utf8", raw_frame(1, 1, b"\x00\x3c\x00\x1e\x02\xff\xfe\x00"), 501, (60, 30), "UTF-8"),
     Case("method_from_server_side", method(1, Basic.Deliver("c", 1, False, "", "q")), 503, (60, 60)),
-    Case("connection_method_from_server_side", method(0, commands.Connection.Blocked("no")), 503, (10, 60)),
+    Case("connection_method_from_server_side", method(0, commands.Connection.Blocked("no")), 504, (10, 60)),
     Case("connection_method_on_channel_1", method(1, commands.Connection.Open("/")), 503, (10, 40)),
     Case("channel_method_on_channel_0", method(0, Basic.Qos(0, 1, False)), 504, (60, 10)),
     Case("channel_not_open", method(7, Basic.Qos(0, 1, False)), 504, (60, 10), "expected 'channel.open'"),
-    Case("content_on_channel_not_open", raw_frame(3, 7, b"x"), 504, text="expected 'channel.open'"),
+    Case("content_on_channel_not_open", raw_frame(3, 7, b"x"), 505, text="not open"),
     Case("channel_open_twice", method(1, commands.Channel.Open()), 504, (20, 10), "second 'channel.open'"),
     Case("channel_flow_off", method(1, commands.Channel.Flow(False)), 540, (20, 20), "active=false"),
     Case(

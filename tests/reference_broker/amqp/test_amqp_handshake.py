@@ -185,7 +185,7 @@ def test_unknown_vhost() -> None:
         (raw_frame(3, 1, b"x"), 505),
         (method(0, Connection.TuneOk(10, 4096, 0)), 504),
         (method(0, Connection.Open("/")), 504),
-        (method(0, Connection.Tune(1, 1, 1)), 503),
+        (method(0, Connection.Tune(1, 1, 1)), 504),
         (method(0, Connection.UpdateSecret("guest", "too early")), 504),
         (raw_frame(9, 0, b""), 501),
     ],
