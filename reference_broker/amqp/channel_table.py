@@ -23,7 +23,6 @@ from reference_broker.amqp.errors import (
     MethodId,
     ProtocolError,
     ReplyCode,
-    SoftError,
     reply_text,
 )
 from reference_broker.amqp.events import ChannelClosed
@@ -58,20 +57,17 @@ class ChannelTable:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def frame(self, kind: int, number: int, payload: bytes, octets: bytes) -> None:
-        """Read one frame of a channel; ``octets`` is the whole frame if it is a method frame. Raises HardError."""
+        """Read one frame of a channel; ``octets`` is the whole frame if it is a method frame. Raises HardError, and
+        SoftError for what closes the channel."""
         channel = self.by_number.get(number)
         if channel is None:
             self._open(kind, number, payload)
         elif channel.closing:
             self._frame_while_closing(channel, kind, payload)
+        elif kind == METHOD:
+            self._method(channel, payload, octets)
         else:
-            try:
-                if kind == METHOD:
-                    self._method(channel, payload, octets)
-                else:
-                    self._content(channel, kind, payload)
-            except SoftError as error:
-                self.close(channel, error)
+            self._content(channel, kind, payload)
 
     def _open(self, kind: int, number: int, payload: bytes) -> None:
         if kind != METHOD:
@@ -137,7 +133,8 @@ class ChannelTable:
             channel.handle(method, payload)
 
     def learn_route(self, octets: bytes, number: int, payload: bytes) -> bool:
-        """Whether the frame is a basic.publish whose route was unknown until now."""
+        """Whether the frame is a basic.publish whose route was unknown until now. Raises HardError, and SoftError for
+        what closes the channel."""
         channel = self.by_number.get(number)
         if payload[:4] != PUBLISH_OCTETS or channel is None or channel.closing or channel.content is not None:
             return False
@@ -145,10 +142,7 @@ class ChannelTable:
             return False
         method = decode_method(payload)
         assert isinstance(method, commands.Basic.Publish)
-        try:
-            self._publishes.learn(octets, channel.route(method))
-        except SoftError as error:
-            self.close(channel, error)
+        self._publishes.learn(octets, channel.route(method))
         return True
 
     # -- ends --------------------------------------------------------------------------------------------------------

@@ -35,8 +35,9 @@ confirm of its message.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pamqp import commands
@@ -103,6 +104,9 @@ class ServerConnection:
         """The client has asked for the end and has its close-ok: it is for the client to close the socket."""
         self._must_look = False
         """Reading has stopped until somebody has looked at the events."""
+        self._failure: Callable[[], None] | None = None
+        """What ends a channel or the connection once somebody has looked at the events: the client may still be owed
+        returned messages, and nothing follows a close."""
         self._now_s = self._heard_s = self._spoke_s = now_s
         self._give_up_s: float | None = now_s + config.handshake_timeout_s
 
@@ -159,6 +163,9 @@ class ServerConnection:
     def go_on(self) -> list[Event]:
         """Read on behind the events that were returned last. Returns no events if there is nothing to read now."""
         self._must_look = False
+        if (fail := self._failure) is not None:
+            self._failure = None
+            fail()
         while not self._must_look and (stretch := self._unread.next()) is not None:
             self._read(*stretch)
         return self._take_events()
@@ -166,7 +173,7 @@ class ServerConnection:
     @property
     def has_more(self) -> bool:
         """Whether :meth:`go_on` has something to read."""
-        return bool(self._unread)
+        return bool(self._unread) or self._failure is not None
 
     @property
     def held_octets(self) -> int:
@@ -234,10 +241,29 @@ class ServerConnection:
             self._runs.flush()
         except HardError as error:
             self._runs.flush()
-            self._close(error)
-            self._search_last_words((b"" if number else buffer[at:]) + self._unread.rest())
+            rest = b"" if number else buffer[at:]
+            self._fail(lambda error=error: self._close_for(error, rest))  # type: ignore[misc]
         except NegotiationError as error:
             self._refuse(str(error))
+
+    def _fail(self, fail: Callable[[], None]) -> int:
+        """End a channel or the connection: now, or once somebody has looked at the events that came before. Returns 0
+        or :data:`_EVENTS_FIRST`."""
+        if not self._events:
+            fail()
+            return 0
+        self._must_look, self._failure = True, fail
+        return _EVENTS_FIRST
+
+    def _fail_channel(self, number: int, error: SoftError) -> int:
+        """Close a channel in the same way."""
+        self._runs.flush()
+        return self._fail(functools.partial(self._table.close, self._channels[number], error))
+
+    def _close_for(self, error: HardError, rest: bytes) -> None:
+        """Close the connection; ``rest`` was not read yet."""
+        self._close(error)
+        self._search_last_words(rest + self._unread.rest())
 
     def _stop(self, buffer: bytes, at: int, number: int, need: int) -> None:
         if need == _EVENTS_FIRST:
@@ -268,8 +294,8 @@ class ServerConnection:
             if reached == at and not publishes.need:
                 reached = self._settles.take(buffer, at)
         except SoftError as error:
-            self._table.close(self._channels[int.from_bytes(buffer[at + 1 : at + 3], "big")], error)
-            return at, 0  # read again: the frames of a closing channel are dropped
+            number = int.from_bytes(buffer[at + 1 : at + 3], "big")
+            return at, self._fail_channel(number, error)  # read again: the frames of a closing channel are dropped
         if reached > at:
             return reached, 0
         if publishes.need and not held_for:
@@ -285,11 +311,14 @@ class ServerConnection:
         channel = self._channels.get(number)
         if channel is not None and channel.held is not None:
             return self._unread.keep(buffer, at, channel, self.state.payload_max), 0
-        if kind == METHOD and number and self._table.learn_route(buffer[at:end], number, payload):
-            return at, 0  # now that the route is known, the fast path may take the whole message
+        try:
+            if kind == METHOD and number and self._table.learn_route(buffer[at:end], number, payload):
+                return at, 0  # now that the route is known, the fast path may take the whole message
+        except SoftError as error:
+            return at, self._fail_channel(number, error)
         if kind == METHOD and payload[:4] != PUBLISH_OCTETS:
             self._runs.flush()
-            if number and self._events:
+            if self._events and self._phase is Phase.RUNNING:
                 return at, _EVENTS_FIRST
         if kind == HEARTBEAT:
             self._heartbeat(number, payload)
@@ -298,7 +327,10 @@ class ServerConnection:
         elif not number:
             self._connection_frame(kind, payload)
         else:
-            self._table.frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
+            try:
+                self._table.frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
+            except SoftError as error:
+                return end, self._fail_channel(number, error)
             if kind == METHOD and self._events:
                 return end, _EVENTS_FIRST
         return end, 0

@@ -29,10 +29,6 @@ HEARD_MAX: Final = 1000
 CODES: Final = frozenset(
     {200, 311, 312, 313, 320, 402, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 530, 540, 541}
 )
-_CHANNEL_ENDS: Final = (b"\x00\x14\x00\x28", b"\x00\x14\x00\x29")
-"""Channel.close, channel.close-ok."""
-_OWED: Final = (b"\x00\x3c\x00\x32", b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x78")
-"""Basic.return, basic.ack, basic.nack."""
 _ROUTE: Final = b"\x00\x01q"
 _RUN: Final = MessageRun.of(_ROUTE, [content(1, b"m%d" % number, ALL_PROPERTIES) for number in range(3)])
 _DEATH: Final = Death("q", "expired", "", "q", 1_700_000_000)
@@ -47,13 +43,10 @@ class DefectError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``said``: the octets of the server. ``answers``: its methods except returns and confirms, which it may owe to a
-    channel that ends. ``ends``: whether the server or the client closed something. ``reached``: what the conversation
-    came to, for telling new behaviour from known."""
+    """``said``: the octets of the server. ``reached``: what the conversation came to, for telling new behaviour from
+    known."""
 
     said: bytes
-    answers: tuple[bytes, ...]
-    ends: bool
     reached: frozenset[Any]
 
 
@@ -150,11 +143,7 @@ def play(octets: bytes, cuts: Sequence[int] = ()) -> Outcome:
         else:
             broker.reached.add(payload[:4])
     broker.reached.add(broker.core.phase)
-    ends = broker.core.phase in (Phase.CLOSING, Phase.CLOSED) or any(
-        payload[:4] in _CHANNEL_ENDS for payload in methods
-    )
-    answers = tuple(payload for payload in methods if payload[:4] not in _OWED)
-    return Outcome(said, answers, ends, frozenset(broker.reached))
+    return Outcome(said, frozenset(broker.reached))
 
 
 def _words(text: bytes) -> tuple[bytes, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pamqp import base, commands
 
 from reference_broker.amqp.connection import ServerConnection
@@ -15,7 +16,8 @@ from reference_broker.amqp.events import (
     QueueDelete,
     QueuePurge,
 )
-from tests.reference_broker.amqp.testing import ScriptedClient, method, publish
+from tests.reference_broker.amqp.test_amqp_bad_input import settle
+from tests.reference_broker.amqp.testing import ScriptedClient, method, publish, raw_frame
 
 Basic, Queue = commands.Basic, commands.Queue
 
@@ -281,3 +283,29 @@ def test_mandatory_reaches_the_broker() -> None:
     client = opened()
     events = client.raw(publish(1, "q", b"x") + publish(1, "q", b"x", mandatory=True))
     assert [event.mandatory for event in events if isinstance(event, Publish)] == [False, True]
+
+
+CLOSES = {
+    "channel": (settle(42), commands.Channel.Close),
+    "channel, by a content header": (
+        publish(1, "q", b"x", Basic.Properties(expiration="soon")),
+        commands.Channel.Close,
+    ),
+    "connection": (raw_frame(9, 1, b"nonsense"), commands.Connection.Close),
+    "client": (method(0, commands.Connection.Close(200, "bye", 0, 0)), commands.Connection.CloseOk),
+}
+
+
+@pytest.mark.parametrize("name", CLOSES)
+def test_a_message_is_returned_before_the_close_that_was_read_with_it(name: str) -> None:
+    """Nothing follows a close: a publisher would never hear of a message that nobody got."""
+    octets, close = CLOSES[name]
+    client = ScriptedClient()
+    client.open()
+    events = client.server.receive(publish(1, "nowhere", b"m", mandatory=True) + octets, 0.0)
+    (published,) = (event for event in events if isinstance(event, Publish))
+    client.server.returned(1, 312, "NO_ROUTE", "", "nowhere", published.run)
+    while client.server.has_more:
+        client.server.go_on()
+    kinds = [type(heard) for _channel, heard in client.heard()]
+    assert kinds[0] is Basic.Return and kinds[-1] is close
