@@ -83,6 +83,7 @@ class ClientConnection(asyncio.Protocol):
         if self._gate is not None:
             self._gate.meet(peer, transport.get_extra_info("peercert"))
         self._node.clients.connections[self] = None
+        self._node.clients.logging_in += 1
 
     def data_received(self, data: bytes) -> None:
         """Handle octets from the client. A defect of the broker closes this connection, not the node."""
@@ -96,7 +97,8 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and so are its channels."""
-        self._node.clients.connections.pop(self, None)
+        if self._node.clients.connections.pop(self, self) is None and not self.user:
+            self._node.clients.logging_in -= 1
         self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         self._end_channels()
 
@@ -246,6 +248,7 @@ class ClientConnection(asyncio.Protocol):
     def _handle_one(self, event: Event) -> None:
         if isinstance(event, ConnectionOpened):
             self.user, self.vhost = event.user, event.vhost
+            self._node.clients.logging_in -= 1
             self.access_changed()
             return
         if isinstance(event, ConnectionClosed):

@@ -117,6 +117,9 @@ class Limits:
     publish_commands_max: int = 4096
     """Unconfirmed octets, and unconfirmed commands (runs of publishes), of a connection. With more, the node stops
     reading from the connection's socket."""
+    connections_max: int = 65_536
+    logins_waiting_max: int = 8192
+    """Connections of clients, and those of them that are not logged in yet. A client too many is turned away."""
     transaction_bytes_max: int = 64 * 1024 * 1024
     transaction_commands_max: int = 65_536
     """Octets of messages, and runs of messages and of acknowledgements, that a channel in tx mode may keep back until

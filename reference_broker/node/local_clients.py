@@ -80,6 +80,8 @@ class LocalClients:
         self.connections: dict[Connection, None] = {}  # a set, in the order of arrival
         self.channels: dict[int, LocalChannel] = {}
         """By the number in the channel's identity."""
+        self.logging_in = 0
+        """Connections whose client has not opened a virtual host yet."""
         self.delivered = 0
         self.redelivered = 0
         self._anatomy = anatomy

@@ -1,4 +1,4 @@
-"""How many files a process may have open, and what of them clients may take.
+"""How many clients may come in: what the configuration allows, and the files that a process may have open.
 
 Every connection is an open file for the kernel, as is every file of the log. A node that has none left could no longer
 begin a segment, and would have to stop. So a node raises its limit to what the system allows, and keeps a quarter back
@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, cast
 
+from reference_broker.node.config import Limits
 from reference_broker.node.strangers import Complaints
 
 _KEPT: Final = 4
@@ -31,24 +33,42 @@ def clients_max() -> int:
     return soft - soft // _KEPT
 
 
-class Door:
-    """Lets clients in while there are files for them. ``connected`` counts the clients that are in."""
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The clients that are connected, and those of them that are not logged in yet."""
 
-    def __init__(self, connected: Callable[[], int], complaints: Complaints) -> None:
-        self._connected = connected
+    connected: int
+    logging_in: int
+
+
+class Door:
+    """Lets clients in while there is room for them."""
+
+    def __init__(self, crowd: Callable[[], Crowd], limits: Limits, complaints: Complaints) -> None:
+        """``crowd``: as it is now."""
+        self._crowd = crowd
+        self._limits = limits
         self._complaints = complaints
 
     def turns_away(self) -> asyncio.Protocol | None:
         """None if one more client may come in; else what takes the client's place."""
-        most = clients_max()
-        if self._connected() < most:
+        reason = self._reason(self._crowd())
+        if not reason:
             return None
-        self._complaints.say(
-            "open files",
-            f"a client is turned away: {most} are connected, and the other open files that the system allows are kept "
-            "for the log and the links between nodes; raise the limit (ulimit -n)",
-        )
+        self._complaints.say("clients", f"a client is turned away: {reason}")
         return _TurnedAway()
+
+    def _reason(self, crowd: Crowd) -> str:
+        if crowd.logging_in >= self._limits.logins_waiting_max:
+            return f"{crowd.logging_in} others are not logged in yet; the limit is logins_waiting_max"
+        if crowd.connected >= self._limits.connections_max:
+            return f"{crowd.connected} are connected; the limit is connections_max"
+        if crowd.connected >= (most := clients_max()):
+            return (
+                f"{most} are connected, and the other open files that the system allows are kept for the log and the "
+                "links between nodes; raise the limit (ulimit -n)"
+            )
+        return ""
 
 
 class _TurnedAway(asyncio.Protocol):

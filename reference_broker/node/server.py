@@ -62,8 +62,12 @@ class Node:
         open_files.raise_limit()
         gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
         self.shard = Shard(config, next_boot_id(config.data_dir, config.first_life), self._failed)
-        connections = self.shard.clients.connections
-        self._door = open_files.Door(lambda: len(connections), Complaints(time.monotonic))
+        clients = self.shard.clients
+        self._door = open_files.Door(
+            lambda: open_files.Crowd(len(clients.connections), clients.logging_in),
+            config.limits,
+            Complaints(time.monotonic),
+        )
 
     async def run(self) -> None:
         """Serve until told to stop, or until the log fails."""

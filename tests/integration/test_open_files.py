@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
 import socket
 from pathlib import Path
 
 import pika
+import pika.exceptions
 import psutil
 import pytest
 
 from infra import local_cluster
+from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
 
@@ -43,3 +46,33 @@ def test_clients_leave_files_for_the_log(tmp_path: Path) -> None:
         channel.basic_publish("", "q", b"x" * 100_000)
         channel.queue_declare("q2", durable=True, arguments=QUORUM)
         connection.close()
+
+
+def test_who_does_not_log_in_leaves_room_for_others(tmp_path: Path) -> None:
+    """Clients that are logged in do not count, and whoever leaves makes room."""
+    with local_cluster.temporary(tmp_path, nodes=1) as cluster, contextlib.ExitStack() as sockets:
+        (config,) = Path(cluster.directory).rglob("node.json")
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"limits": {"logins_waiting_max": 5}}))
+        local_cluster.kill(cluster, "node1")
+        (node,) = local_cluster.start_node(cluster, "node1", until_ready=True).nodes
+        for _ in range(7):
+            sockets.enter_context(pika.BlockingConnection(pika.URLParameters(node.uri)))
+        silent = [sockets.enter_context(socket.create_connection(("127.0.0.1", node.amqp_port))) for _ in range(5)]
+        for client in silent:
+            client.sendall(b"AMQP\x00\x00\x09\x01")
+            client.settimeout(20)
+            assert client.recv(1) == b"\x01"
+        one_more = sockets.enter_context(socket.create_connection(("127.0.0.1", node.amqp_port), 20))
+        with contextlib.suppress(ConnectionError):
+            one_more.sendall(b"AMQP\x00\x00\x09\x01")
+            assert one_more.recv(1) == b""
+        silent[0].close()
+        assert until(lambda: opens(node.uri), lambda: opens(node.uri))
+
+
+def opens(uri: str) -> bool:
+    try:
+        pika.BlockingConnection(pika.URLParameters(uri)).close()
+    except (pika.exceptions.AMQPConnectionError, OSError):
+        return False
+    return True

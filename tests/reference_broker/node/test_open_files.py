@@ -8,19 +8,35 @@ import resource
 import pytest
 
 from reference_broker.node import open_files
+from reference_broker.node.config import Limits
 from reference_broker.node.strangers import Complaints
 
 
-def test_a_quarter_of_the_files_is_kept_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def door(crowd: open_files.Crowd, **limits: int) -> open_files.Door:
+    return open_files.Door(lambda: crowd, Limits(**limits), Complaints(lambda: 0.0))
+
+
+@pytest.mark.parametrize(
+    ("crowd", "words"),
+    [
+        (open_files.Crowd(74, 0), ""),
+        (open_files.Crowd(75, 0), "ulimit -n"),
+        (open_files.Crowd(10, 4), ""),
+        (open_files.Crowd(10, 5), "5 others are not logged in yet"),
+        (open_files.Crowd(49, 0), ""),
+        (open_files.Crowd(50, 0), "50 are connected; the limit is connections_max"),
+    ],
+)
+def test_a_client_too_many_is_turned_away(
+    crowd: open_files.Crowd, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A quarter of the open files is kept back."""
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (100, 400))
-    connected = 74
-    door = open_files.Door(lambda: connected, Complaints(lambda: 0.0))
-    assert door.turns_away() is None
-    connected = 75
+    limits = {"connections_max": 1000 if crowd.connected > 70 else 50, "logins_waiting_max": 5}
+    asked = door(crowd, **limits)
     with caplog.at_level(logging.WARNING):
-        assert door.turns_away() is not None and door.turns_away() is not None
-    (line,) = caplog.messages
-    assert "75 are connected" in line and "ulimit -n" in line
+        assert [asked.turns_away() is not None for _ in range(2)] == [bool(words)] * 2
+    assert [words in line for line in caplog.messages] == [True] * bool(words)
 
 
 def test_the_limit_is_raised_to_what_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
