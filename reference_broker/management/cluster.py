@@ -63,12 +63,14 @@ class Cluster:
 
     async def _rows_of(self, node: NodeId, kind: str) -> list[Row]:
         found: list[Row] = []
-        name, more = self.shard.nodes.name(node), True
-        while more:
-            request = {"op": FIGURES, "of": kind, "from": len(found)}
+        name = self.shard.nodes.name(node)
+        following: int | None = 0
+        while following is not None:
+            request = {"op": FIGURES, "of": kind, "from": following}
             answer = await _answer(lambda answered, request=request: self.shard.requests.ask(node, request, answered))  # type: ignore[misc]
-            more = bool(answer.get("more"))
+            following = answer.get("next")
             found += [{"node": name} | row for row in answer.get("rows", ())]
+            await asyncio.sleep(0)  # the answer of this node itself takes no turn of the loop
         return found
 
     async def close_connection(self, name: str, reason: str) -> bool:

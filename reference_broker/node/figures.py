@@ -1,7 +1,8 @@
 """What one node tells the others for the management API: its connections, channels, consumers, queues, and itself.
 
-An answer between nodes has a limit of octets, so rows come in parts: ``from`` is the first row that is wanted, ``more``
-says that there are more. Rows are made when somebody asks. Nothing is counted for them on the way of a message.
+An answer between nodes has a limit of octets, and an answer holds up messages while it is made. So rows come in parts:
+``from`` is the first *source* that is wanted (a connection, a channel, a queue), ``next`` is the one to ask for next.
+A source gives one row, or none. Rows are made when somebody asks. Nothing is counted for them on the way of a message.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from reference_broker.amqp.connection import ServerConnection
@@ -28,8 +28,10 @@ FIGURES: Final = "figures"
 """The request for rows."""
 CLOSE: Final = "close-connection"
 """The request to close a client's connection."""
-_PART_OCTETS: Final = 100_000
-"""A part is made within one turn of the loop, so it must not take long: this is some ten milliseconds."""
+_PART_OCTETS: Final = 20_000
+"""A part is made within one turn of the loop, so it must not take long: this is some two milliseconds."""
+_PART_SOURCES: Final = 2_000
+"""The most sources of a part: a node makes no rows of the queues that others lead."""
 _MS: Final = 1000
 
 
@@ -58,28 +60,31 @@ class Figures:
         self._hosting = hosting
         self._alarms = alarms
         self._started_ms = int(time.time() * _MS)
-        self._rows: dict[str, Callable[[], Iterable[Answer]]] = {
-            "node": lambda: [self._node()],
-            "connections": lambda: map(self._connection, self._connections()),
-            "channels": self._channels,
-            "consumers": self._consumers,
-            "queues": self._queues,
+        self._kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any], Answer | None]]] = {
+            "node": (lambda: [self], Figures._node),
+            "connections": (self._connections, self._connection),
+            "channels": (self._channels, self._channel),
+            "consumers": (self._consumers, self._consumer),
+            "queues": (lambda: list(hosting.by_group.values()), self._queue),
         }
+        """The sources of each kind of rows, and what makes a row of a source."""
 
     def answer(self, request: Answer, answered: Answered) -> None:
         """Answer with a part of the rows of a kind."""
         kind, first = request.get("of"), request.get("from", 0)
-        if kind not in self._rows or type(first) is not int:
-            raise RequestError(f"there are no figures of {kind!r}", f"ask for {', '.join(self._rows)}")
+        if kind not in self._kinds or type(first) is not int or first < 0:
+            raise RequestError(f"there are no figures of {kind!r}", f"ask for {', '.join(self._kinds)}")
+        list_sources, row_of = self._kinds[kind]
+        sources = list_sources()
         rows: list[Answer] = []
-        octets, more = 0, False
-        for row in islice(self._rows[kind](), first, None):
-            octets += len(json.dumps(row))
-            if rows and octets > _PART_OCTETS:
-                more = True
-                break
-            rows.append(row)
-        answered({"rows": rows, "more": more})
+        octets, at, end = 0, first, min(first + _PART_SOURCES, len(sources))
+        while at < end and octets < _PART_OCTETS:
+            row = row_of(sources[at])
+            at += 1
+            if row is not None:
+                octets += len(json.dumps(row))
+                rows.append(row)
+        answered({"rows": rows, "next": at if at < len(sources) else None})
 
     def close_connection(self, request: Answer, answered: Answered) -> None:
         """Close the connection of a name, for a reason; ``closed`` says whether it is here."""
@@ -105,9 +110,9 @@ class Figures:
             "queues_led": sum(group != METADATA_GROUP for group in self._hosting.census.leading),
         }
 
-    def _connections(self) -> Iterator[FiguredConnection]:
+    def _connections(self) -> list[FiguredConnection]:
         """Those of clients with a socket: the management API has connections without one."""
-        return (each for each in self._clients.connections if each.user and each.peer[1])  # type: ignore[attr-defined,misc]
+        return [each for each in self._clients.connections if each.user and each.peer[1]]  # type: ignore[attr-defined,misc]
 
     def _connection(self, each: FiguredConnection) -> Answer:
         state = each.core.state
@@ -132,41 +137,47 @@ class Figures:
             "client_properties": _plain(state.client_properties),
         }
 
-    def _channels(self) -> Iterator[Answer]:
-        for each in self._connections():
-            for number in each.core.open_channels:
-                channel = each.channels.get(number)
-                yield {
-                    **_identity(each, number),
-                    "node": self._name,
-                    "user": each.user,
-                    "vhost": each.vhost,
-                    "state": "running",
-                    "consumer_count": len(channel.consumers) if channel else 0,
-                    "messages_unacknowledged": each.core.unacked(number),
-                    "messages_unconfirmed": each.core.unconfirmed(number),
-                    "confirm": each.core.confirms(number),
-                    "transactional": bool(channel and channel.transaction),
-                    "prefetch_count": each.core.prefetch(number),
-                    "global_prefetch_count": 0,
-                    "connection_details": _details(each),
-                }
+    def _channels(self) -> list[tuple[FiguredConnection, int]]:
+        return [(each, number) for each in self._connections() for number in each.core.open_channels]
 
-    def _consumers(self) -> Iterator[Answer]:
-        names = {group: queue.record.name for group, queue in self._hosting.by_group.items()}
-        for each in self._connections():
-            for number, channel in each.channels.items():
-                for tag, consumer in channel.consumers.items():
-                    if tag and not consumer.is_cancelled and consumer.group in names:
-                        yield _consumer(each, number, tag, consumer, names[consumer.group])
+    def _channel(self, source: tuple[FiguredConnection, int]) -> Answer:
+        each, number = source
+        channel = each.channels.get(number)
+        return {
+            **_identity(each, number),
+            "node": self._name,
+            "user": each.user,
+            "vhost": each.vhost,
+            "state": "running",
+            "consumer_count": len(channel.consumers) if channel else 0,
+            "messages_unacknowledged": each.core.unacked(number),
+            "messages_unconfirmed": each.core.unconfirmed(number),
+            "confirm": each.core.confirms(number),
+            "transactional": bool(channel and channel.transaction),
+            "prefetch_count": each.core.prefetch(number),
+            "global_prefetch_count": 0,
+            "connection_details": _details(each),
+        }
 
-    def _queues(self) -> Iterator[Answer]:
-        """The queues that this node leads or owns."""
-        hosted = self._hosting.hosted
-        for queue in self._hosting.by_group.values():
-            runner = hosted.get(queue.record.group)
-            if runner is not None and runner.leads and queue.member is not None:
-                yield _counts(queue)
+    def _consumers(self) -> list[tuple[FiguredConnection, int, str, ConsumeSession]]:
+        return [
+            (each, number, tag, consumer)
+            for each in self._connections()
+            for number, channel in each.channels.items()
+            for tag, consumer in channel.consumers.items()
+        ]
+
+    def _consumer(self, source: tuple[FiguredConnection, int, str, ConsumeSession]) -> Answer | None:
+        each, number, tag, consumer = source
+        queue = self._hosting.by_group.get(consumer.group)
+        if not tag or consumer.is_cancelled or queue is None:
+            return None
+        return _consumer(each, number, tag, consumer, queue.record.name)
+
+    def _queue(self, queue: Queue) -> Answer | None:
+        """The row of a queue that this node leads or owns."""
+        runner = self._hosting.hosted.get(queue.record.group)
+        return _counts(queue) if runner is not None and runner.leads and queue.member is not None else None
 
 
 def _counts(queue: Queue) -> Answer:
