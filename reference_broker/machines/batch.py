@@ -32,6 +32,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    Label,
     NodeDown,
     NodeUp,
     Purge,
@@ -45,6 +46,7 @@ from reference_broker.message_run import DamagedRunError
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, IdRange, NodeId
 
 BATCH_VERSION: Final = 3
+KEY_SIZE_MAX: Final = 2**16 - 1
 TAG_SIZE_MAX: Final = 255
 """A consumer tag is an AMQP short string."""
 
@@ -58,6 +60,8 @@ _NODE_DOWN: Final = Struct(">BH")  # kind, node
 _NODE_UP: Final = Struct(">BHI")  # kind, node, boot id
 _PURGE: Final = Struct(f">B{CHANNEL_ID_SIZE}sQ")  # kind, channel, correlation
 _EXPIRING: Final = Struct(f">B{CHANNEL_ID_SIZE}sQQ")  # as an enqueue, then time to live in ms
+_KEYED: Final = Struct(f">B{CHANNEL_ID_SIZE}sQqI")  # as an enqueue, then time to live or -1, number of labels
+_LABEL: Final = Struct(">IqqBH")  # messages, delay and retry in ms, whether there is a key, octets of the key
 _GET: Final = Struct(">BQ")  # flags, correlation
 _CONFIG: Final = Struct(">BI")  # kind, octets of settings
 _SETTLED: Final = Struct(">BI")  # kind, number of ranges
@@ -84,6 +88,7 @@ class CommandKind(IntEnum):
     UPDATE_CONFIG = 13
     TICK = 14
     DEAD_LETTER_SETTLED = 15
+    ENQUEUE_KEYED = 16
 
 
 class DamagedBatchError(ValueError):
@@ -111,9 +116,18 @@ def encode_batch(time_ms: int, commands: Sequence[Command]) -> Buffers:
 def _encode_enqueue(command: Enqueue) -> bytes:
     """The octets of an enqueue, without its run."""
     channel = command.channel.pack()
+    if command.labels:
+        head = CommandKind.ENQUEUE_KEYED, channel, command.first_seq, command.ttl_ms, len(command.labels)
+        return _KEYED.pack(*head) + b"".join([_encode_label(*each) for each in command.labels])
     if command.ttl_ms < 0:
         return _ENQUEUE.pack(CommandKind.ENQUEUE, channel, command.first_seq)
     return _EXPIRING.pack(CommandKind.ENQUEUE_EXPIRING, channel, command.first_seq, command.ttl_ms)
+
+
+def _encode_label(count: int, label: Label) -> bytes:
+    key = label.key or b""
+    assert len(key) <= KEY_SIZE_MAX, f"a key of {len(key)} octets passed the channel"
+    return _LABEL.pack(count, label.delay_ms, label.retry_ms, label.key is not None, len(key)) + key
 
 
 def _encode_small(command: Command) -> bytes:
@@ -212,6 +226,23 @@ def _decode_expiring(payload: bytes, at: int) -> _Decoded:
     run = message_run.decode(payload, run_offset)
     end = run_offset + message_run.encoded_size(payload, run_offset)
     return run_offset, Enqueue(_channel(channel), first_seq, run, ttl_ms), end
+
+
+def _decode_keyed(payload: bytes, at: int) -> _Decoded:
+    _kind, channel, first_seq, ttl_ms, labels_count = _KEYED.unpack_from(payload, at)
+    at += _KEYED.size
+    labels = []
+    for _ in range(labels_count):
+        count, delay_ms, retry_ms, has_key, size = _LABEL.unpack_from(payload, at)
+        at += _LABEL.size
+        key = bytes(payload[at : at + size]) if has_key else None
+        at += size
+        labels.append((count, Label(key, delay_ms, retry_ms)))
+    run = message_run.decode(payload, at)
+    if sum([count for count, _ in labels]) != run.count:
+        raise DamagedRunError(f"labels of {sum(count for count, _ in labels)} messages for a run of {run.count}")
+    end = at + message_run.encoded_size(payload, at)
+    return at, Enqueue(_channel(channel), first_seq, run, ttl_ms, tuple(labels)), end
 
 
 @lru_cache(_CACHE_ENTRIES)
@@ -329,6 +360,7 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], _Decoded]]] = {
     CommandKind.NODE_UP: _decode_node_up,
     CommandKind.PURGE: _decode_purge,
     CommandKind.ENQUEUE_EXPIRING: _decode_expiring,
+    CommandKind.ENQUEUE_KEYED: _decode_keyed,
     CommandKind.GET: _decode_get,
     CommandKind.UPDATE_CONFIG: _decode_update_config,
     CommandKind.TICK: _decode_tick,

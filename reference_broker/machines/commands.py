@@ -7,10 +7,29 @@ docs/internals/commands.md draws the octets.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from reference_broker.machines.config import FifoConfig
+from reference_broker.machines.config import NO_LIMIT, FifoConfig
 from reference_broker.message_run import MessageRun
 from reference_broker.types import NO_TTL, ChannelId, ConsumerId, IdRange, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a keyed queue has to know of a message.
+
+    ``key`` None: a message without a key. ``delay_ms`` is how long the message waits after it was enqueued,
+    ``retry_ms`` how long after each return (-1: as long as the queue says).
+    """
+
+    key: bytes | None = None
+    delay_ms: int = 0
+    retry_ms: int = NO_LIMIT
+
+
+NO_LABEL: Final = Label()
+Labels = tuple[tuple[int, Label], ...]
+"""Labels of a run, in order: for how many messages, and the label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +38,14 @@ class Enqueue:
 
     ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm. ``ttl_ms`` is the time to
     live that the publisher set in ``expiration`` (0 to :data:`TTL_MS_MAX`, or :data:`NO_TTL`). Messages with different
-    times to live come in different runs.
+    times to live come in different runs. ``labels`` are those of all messages; only keyed queues have labels.
     """
 
     channel: ChannelId
     first_seq: int
     run: MessageRun
     ttl_ms: int = NO_TTL
+    labels: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ NO_LIMIT: Final = -1
 
 _LAYOUT: Final = Struct(">qqqqqBBB")  # the limits and times, then overflow, single active, dead letters
 _NAME_SIZE: Final = Struct(">H")
+_KEYED: Final = Struct(">qq")  # behind the name of a keyed queue: delay of a retry, time of a reservation
 
 
 class Overflow(IntEnum):
@@ -49,13 +50,22 @@ class DamagedConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedConfig:
+    """The settings of a keyed queue alone: how long a message waits after a return, and how long a consumer may hold a
+    message (-1: as long as it likes)."""
+
+    retry_delay_ms: int = 0
+    reserve_ms: int = NO_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FifoConfig:
-    """The settings of a quorum queue. A number of -1 is not set.
+    """The settings of a queue in a log or beside a store. A number of -1 is not set.
 
     ``delivery_limit`` N allows N returns, so N + 1 deliveries. ``max_length`` counts ready messages,
     ``max_length_bytes`` the octets of their bodies. ``message_ttl_ms`` is how long a message may be ready,
     ``expires_ms`` how long the queue may be unused. ``single_active``: one consumer at a time. ``dead_letter`` None:
-    drop dead messages.
+    drop dead messages. ``keyed`` None: the queue knows no keys.
     """
 
     name: str
@@ -67,6 +77,7 @@ class FifoConfig:
     expires_ms: int = NO_LIMIT
     single_active: bool = False
     dead_letter: DeadLetterStrategy | None = None
+    keyed: KeyedConfig | None = None
 
     @property
     def keeps_dead_letters(self) -> bool:
@@ -86,7 +97,8 @@ class FifoConfig:
             self.dead_letter or 0,
         )
         name = self.name.encode("utf-8", "surrogateescape")
-        return _LAYOUT.pack(*numbers) + _NAME_SIZE.pack(len(name)) + name
+        keyed = _KEYED.pack(self.keyed.retry_delay_ms, self.keyed.reserve_ms) if self.keyed is not None else b""
+        return _LAYOUT.pack(*numbers) + _NAME_SIZE.pack(len(name)) + name + keyed
 
     @classmethod
     def decode(cls, octets: bytes) -> FifoConfig:
@@ -94,7 +106,8 @@ class FifoConfig:
         try:
             *numbers, overflow, single_active, dead_letter = _LAYOUT.unpack_from(octets)
             (size,) = _NAME_SIZE.unpack_from(octets, _LAYOUT.size)
-            name = octets[_LAYOUT.size + _NAME_SIZE.size :]
+            name_at = _LAYOUT.size + _NAME_SIZE.size
+            name, rest = octets[name_at : name_at + size], octets[name_at + size :]
             if len(name) != size or single_active > 1 or min(numbers) < NO_LIMIT:
                 raise DamagedConfigError(f"settings of {len(octets)} octets make no sense")
             delivery_limit, max_length, max_length_bytes, message_ttl_ms, expires_ms = numbers
@@ -108,6 +121,14 @@ class FifoConfig:
                 expires_ms=expires_ms,
                 single_active=bool(single_active),
                 dead_letter=DeadLetterStrategy(dead_letter) if dead_letter else None,
+                keyed=_keyed(rest) if rest else None,
             )
         except (struct.error, ValueError) as error:
             raise DamagedConfigError(f"settings of {len(octets)} octets: {error}") from error
+
+
+def _keyed(octets: bytes) -> KeyedConfig:
+    retry_delay_ms, reserve_ms = _KEYED.unpack(octets)
+    if retry_delay_ms < 0 or reserve_ms < NO_LIMIT:
+        raise DamagedConfigError(f"a keyed queue with a retry after {retry_delay_ms} ms, taken back after {reserve_ms}")
+    return KeyedConfig(retry_delay_ms=retry_delay_ms, reserve_ms=reserve_ms)

@@ -13,7 +13,7 @@ service has credit (I18).
 
 from __future__ import annotations
 
-from reference_broker.machines import expiry, limits
+from reference_broker.machines import expiry, keyed_rules, limits
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.inspection import answer_ranges
@@ -77,8 +77,11 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
         state.departures.never_entered(index, run_offset, start, count)
     else:
         expires = expiry.expiry_of(state, command.ttl_ms)
-        for begin, length, size in limits.stretches_of_one_size(state, command.run, start):
-            state.ready.backlog.push((index, run_offset, begin, length, expires, size))
+        if state.keyed is not None:
+            keyed_rules.add(state.keyed, state, command, (index, run_offset), start, expires)
+        else:
+            for begin, length, size in limits.stretches_of_one_size(state, command.run, start):
+                state.ready.backlog.push((index, run_offset, begin, length, expires, size))
         if expires != NEVER:
             state.expect_expiry()
         deal(state, outbox)
@@ -90,6 +93,9 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
 
 def deal(state: State, outbox: Outbox) -> None:
     """Deal ready messages, oldest first, until no message is left or no consumer has credit."""
+    if state.keyed is not None:
+        keyed_rules.deal(state.keyed, state, outbox)
+        return
     ready, service = state.ready, state.service
     if state.is_expiring:
         expiry.expire_heads(state, outbox)

@@ -68,7 +68,9 @@ def _expire_records(state: State, outbox: Outbox) -> int:
 def due_ms(state: State) -> int | None:
     """The time at which something expires next; None: never."""
     due = NEVER
-    if state.is_expiring and state.ready:
+    if state.keyed is not None:
+        due = state.keyed.due_ms(is_wanted=bool(state.service))
+    elif state.is_expiring and state.ready:
         due = state.ready.head()[3].expires
     if state.dead_letters.at_most_once:
         due = min(due, state.now_ms)

@@ -53,7 +53,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from reference_broker.machines import burial, expiry, inspection, limits, settlement, single_active, subscriptions
+from reference_broker.machines import (
+    burial,
+    expiry,
+    inspection,
+    keyed_rules,
+    limits,
+    settlement,
+    single_active,
+    subscriptions,
+)
 from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.commands import (
     Cancel,
@@ -177,6 +186,9 @@ class FifoMachine:
         if state.config.expires_ms >= 0:
             state.last_used_ms = state.last_used_ms or state.now_ms
         burial.send_at_most_once(state, self._outbox)
+        if state.keyed is not None:
+            state.keyed.now_ms = state.now_ms
+            keyed_rules.take_back_overdue(state.keyed, state, self._outbox)
         expiry.expire_heads(state, self._outbox)
         return was_due
 
@@ -256,10 +268,12 @@ class FifoMachine:
             state.ready = PriorityReady()
         return machine
 
-    def load(self, found: Iterable[FoundStretch], next_number: int) -> None:
+    def load(self, found: Iterable[FoundStretch], next_number: int, now_ms: int) -> None:
         """Take over the messages that a store has found at a start, in order. ``next_number`` is above all sequence
         numbers found. No command was applied before."""
         state = self._state
+        if state.keyed is not None:
+            state.now_ms = state.keyed.now_ms = now_ms
         state.ready.load_found(found, next_number)
         state.totals.enqueued = state.ready.count
         if state.ready.expires_ever():

@@ -13,6 +13,8 @@ each with its length in front:
     returned     stretches                                     by message number
     backlog      records                                       in order
 
+A keyed queue has a table of keys in the place of the last two (:mod:`~reference_broker.machines.keyed_snapshot`).
+
 Values that follow from the rest (credit, counts, queued consumers) are not written, so they cannot contradict it.
 """
 
@@ -33,8 +35,9 @@ from reference_broker.machines.dead_letters import DEAD_LETTER, DEAD_LETTER_COLU
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import ChannelState, State, Totals
 from reference_broker.machines.held_ranges import HeldRange
+from reference_broker.machines.keyed_snapshot import decode_keys, encode_keys
 from reference_broker.machines.origins import NEVER, Origin
-from reference_broker.machines.ready import Returned
+from reference_broker.machines.ready import Ready, Returned
 from reference_broker.machines.records import Columns
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
@@ -88,14 +91,17 @@ def encode_state(state: State) -> bytes:
             _encode_table(map(_encode_consumer, consumers)),
             _encode_table(_TURN.pack(positions[consumer.id]) for consumer in state.service.order()),
             _encode_dead_letters(state.dead_letters.dump()),
-            _encode_table(
-                _RETURNED.pack(count, start, step, *origin)
-                for _number, count, start, step, origin in sorted(state.ready_in_log.returned)
-            ),
-            state.ready_in_log.backlog.dump(),
+            _encode_ready(state.ready_in_log) if state.keyed is None else encode_keys(state.keyed),
         )
     )
     return _HEAD.pack(SNAPSHOT_MAGIC, SNAPSHOT_VERSION, crc32(body)) + body
+
+
+def _encode_ready(ready: Ready) -> bytes:
+    returned = _encode_table(
+        _RETURNED.pack(count, start, step, *origin) for _number, count, start, step, origin in sorted(ready.returned)
+    )
+    return returned + ready.backlog.dump()
 
 
 def _encode_figures(state: State) -> bytes:
@@ -106,7 +112,7 @@ def _encode_figures(state: State) -> bytes:
         state.arrivals,
         state.dead_letters.next_id,
         state.dead_letters.announced,
-        state.ready_in_log.backlog.first_number,
+        state.ready_in_log.backlog.first_number if state.keyed is None else state.keyed.next_number,
         *(getattr(state.totals, name) for name in _TOTALS),
         state.refusing,
     )
@@ -166,7 +172,7 @@ class _Reader:
     def state(self) -> State:
         """The state, read in the order of writing."""
         state = State(self._config())
-        state.ready_in_log.backlog.first_number = self._figures(state)
+        number = self._figures(state)
         state.boot_ids = {NodeId(node): boot_id for node, boot_id in self._table(lambda: self._unpack(_BOOT_ID))}
         state.channels = dict(self._table(self._channel))
         consumers = self._table(self._consumer)
@@ -175,17 +181,25 @@ class _Reader:
         for (position,) in self._table(lambda: self._unpack(_TURN)):
             state.service.add(consumers[position])
         state.dead_letters.load(self._dead_letters())
-        state.ready_in_log.load_returned(self._table(self._returned))
-        records = self._octets[self._at :]
-        if len(records) % RECORD.size:
-            raise ValueError(f"{len(records)} octets of backlog are not a whole number of records")
-        state.ready_in_log.backlog = Backlog.loaded(state.ready_in_log.backlog.first_number, records)
-        if state.ready_in_log.expires_ever() or any(
+        if state.keyed is None:
+            self._ready(state.ready_in_log, number)
+        else:
+            state.keyed.now_ms = state.now_ms
+            state.keyed.load(decode_keys(self._octets[self._at :], consumers), number)
+        if state.ready.expires_ever() or any(
             held.origin.expires != NEVER for consumer in consumers for held in consumer.held
         ):
             state.expect_expiry()
         state.configure(state.config)
         return state
+
+    def _ready(self, ready: Ready, first_number: int) -> None:
+        """Read the ready messages; the backlog begins with the message of this number."""
+        ready.load_returned(self._table(self._returned))
+        records = self._octets[self._at :]
+        if len(records) % RECORD.size:
+            raise ValueError(f"{len(records)} octets of backlog are not a whole number of records")
+        ready.backlog = Backlog.loaded(first_number, records)
 
     def _config(self) -> FifoConfig:
         (size,) = self._unpack(_COUNT)
@@ -202,7 +216,7 @@ class _Reader:
         return [row() for _ in range(count)]
 
     def _figures(self, state: State) -> int:
-        """Read the figures. Returns the message number of the backlog's head."""
+        """Read the figures. Returns the message number of the backlog's head; in a keyed queue, of the next message."""
         state.applied, state.now_ms, state.last_used_ms, state.arrivals, *others = self._unpack(_FIGURES)
         state.dead_letters.next_id, state.dead_letters.announced, first_number, *totals, refusing = others
         state.totals = Totals()

@@ -10,6 +10,7 @@ from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.dead_letters import DeadLetters
 from reference_broker.machines.departures import Departures
+from reference_broker.machines.keyed import KeyedReady
 from reference_broker.machines.origins import NEVER
 from reference_broker.machines.priorities import PriorityReady
 from reference_broker.machines.ready import Ready
@@ -98,6 +99,7 @@ class State:
         "is_limited",
         "is_plain",
         "is_timed",
+        "keyed",
         "last_expiring",
         "last_used_ms",
         "now_ms",
@@ -114,7 +116,9 @@ class State:
         """The latest time stamp of any entry."""
         self.last_used_ms = 0
         """When a consumer last came or went, or a get came; 0 while the queue does not expire."""
-        self.ready: Ready | PriorityReady = Ready()
+        self.keyed = KeyedReady() if config.keyed is not None else None
+        """The messages of a keyed queue; None: the queue knows no keys."""
+        self.ready: Ready | PriorityReady | KeyedReady = Ready() if self.keyed is None else self.keyed
         self.dead_letters = DeadLetters()
         self.departures = Departures()
         self.channels: dict[ChannelId, ChannelState] = {}
@@ -141,7 +145,7 @@ class State:
 
     @property
     def ready_in_log(self) -> Ready:
-        """The ready messages of a queue in a log, which knows no priorities."""
+        """The ready messages of a queue in a log without keys, which knows no priorities."""
         assert isinstance(self.ready, Ready), "a queue with priorities is in no log"
         return self.ready
 
@@ -154,7 +158,10 @@ class State:
             or config.message_ttl_ms >= 0
             or config.expires_ms >= 0
             or bool(self.dead_letters.at_most_once)
+            or self.keyed is not None
         )
+        if self.keyed is not None and config.keyed is not None:
+            self.keyed.retry_delay_ms = config.keyed.retry_delay_ms
         self.is_plain = not (self.is_limited or self.is_timed)
         self.refusing = self.refusing and self.is_limited
 

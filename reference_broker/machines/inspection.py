@@ -28,7 +28,8 @@ class QueueCounts:
     were never enqueued.
 
     ``ready_bytes`` are octets of bodies. ``consumers`` leaves out cancelled consumers and gets; ``enqueuers`` are
-    channels whose sequence numbers are tracked.
+    channels whose sequence numbers are tracked. ``keys`` are those of a keyed queue, of which ``reserved_keys`` have a
+    message out, and ``delayed_keys`` have a head whose time has not come.
     """
 
     ready: int
@@ -46,10 +47,13 @@ class QueueCounts:
     refused: int
     dead_lettered: int
     dead_letters: int
+    keys: int = 0
+    reserved_keys: int = 0
+    delayed_keys: int = 0
 
 
 def counts(state: State) -> QueueCounts:
-    """The counts of the queue. O(consumers)."""
+    """The counts of the queue. O(consumers), and O(keys) for a keyed queue."""
     totals = state.totals
     consumers = list(state.all_consumers())
     in_service = IN_SERVICE | {Status.SUSPECTED}
@@ -69,6 +73,7 @@ def counts(state: State) -> QueueCounts:
         refused=totals.refused,
         dead_lettered=totals.dead_lettered,
         dead_letters=state.dead_letters.count,
+        **(state.keyed.counts() if state.keyed is not None else {}),
     )
 
 
@@ -134,17 +139,22 @@ def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
     scattered = set(_scattered_entries(state))
     scattered_indexes = np.fromiter(scattered, np.int64, len(scattered))
     letters = state.dead_letters
-    queues = (state.ready_in_log.backlog, letters.waiting, letters.at_most_once)
-    packed = [queue.column("entry") for queue in queues if queue]
+    backlogs = () if state.keyed is not None else (state.ready_in_log.backlog,)
+    packed = [queue.column("entry") for queue in (*backlogs, letters.waiting, letters.at_most_once) if queue]
     indexes = np.sort(np.concatenate((scattered_indexes, *packed)), kind="stable")
     return _merged_ranges(indexes)
 
 
 def lowest_live_entry(state: State) -> LogIndex | None:
     """The lowest of :func:`live_entries`, None if there are none. O(ranges held, returned or dead)."""
-    lowest = list(_scattered_entries(state))
-    if backlog := state.ready_in_log.backlog:
-        lowest.append(backlog.first()[0])
+    lowest = list(_entries_outside_queue(state))
+    if state.keyed is not None:
+        if state.keyed.count:
+            lowest.append(state.keyed.lowest_entry())
+    else:
+        lowest += [stretch[4].entry for stretch in state.ready.returned]
+        if backlog := state.ready_in_log.backlog:
+            lowest.append(backlog.first()[0])
     for letters in (state.dead_letters.waiting, state.dead_letters.at_most_once):
         lowest += [int(records["entry"].min()) for records in letters.pieces()]
     return LogIndex(min(lowest)) if lowest else None
@@ -154,6 +164,11 @@ def _scattered_entries(state: State) -> Iterator[int]:
     """The entries of all messages that are not packed."""
     for stretch in state.ready.returned:
         yield stretch[4].entry
+    yield from _entries_outside_queue(state)
+
+
+def _entries_outside_queue(state: State) -> Iterator[int]:
+    """The entries of messages that consumers hold, and of dead letters on their way."""
     for letters in state.dead_letters.in_flight:
         yield letters.origin.entry
     for consumer in state.all_consumers():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
 from reference_broker.machines.backlog import Backlog
+from reference_broker.machines.commands import Labels
 from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.origins import NEVER, Origin
 
@@ -26,7 +27,8 @@ Stretch = tuple[int, int, int, Origin]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundStretch:
     """Messages that a store has found: positions ``start``, +1, ... of the run at the place ``entry``, ``offset``. The
-    message at position 0 of the run has the sequence number ``entry``."""
+    message at position 0 of the run has the sequence number ``entry``. ``labels`` are those of the messages, in a keyed
+    queue."""
 
     entry: int
     offset: int
@@ -35,6 +37,7 @@ class FoundStretch:
     expires: int
     size: int
     was_delivered: bool
+    labels: Labels = ()
 
 
 class Ready:

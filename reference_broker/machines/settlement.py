@@ -26,8 +26,12 @@ def settle(state: State, command: Settle) -> Consumer | None:
     if consumer is None:
         return None
     before = consumer.unacked
+    keyed = state.keyed
     for first, last in command.ranges:
-        state.departures.held(consumer.release(first, last))
+        released = consumer.release(first, last)
+        state.departures.held(released)
+        if keyed is not None:
+            keyed.commit(released)
     state.totals.settled += before - consumer.unacked
     credited(state, consumer)
     return consumer
@@ -42,6 +46,8 @@ def discard(state: State, outbox: Outbox, command: Discard) -> None:
         for held in consumer.release(first, last):
             state.totals.discarded += held.count
             bury(state, outbox, (held.count, held.start, held.step, held.origin), DeadLetterReason.REJECTED)
+            if state.keyed is not None:
+                state.keyed.commit((held,))
     credited(state, consumer)
 
 
@@ -77,6 +83,8 @@ def take_back(state: State, outbox: Outbox, released: list[HeldRange]) -> None:
         if 0 <= limit < origin.delivery_count:
             state.totals.delivery_limited += held.count
             bury(state, outbox, (held.count, held.start, held.step, origin), DeadLetterReason.DELIVERY_LIMIT)
+            if state.keyed is not None:
+                state.keyed.commit((held,))
         else:
             state.ready.put_back(held, origin)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reference_broker.machines import expiry, single_active
+from reference_broker.machines import expiry, keyed_rules, single_active
 from reference_broker.machines.commands import Cancel, Checkout, Get
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
 from reference_broker.machines.fifo_state import ChannelState, State
@@ -85,8 +85,11 @@ def get(state: State, outbox: Outbox, command: Get) -> None:
     value = 0
     if state.ready and (state.gets_beside_single_active or not state.config.single_active):
         _count, start, _step, origin = state.ready.head()
-        state.ready.take(1)
         message_id = consumer.hold_one(command.auto_settle, start, origin)
+        if state.keyed is None:
+            state.ready.take(1)
+        else:
+            keyed_rules.dealt(state.keyed, state, consumer, message_id, is_settled=command.auto_settle)
         state.totals.settled += command.auto_settle
         if command.auto_settle:
             state.departures.stretch(1, start, 1, origin)

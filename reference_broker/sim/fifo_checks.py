@@ -15,6 +15,8 @@ from reference_broker.machines.config import Overflow
 from reference_broker.machines.consumers import IN_SERVICE, UNLIMITED, Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.fifo import FifoMachine
+from reference_broker.machines.keyed import KeyedReady
+from reference_broker.machines.priorities import PriorityReady
 from reference_broker.machines.ready import Ready
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.raft_checks import GroupTruth
@@ -41,14 +43,19 @@ def look_through(node: NodeId, machine: FifoMachine) -> None:
     gone = sum(getattr(counts, way) for way in _WAYS_OUT)
     check(counts.enqueued == here + gone, "I14", f"{where}: {counts.enqueued} came, {here} are here, {gone} left")
     ready = machine._state.ready
-    levels = [ready] if isinstance(ready, Ready) else [*ready._levels.values()]
-    for level in levels:
-        _look_at_ready(where, level)
+    match ready:
+        case Ready():
+            _look_at_ready(where, ready)
+        case KeyedReady():
+            _look_at_keys(where, machine, ready)
+        case PriorityReady():
+            for level in ready._levels.values():
+                _look_at_ready(where, level)
     dead, letters = counts.dead_lettered, counts.dead_letters
     check(letters <= dead <= gone, "I14", f"{where}: {letters} letters of {dead}, and {gone} left")
     _look_at_consumers(where, machine)
     _look_at_limits(where, machine)
-    if here <= _NUMBERS_MAX and isinstance(ready, Ready):
+    if here <= _NUMBERS_MAX and not isinstance(ready, PriorityReady):
         _look_at_numbers(where, machine, ready, here)
 
 
@@ -64,12 +71,46 @@ def _look_at_ready(where: str, ready: Ready) -> None:
     check(all(map(lt, places, places[1:])), "X12", f"{where}: {places[:9]} are ready in this order")
 
 
+def _look_at_keys(where: str, machine: FifoMachine, ready: KeyedReady) -> None:
+    """Check the keys (I29): one message of each is out at most, its consumer holds it, and the other keys show their
+    heads."""
+    keys = ready.by_age()
+    names = [key.name for key in keys if key.name is not None]
+    check(len(names) == len(set(names)) == len(ready._keys), "I29", f"{where}: a key is there twice, or has no message")
+    waiting = [message for key in keys for message in key.waiting]
+    here = len(waiting), sum(message.origin.size for message in waiting)
+    check((ready.count, ready.octets) == here, "I14", f"{where}: {ready.count} of {here} messages are counted")
+    for key in keys:
+        numbers = [message.number for message in key.waiting]
+        check(
+            numbers == sorted(numbers), "I29", f"{where}: key {key.name!r} has its messages in the order {numbers[:9]}"
+        )
+    free = {(key.waiting[0].at_ms, key.waiting[0].number) for key in keys if key.reserved is None}
+    shown = {(at_ms, number) for at_ms, number, _key in ready._heads}
+    check(free <= shown, "I29", f"{where}: heads {sorted(free - shown)[:9]} will never be dealt")
+    _look_at_reserved(where, machine, ready)
+
+
+def _look_at_reserved(where: str, machine: FifoMachine, ready: KeyedReady) -> None:
+    out = {each.number: (each.consumer, each.message_id) for each in ready._reserved.values()}
+    held = {
+        stretch.number + turn * stretch.step: (consumer.id, stretch.first_id + turn)
+        for consumer in machine._state.consumers()
+        for stretch in consumer.held
+        for turn in range(stretch.count)
+    }
+    check(out == held, "I29", f"{where}: {len(out)} messages are out, and consumers hold {len(held)}")
+    reserved = [each.key for each in ready._reserved.values()]
+    check(len(set(reserved)) == len(reserved), "I29", f"{where}: two messages of a key are out")
+    check(all(key.reserved is not None for key in reserved), "I29", f"{where}: a key with a message out is free")
+
+
 def _look_at_consumers(where: str, machine: FifoMachine) -> None:
     service = machine.service_order()
     check(len(service) == len(set(service)), "I18", f"{where}: somebody stands twice in the service queue")
     state = machine._state
-    ready = state.ready.count
-    check(not (ready and service), "I18", f"{where}: {ready} messages wait although {len(service)} have credit")
+    ready = state.ready
+    check(not (ready and service), "I18", f"{where}: {ready.count} messages wait although {len(service)} have credit")
     standing = set(service)
     active = [one.id for one in state.all_consumers() if one.status in (Status.UP, Status.QUIESCING)]
     check(not machine.config.single_active or len(active) <= 1, "I19", f"{where}: {active} are all active")
@@ -86,10 +127,11 @@ def _look_at_consumers(where: str, machine: FifoMachine) -> None:
         check(stands == (consumer.id in standing), "I18", f"{where}: {consumer.id} stands {not stands} in service")
 
 
-def _look_at_numbers(where: str, machine: FifoMachine, ready: Ready, here: int) -> None:
-    state = machine._state
-    first = ready.backlog.first_number
-    numbers = set(range(first, first + ready.backlog.count))
+def _look_at_numbers(where: str, machine: FifoMachine, ready: Ready | KeyedReady, here: int) -> None:
+    state, numbers = machine._state, set[int]()
+    if isinstance(ready, Ready):
+        first = ready.backlog.first_number
+        numbers.update(range(first, first + ready.backlog.count))
     for number, count, _start, step, _origin in ready.returned:
         numbers.update(range(number, number + count * step, step))
     for consumer in state.consumers():

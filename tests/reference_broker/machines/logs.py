@@ -6,8 +6,8 @@ its commands meet. A channel's sequence numbers mostly go on, sometimes repeat a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from reference_broker.machines.batch import decode_batch, encode_batch
@@ -20,6 +20,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    Label,
     NodeDown,
     NodeUp,
     Purge,
@@ -28,7 +29,7 @@ from reference_broker.machines.commands import (
     Tick,
     UpdateConfig,
 )
-from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, Overflow
+from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, KeyedConfig, Overflow
 from reference_broker.machines.effects import (
     Confirm,
     DeadLetter,
@@ -94,8 +95,11 @@ def apply(queue: FifoMachine, *commands: Command, time_ms: int = 1) -> list[Effe
     return queue.apply(Meta(LogIndex(queue.applied + 1), TERM), batch(*commands, time_ms=time_ms))
 
 
-def any_config(random: Random, *, is_classic: bool = False) -> FifoConfig:
+def any_config(random: Random, *, is_classic: bool = False, has_keys: bool = False) -> FifoConfig:
     """Any settings; each of them is off half the time."""
+    if has_keys:
+        keyed = KeyedConfig(retry_delay_ms=random.choice((0, 0, 10, 60)), reserve_ms=random.choice((-1, -1, 20, 70)))
+        return replace(any_config(random, is_classic=is_classic), keyed=keyed, overflow=Overflow.REJECT_PUBLISH)
     overflows = [Overflow.DROP_HEAD, Overflow.REJECT_PUBLISH, *[Overflow.REJECT_PUBLISH_DLX] * is_classic]
     return FifoConfig(
         name="q",
@@ -115,12 +119,13 @@ class RandomLog:
     """Makes up commands. ``random`` is all it draws from, so a seed names a log.
 
     With ``features`` it also makes those of limits, times to live, gets, policies and dead letters; for a classic queue
-    also exclusive consumers.
+    also exclusive consumers; for a keyed queue also labels.
     """
 
     random: Random
     features: bool = False
     is_classic: bool = False
+    has_keys: bool = False
     now_ms: int = 1000
     next_seqs: dict[ChannelId, int] = field(default_factory=dict)
     correlation: int = 0
@@ -155,11 +160,14 @@ class RandomLog:
             kinds += [
                 (self.get, 5),
                 (Tick, 5),
-                (lambda: UpdateConfig(any_config(self.random, is_classic=self.is_classic)), 1),
+                (lambda: UpdateConfig(self.any_config()), 1),
                 (lambda: DeadLetterSettled(self.ranges()), 5),
             ]
         makers = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=count)
         return [make() for make in makers]
+
+    def any_config(self) -> FifoConfig:
+        return any_config(self.random, is_classic=self.is_classic, has_keys=self.has_keys)
 
     def node(self) -> NodeId:
         return self.channel().node
@@ -184,12 +192,20 @@ class RandomLog:
         enqueuer, run, ttl_ms = self.channel(), self.run(), -1
         if self.features and self.random.random() < 0.3:
             ttl_ms = self.random.choice((0, 5, 30, 200))
+        labels = tuple(self.labels(run.count)) if self.has_keys else ()
         if self.random.random() < 0.05:
-            return Enqueue(enqueuer, 0, run, ttl_ms)
+            return Enqueue(enqueuer, 0, run, ttl_ms, labels)
         first = self.next_seqs.get(enqueuer, 1)
         first = max(1, first + self.random.choice((0, 0, 0, 0, 0, 0, -1, -3, -50, 2)))
         self.next_seqs[enqueuer] = max(self.next_seqs.get(enqueuer, 1), first + run.count)
-        return Enqueue(enqueuer, first, run, ttl_ms)
+        return Enqueue(enqueuer, first, run, ttl_ms, labels)
+
+    def labels(self, count: int) -> Iterator[tuple[int, Label]]:
+        while count:
+            here = min(count, self.random.choice((1, 1, 2, 9)))
+            key = self.random.choice((None, b"", b"a", b"a", b"b", b"c"))
+            yield here, Label(key, self.random.choice((0, 0, 0, 5, 40)), self.random.choice((-1, -1, -1, 0, 30)))
+            count -= here
 
     def run(self) -> MessageRun:
         count = self.random.choice((1, 1, 2, 3, 7, 12, 40))

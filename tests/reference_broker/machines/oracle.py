@@ -128,6 +128,7 @@ class Oracle:
             self.used = self.now
         self.parted = []
         self.part()
+        self.take_back_overdue()
         self.expire()
         for index, offset, command in commands:
             getattr(self, "on_" + type(command).__name__.lower())(command, index, offset)
@@ -139,6 +140,9 @@ class Oracle:
             self.told.timer = self.due()
         return self.told
 
+    def can_deal(self) -> bool:
+        return bool(self.returned or self.fresh)
+
     def first(self) -> Message:
         return self.ready()[0]
 
@@ -149,8 +153,11 @@ class Oracle:
 
     # Time ------------------------------------------------------------------------------------------------------------
 
+    def take_back_overdue(self) -> None:
+        """A queue without keys lets consumers hold messages for ever."""
+
     def expire(self) -> None:
-        while (self.returned or self.fresh) and self.first().expires <= self.now:
+        while self.can_deal() and self.first().expires <= self.now:
             self.expired += 1
             self.bury(self.take_first(), "expired")
 
@@ -158,15 +165,16 @@ class Oracle:
         return self.config.expires_ms >= 0 and not any(one.status == "up" for one in self.subscribers.values())
 
     def due(self) -> int | None:
-        times: list[float] = []
-        if self.returned or self.fresh:
-            times.append(self.first().expires)
+        times = self.due_messages()
         if self.unused():
             times.append(self.used + self.config.expires_ms)
         if self.parting:
             times.append(self.now)
         due = min(times, default=float("inf"))
         return None if due == float("inf") else int(due)
+
+    def due_messages(self) -> list[float]:
+        return [self.first().expires] if self.can_deal() else []
 
     def on_tick(self, _command: Tick, _index: int, _offset: int) -> None:
         due = self.due()
@@ -202,7 +210,7 @@ class Oracle:
 
     def deal(self) -> None:
         self.expire()
-        while self.turns and (self.returned or self.fresh):
+        while self.turns and self.can_deal():
             subscriber = max(self.turns, key=lambda candidate: candidate.priority)  # the first of the highest
             self.turns.remove(subscriber)
             self.hand(subscriber, self.take_first(), subscriber.auto_settle)
@@ -393,7 +401,7 @@ class Oracle:
         self.used = self.now
         self.told.monitored.add(command.consumer.channel.node)
         value = 0
-        if (self.returned or self.fresh) and (self.is_classic or not self.config.single_active):
+        if self.can_deal() and (self.is_classic or not self.config.single_active):
             self.hand(one, self.take_first(), command.auto_settle)
             self.expire()
             value = 1 + len(self.returned) + len(self.fresh)

@@ -22,6 +22,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    Label,
     NodeDown,
     NodeUp,
     Purge,
@@ -30,7 +31,7 @@ from reference_broker.machines.commands import (
     Tick,
     UpdateConfig,
 )
-from reference_broker.machines.config import DamagedConfigError, DeadLetterStrategy, FifoConfig, Overflow
+from reference_broker.machines.config import DamagedConfigError, DeadLetterStrategy, FifoConfig, KeyedConfig, Overflow
 from reference_broker.message_run import MessageRun
 from reference_broker.types import TTL_MS_MAX, ChannelId, ConsumerId, NodeId
 
@@ -60,9 +61,23 @@ CONFIGS = st.builds(
     expires_ms=NUMBERS,
     single_active=st.booleans(),
     dead_letter=st.none() | st.sampled_from(DeadLetterStrategy),
+    keyed=st.none() | st.builds(KeyedConfig, retry_delay_ms=st.integers(0, TTL_MS_MAX), reserve_ms=NUMBERS),
 )
+LABELS = st.builds(Label, st.none() | st.binary(max_size=255), st.integers(0, TTL_MS_MAX), st.integers(-1, TTL_MS_MAX))
+
+
+@st.composite
+def keyed_enqueues(draw: st.DrawFn) -> Enqueue:
+    """Labels for all messages of the run."""
+    run, labels = draw(RAGGED | UNIFORM), list[tuple[int, Label]]()
+    while (left := run.count - sum(count for count, _ in labels)) > 0:
+        labels.append((draw(st.integers(1, left)), draw(LABELS)))
+    return Enqueue(draw(CHANNELS), draw(U64), run, draw(st.integers(-1, TTL_MS_MAX)), tuple(labels))
+
+
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Enqueue, CHANNELS, U64, RAGGED | UNIFORM, st.integers(-1, TTL_MS_MAX)),
+    keyed_enqueues(),
     st.builds(Get, CONSUMERS, st.booleans(), U64),
     st.builds(UpdateConfig, CONFIGS),
     st.builds(Tick),
@@ -97,13 +112,22 @@ ONE_OF_EACH: list[Command] = [
     UpdateConfig(FifoConfig(name="q", max_length=5, overflow=Overflow.REJECT_PUBLISH, single_active=True)),
     Tick(),
     DeadLetterSettled(((1, 4), (6, 6))),
+    Enqueue(ALICE, 9, RUN, -1, ((1, Label(b"k", 5, 7)), (1, Label()))),
+    UpdateConfig(FifoConfig(name="q", keyed=KeyedConfig(retry_delay_ms=5, reserve_ms=70))),
 ]
 
 
 def comparable(command: Command) -> object:
     """Runs hold views and arrays, which do not compare; their octets do."""
     if isinstance(command, Enqueue):
-        return Enqueue, command.channel, command.first_seq, command.ttl_ms, b"".join(command.run.buffers())
+        return (
+            Enqueue,
+            command.channel,
+            command.first_seq,
+            command.ttl_ms,
+            command.labels,
+            b"".join(command.run.buffers()),
+        )
     return command
 
 
@@ -202,7 +226,7 @@ def test_the_octets_of_each_command() -> None:
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
-        "03 0000000000000001 00000010"
+        "03 0000000000000001 00000012"
         f"01 {channel} 0000000000000005  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"02 {consumer} 00000014 01 ffffffff 0000000000000009"
@@ -222,8 +246,20 @@ def test_the_octets_of_each_command() -> None:
         "   02 01 00 0001 71"
         "0e"
         "0f 00000002 0000000000000001 0000000000000004 0000000000000006 0000000000000006"
+        f"10 {channel} 0000000000000009 ffffffffffffffff 00000002"
+        "   00000001 0000000000000005 0000000000000007 01 0001 6b"
+        "   00000001 0000000000000000 ffffffffffffffff 00 0000"
+        f"   01 00000002 00000002 0003 00000004 {20 * '00'} 000171 61616262"
+        f"0d 0000003e {5 * 'ffffffffffffffff'} 01 00 00 0001 71 0000000000000005 0000000000000046"
     )
     assert b"".join(encode_batch(1, ONE_OF_EACH)) == expected
+
+
+def test_labels_of_other_messages_than_those_of_the_run_are_damage() -> None:
+    """A message with the label of its neighbour would be worked on beside the others of its key."""
+    for labels in (((1, Label()),), ((2, Label()), (1, Label(b"k")))):
+        with pytest.raises(DamagedBatchError, match="labels of"):
+            decode_batch(b"".join(encode_batch(1, [Enqueue(ALICE, 9, RUN, -1, labels)])))
 
 
 def test_damaged_settings_are_named() -> None:
@@ -236,3 +272,9 @@ def test_damaged_settings_are_named() -> None:
         FifoConfig.decode(octets + b"\x00")
     with pytest.raises(DamagedConfigError, match="make no sense"):
         FifoConfig.decode(b"\x80" + octets[1:])
+    keyed = FifoConfig(name="q", keyed=KeyedConfig()).encode()
+    for end in range(len(octets) + 1, len(keyed)):
+        with pytest.raises(DamagedConfigError):
+            FifoConfig.decode(keyed[:end])
+    with pytest.raises(DamagedConfigError, match="a retry after -1 ms"):
+        FifoConfig.decode(octets + b"\xff" * 16)

@@ -18,9 +18,11 @@ from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.records import Records
-from reference_broker.types import ChannelId, ConsumerId, LogIndex
+from reference_broker.sim.fifo_checks import look_through
+from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
 from . import oracle
+from .keyed_oracle import KeyedOracle
 from .logs import TERM, RandomLog, any_config, batch, decoded, drained, held, machine, told
 from .oracle import Oracle, Place
 
@@ -36,7 +38,7 @@ class Pair:
     def __init__(self, config: FifoConfig) -> None:
         self.queue = FifoMachine(config)
         self.queue.collect_departures()
-        self.oracle = Oracle(config)
+        self.oracle = Oracle(config) if config.keyed is None else KeyedOracle(config)
 
     def apply(self, payload: bytes, gap: int = 1) -> None:
         index = LogIndex(self.queue.applied + gap)
@@ -72,7 +74,11 @@ class Pair:
         assert self.queue.config == model.config
 
     def compare_ready(self) -> None:
-        assert drained(self.queue) == [(message.place, message.delivery_count) for message in self.oracle.ready()]
+        model = self.oracle
+        if isinstance(model, KeyedOracle):
+            assert drained(self.queue) == model.drained()
+        else:
+            assert drained(self.queue) == [(message.place, message.delivery_count) for message in model.ready()]
 
     def compare_live_entries(self) -> None:
         ranges = self.queue.live_entries()
@@ -86,7 +92,8 @@ class StorePair(Pair):
 
     def __init__(self, config: FifoConfig, *, has_priorities: bool) -> None:
         self.queue = FifoMachine.beside_a_store(config, has_priorities=has_priorities)
-        self.oracle = Oracle(config, is_classic=True, has_priorities=has_priorities)
+        kind = Oracle if config.keyed is None else KeyedOracle
+        self.oracle = kind(config, is_classic=True, has_priorities=has_priorities)
         self.next_seq = 4096
         self.has_priorities = has_priorities
 
@@ -153,6 +160,32 @@ def test_a_machine_beside_a_store_gives_what_one_message_at_a_time_gives(random:
         for _ in range(random.randint(1, 40)):
             log.now_ms += random.choice((0, 0, 1, 5, 5, 20, 50, -15))
             pair.apply_commands(log.now_ms, log.commands(random.randint(1, 4)), random)
+
+
+@MANY
+@given(RANDOMS)
+def test_keys_give_what_one_message_at_a_time_gives(random: Random) -> None:
+    """One message of a key at a time, delays, retries, and consumers that hold a message for too long."""
+    pair = Pair(any_config(random, has_keys=True))
+    for payload in RandomLog(random, features=True, has_keys=True).entries(random.randint(1, 40)):
+        pair.apply(payload, gap=random.choice((1, 1, 1, 2, 5)))
+        pair.compare_live_entries()
+        pair.compare_ready()
+        look_through(NodeId(1), pair.queue)
+        if random.random() < 0.2:
+            pair.restart()
+
+
+@MANY
+@given(RANDOMS)
+def test_keys_beside_a_store_give_what_one_message_at_a_time_gives(random: Random) -> None:
+    """The same machine without a log."""
+    pair = StorePair(any_config(random, is_classic=True, has_keys=True), has_priorities=False)
+    log = RandomLog(random, features=True, is_classic=True, has_keys=True)
+    for _ in range(random.randint(1, 40)):
+        log.now_ms += random.choice((0, 0, 1, 5, 20, 50))
+        pair.apply_commands(log.now_ms, log.commands(random.randint(1, 4)), random)
+        look_through(NodeId(1), pair.queue)
 
 
 @MANY

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from zlib import crc32
 
 import pytest
 
-from reference_broker.machines.commands import Cancel, Checkout, Enqueue, NodeDown, Purge, Return, Settle, Tick
-from reference_broker.machines.config import FifoConfig
+from reference_broker.machines.commands import Cancel, Checkout, Enqueue, Label, NodeDown, Purge, Return, Settle, Tick
+from reference_broker.machines.config import FifoConfig, KeyedConfig
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.fifo_snapshot import SNAPSHOT_VERSION, DamagedSnapshotError
 from reference_broker.types import LogIndex
@@ -28,9 +29,24 @@ def a_queue_with_everything() -> FifoMachine:
     return queue
 
 
-def test_a_restored_queue_shows_the_same_to_everybody() -> None:
+def a_keyed_queue() -> FifoMachine:
+    """Keys of all three states, and messages without a key."""
+    queue = FifoMachine(FifoConfig(name="q", keyed=KeyedConfig(retry_delay_ms=50, reserve_ms=70)))
+    labels = ((2, Label(b"a")), (1, Label(None)), (3, Label(b"b", 30, 9)), (1, Label(None, 5)), (2, Label(b"", 0, 0)))
+    apply(queue, Checkout(consumer(1), 3, False, 0, 1), Enqueue(channel(1), 1, run_of(9), 700, labels))
+    apply(queue, Return(consumer(1), ((1, 1),)), Enqueue(channel(2), 1, run_of(2), -1, ((2, Label(b"b")),)))
+    counts = queue.counts()
+    assert (counts.keys, counts.reserved_keys, counts.delayed_keys) == (5, 2, 3)
+    return queue
+
+
+QUEUES = pytest.mark.parametrize("make", [a_queue_with_everything, a_keyed_queue])
+
+
+@QUEUES
+def test_a_restored_queue_shows_the_same_to_everybody(make: Callable[[], FifoMachine]) -> None:
     """After an install nobody may notice that the member did not apply the log itself."""
-    queue = a_queue_with_everything()
+    queue = make()
     copy = FifoMachine.restore(queue.snapshot())
     assert copy.counts() == queue.counts()
     assert copy.service_order() == queue.service_order()
@@ -51,9 +67,10 @@ def test_what_a_queue_only_remembers_to_save_looking_is_no_part_of_its_state() -
     assert copy.snapshot() == queue.snapshot()
 
 
-def test_every_damaged_octet_is_noticed() -> None:
+@QUEUES
+def test_every_damaged_octet_is_noticed(make: Callable[[], FifoMachine]) -> None:
     """A snapshot replaces the log: a wrong octet taken in would be there for ever, on this member only."""
-    snapshot = a_queue_with_everything().snapshot()
+    snapshot = make().snapshot()
     for at in range(len(snapshot)):
         damaged = bytearray(snapshot)
         damaged[at] ^= 0x10
@@ -61,19 +78,21 @@ def test_every_damaged_octet_is_noticed() -> None:
             FifoMachine.restore(bytes(damaged))
 
 
-def test_every_cut_off_snapshot_is_noticed() -> None:
+@QUEUES
+def test_every_cut_off_snapshot_is_noticed(make: Callable[[], FifoMachine]) -> None:
     """A crash while a snapshot is written or sent leaves a prefix of it."""
-    snapshot = a_queue_with_everything().snapshot()
+    snapshot = make().snapshot()
     for end in range(len(snapshot)):
         with pytest.raises(DamagedSnapshotError):
             FifoMachine.restore(snapshot[:end])
 
 
+@QUEUES
 @pytest.mark.parametrize("seed", range(5))
-def test_nonsense_with_a_right_checksum_raises_the_typed_error(seed: int) -> None:
+def test_nonsense_with_a_right_checksum_raises_the_typed_error(make: Callable[[], FifoMachine], seed: int) -> None:
     """A bug in another version is not a traceback here."""
     random = Random(seed)
-    snapshot = a_queue_with_everything().snapshot()
+    snapshot = make().snapshot()
     for _ in range(500):
         body = bytearray(snapshot[10:])
         for _ in range(3):

@@ -6,6 +6,7 @@ files are in data/rules/:
     settings KEY=VALUE ...              declares the queue; later on, the same line is a policy
     at MS                               what follows is stamped with this time
     publish COUNT [ttl=MS] [size=N]     by one publisher with confirms; the messages are m1, m2, ... in order
+    push KEY,KEY,... [delay=MS] [retry=MS] [ttl=MS]      to a keyed queue, one message for each key; key - is none
     again FIRST COUNT                   the publisher sends these sequence numbers once more
     subscribe NAME [credit=N] [priority=N]
     settle / return / reject NAME ID [ID ...]      by message id
@@ -13,6 +14,8 @@ files are in data/rules/:
     confirmed ID [ID ...]               dead letters with these ids have arrived
     lead                                a new leader takes over
     show                                draws the queue
+    keys                                draws the keys of a keyed queue: the message that is out, the others, and from
+                                        when on the next may go
 
 ``REWRITE=1 pytest ...`` writes the files anew; review the difference.
 """
@@ -35,13 +38,14 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    Label,
     Purge,
     Return,
     Settle,
     Tick,
     UpdateConfig,
 )
-from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, Overflow
+from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, KeyedConfig, Overflow
 from reference_broker.machines.effects import (
     Confirm,
     DeadLetter,
@@ -53,7 +57,8 @@ from reference_broker.machines.effects import (
     SetTimer,
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
-from reference_broker.types import ChannelId, ConsumerId, LogIndex
+from reference_broker.machines.origins import NEVER
+from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
 from .logs import TERM, batch, channel, decoded, drained, held, run_with, unroll, unroll_letters
 from .transcript import transcript
@@ -64,7 +69,17 @@ WORDS: dict[str, Callable[[str], Any]] = {
     "overflow": lambda word: Overflow[word.upper().replace("-", "_")],
     "dead_letter": lambda word: DeadLetterStrategy[word.upper().replace("-", "_")],
     "single_active": lambda word: word == "yes",
+    "keyed": lambda word: word == "yes",
 }
+
+
+def keyed_options(words: Sequence[str]) -> dict[str, Any]:
+    """The settings, with those of a keyed queue (``keyed=yes``, ``retry_delay_ms``, ``reserve_ms``) as a part."""
+    given = options(words)
+    if not given.pop("keyed", False):
+        return given
+    own = {key: given.pop(key) for key in ("retry_delay_ms", "reserve_ms") if key in given}
+    return given | {"keyed": KeyedConfig(**own), "overflow": Overflow.REJECT_PUBLISH}
 
 
 def options(words: Sequence[str]) -> dict[str, Any]:
@@ -84,10 +99,10 @@ class Queue:
 
     def step(self, line: str) -> list[str]:
         word, *rest = line.split()
-        if word in ("at", "show", "lead"):
+        if word in ("at", "show", "keys", "lead"):
             return list(getattr(self, "do_" + word)(*rest))
         if word == "settings" and not self.members:
-            config = FifoConfig(name="q", **options(rest))
+            config = FifoConfig(name="q", **keyed_options(rest))
             self.members = [FifoMachine(config) for _ in range(3)]
             return []
         return self.apply(getattr(self, "command_" + word)(*rest))
@@ -119,17 +134,43 @@ class Queue:
             yield f"{key.tag} holds " + " ".join(f"{self.names[place]}({number})" for number, place, _ in deliveries)
         yield "service queue " + (" ".join(key.tag for key in queue.service_order()) or "-")
 
+    def do_keys(self) -> Iterator[str]:
+        keyed = self.members[0]._state.keyed
+        assert keyed is not None
+        places = {}
+        for each in self.members[0].redeliver_local(NodeId(2), 1):
+            places |= {(each.consumer, number): place for number, place, _count in unroll(each)}
+        for key in keyed.by_age() or [None]:
+            if key is None:
+                yield "no keys"
+                continue
+            out, name = key.reserved, key.name.decode() if key.name is not None else "-"
+            waiting = [self.names[each.origin.entry, each.origin.offset, each.position] for each in key.waiting]
+            if out is not None:
+                held = self.names[places[out.consumer, out.message_id]]
+                until = f" until {out.until_ms}" if out.until_ms != NEVER else ""
+                yield f"{name}: {held} is out{until}; " + (" ".join(waiting) or "-")
+            else:
+                yield f"{name}: from {key.waiting[0].at_ms} on; " + " ".join(waiting)
+
     def consumer(self, name: str) -> ConsumerId:
         one = self.channels.setdefault(name, channel(2, number=len(self.channels) + 1))
         return ConsumerId(one, name)
 
     def command_settings(self, *words: str) -> Command:
-        return UpdateConfig(FifoConfig(name="q", **options(words)))
+        return UpdateConfig(FifoConfig(name="q", **keyed_options(words)))
 
     def command_publish(self, count: str, *words: str) -> Command:
         given = options(words)
         first, self.seq = self.seq, self.seq + int(count)
         return Enqueue(PUBLISHER, first, run_with(*[given.get("size", 1)] * int(count)), given.get("ttl", -1))
+
+    def command_push(self, keys: str, *words: str) -> Command:
+        given, names = options(words), keys.split(",")
+        first, self.seq = self.seq, self.seq + len(names)
+        times = given.get("delay", 0), given.get("retry", -1)
+        labels = tuple((1, Label(None if name == "-" else name.encode(), *times)) for name in names)
+        return Enqueue(PUBLISHER, first, run_with(*[1] * len(names)), given.get("ttl", -1), labels)
 
     def command_again(self, first: str, count: str) -> Command:
         return Enqueue(PUBLISHER, int(first), run_with(*[1] * int(count)))
