@@ -65,6 +65,7 @@ MAY_IMPORT = {
     ),
     "reference_broker.queues": (
         "reference_broker.queues",
+        "reference_broker.amqp.properties",
         "reference_broker.anatomy",
         "reference_broker.classic.part_codec",
         "reference_broker.classic.parts",

@@ -97,7 +97,7 @@ async def is_quorum_critical(cluster: Cluster, _at: Row) -> Row:
     critical = [
         record.name
         for record in cluster.machine.queues.values()
-        if record.kind == "quorum" and here in record.members and len(record.members) > 1
+        if record.kind != "classic" and here in record.members and len(record.members) > 1
         and 2 * (sum(nodes[each][1] for each in record.members if each in nodes) - 1) <= len(record.members)
     ]  # fmt: skip
     reason = f"{len(critical)} quorum queues would lose their majority, such as {', '.join(critical[:10])}"

@@ -18,9 +18,14 @@ Arguments = Mapping[str, object]
 ArgumentRule = Callable[[object, Arguments], ArgumentValue]
 """Takes a value and all arguments; returns the value, or raises :class:`WrongArgumentError`."""
 
+ROUTING_KEY: Final = "routing-key"
+HEADER_PREFIX: Final = "header:"
+"""The sources of the keys of a queue: ``x-key`` is the first, or the second and the name of a header."""
+
 PRIORITY_MAX: Final = 255
 """The highest priority of a message that a queue may have."""
 
+_SHORT_STRING_OCTETS: Final = 255
 _INT32: Final = range(-(2**31), 2**31)
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool", str: "longstr", bytes: "longstr", bytearray: "longstr", float: "double", dict: "table",
@@ -122,6 +127,38 @@ def routing_key(value: object, arguments: Arguments) -> str:
     if "x-dead-letter-exchange" not in arguments:
         raise WrongArgumentError("routing_key_but_no_dlx_defined")
     return string(value, arguments)
+
+
+def key_source(value: object, arguments: Arguments) -> str:
+    """Where a message has its key: ``header:NAME`` or ``routing-key``. A queue with keys has no priorities, and a full
+    one refuses publishes, because all else would break the order."""
+    source = string(value, arguments)
+    name = source.removeprefix(HEADER_PREFIX)
+    if source != ROUTING_KEY and (name == source or not 0 < len(name.encode()) <= _SHORT_STRING_OCTETS):
+        raise WrongArgumentError(f"\"unsupported key '{source}': use header:NAME or routing-key\"")
+    if "x-max-priority" in arguments:
+        raise WrongArgumentError('"a queue with keys has no priorities"')
+    if arguments.get("x-overflow", "reject-publish") != "reject-publish":
+        raise WrongArgumentError('"a queue with keys can only overflow by reject-publish"')
+    return source
+
+
+def with_key(rule: ArgumentRule) -> ArgumentRule:
+    """The rule, for an argument that needs keys."""
+
+    def checked(value: object, arguments: Arguments) -> ArgumentValue:
+        if "x-key" not in arguments:
+            raise WrongArgumentError('"only a queue with x-key has keys"')
+        return rule(value, arguments)
+
+    return checked
+
+
+def max_tries(value: object, arguments: Arguments) -> int:
+    """How often a message is delivered at most. A delivery limit says the same, one less."""
+    if "x-delivery-limit" in arguments:
+        raise WrongArgumentError('"x-delivery-limit says the same"')
+    return positive(value, arguments)
 
 
 def one_of(error: str, *words: str) -> ArgumentRule:

@@ -24,13 +24,18 @@ _ARGUMENTS: Final[dict[str, ArgumentRule]] = {
     "x-queue-mode": arguments.queue_mode,
     "x-queue-version": arguments.queue_version,
     "x-single-active-consumer": arguments.boolean,
+    "x-key": arguments.key_source,
+    "x-retry-delay": arguments.with_key(arguments.milliseconds),
+    "x-reserve-timeout": arguments.with_key(arguments.lifetime),
+    "x-max-tries": arguments.with_key(arguments.positive),
     "x-queue-master-locator": arguments.string,
     "x-queue-leader-locator": arguments.one_of(
         "invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders"
     ),
 }
 """RabbitMQ 3.10 knows ``x-queue-leader-locator`` for other kinds only; later versions know it here, too. Any
-``x-queue-master-locator`` is taken. Both versions of a queue are the same here: the store is like version 2."""
+``x-queue-master-locator`` is taken. Both versions of a queue are the same here: the store is like version 2. With
+``x-key`` the queue keeps the order of each key, as a keyed queue does; RabbitMQ has no such queue."""
 
 CLASSIC: Final = QueueKind(
     name="classic",

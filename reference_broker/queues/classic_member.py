@@ -17,6 +17,7 @@ event loop is never held up longer than one read takes, and effects keep their o
 (:meth:`stored`). Later answers to the same channel wait behind them. All other answers go at once, before any effect.
 
 *After a restart* the machine begins with what the store has found. Channels and consumers are gone with the process.
+The labels of messages with keys are read again from their headers.
 
 Invariants
     a message that the store keeps is ready, held, a dead letter, or its departure waits for effects
@@ -39,7 +40,7 @@ from reference_broker.anatomy.track import Track
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import NEVER, FoundPart, Part
 from reference_broker.machines.batch import encode_batch
-from reference_broker.machines.commands import ChannelDown, Enqueue, UpdateConfig
+from reference_broker.machines.commands import ChannelDown, Enqueue, Labels, UpdateConfig
 from reference_broker.machines.departures import Departure
 from reference_broker.machines.effects import (
     Confirm,
@@ -57,9 +58,10 @@ from reference_broker.machines.ready import FoundStretch
 from reference_broker.message_run import MessageRun
 from reference_broker.queues.effect_runner import Answers, EffectRunner, Runs, add_answer, is_on
 from reference_broker.queues.fifo_commands import decode_forwarded, missed_effects
+from reference_broker.queues.keyed_labels import cut_labels, labels_of
 from reference_broker.queues.message_properties import Stretch, stretches
 from reference_broker.queues.port import Channels, MemberPorts
-from reference_broker.queues.settings import classic_config_of, max_priority_of
+from reference_broker.queues.settings import classic_config_of, key_source_of, max_priority_of
 from reference_broker.types import UNCOUNTED, ChannelId, NodeId
 
 
@@ -114,6 +116,7 @@ class ClassicMember:
         self._channels = channels
         self._now_ms = now_ms
         self._max_priority = max_priority_of(record)
+        self._key_source = key_source_of(record)
         self.machine = FifoMachine.beside_a_store(classic_config_of(record), has_priorities=self._max_priority > 0)
         self._runner = EffectRunner(record.group, node, self._read)
         self._batches: deque[Batch] = deque()
@@ -127,7 +130,7 @@ class ClassicMember:
         """Channels with messages in the present batch that are confirmed late."""
         self._late_end = 0
         """The end of the last part that is confirmed late."""
-        self.machine.load(self._found(), store.next_seq)
+        self.machine.load(self._found(), store.next_seq, now_ms())
 
     # Commands
 
@@ -165,7 +168,8 @@ class ClassicMember:
                 first_seq = command.first_seq and command.first_seq + start
                 messages = cut(command.run, start, part.count)
                 start += part.count
-                yield part.seq, priority, replace(command, first_seq=first_seq, run=messages)
+                labels = labels_of(messages, self._key_source) if self._key_source else ()
+                yield part.seq, priority, replace(command, first_seq=first_seq, run=messages, labels=labels)
 
     def _pieces(self, run: MessageRun) -> Iterator[tuple[Stretch, int, bool | npt.NDArray[np.bool_]]]:
         """The run, cut where its priority changes: messages, priority, and which of them are persistent."""
@@ -245,7 +249,7 @@ class ClassicMember:
         match effect:
             case Deliver(consumer):
                 channel = consumer.channel
-                if effect.delivery_count:
+                if effect.delivery_count and not self._key_source:
                     effect = replace(effect, delivery_count=UNCOUNTED)
                 self._store.delivered(max(_end(span) for span in effect.spans))
             case Reply():
@@ -297,6 +301,7 @@ class ClassicMember:
             part = found.part
             was_delivered = found.positions + part.seq < delivered_end
             levels = self._found_levels(found)
+            labels = self._found_labels(found)
             breaks = (np.diff(found.positions) != 1) | (np.diff(found.sizes) != 0) | np.diff(was_delivered)
             breaks |= np.diff(levels) != 0
             begins = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(found.positions)]
@@ -309,6 +314,7 @@ class ClassicMember:
                     expires=part.expires,
                     size=int(found.sizes[begin]),
                     was_delivered=bool(was_delivered[begin]),
+                    labels=cut_labels(labels, int(found.positions[begin]), end - begin),
                 )
 
     def _found_levels(self, found: FoundPart) -> npt.NDArray[np.int64]:
@@ -319,6 +325,10 @@ class ClassicMember:
             priorities = np.repeat([each.sort.priority for each in sorts], [each.count for each in sorts])
             levels[:] = np.minimum(priorities[found.positions], self._max_priority)
         return levels
+
+    def _found_labels(self, found: FoundPart) -> Labels:
+        """The labels of all messages of a part. Only a queue with keys reads the part again."""
+        return labels_of(self._store.run(found.part.seq), self._key_source) if self._key_source else ()
 
 
 class _Reads:

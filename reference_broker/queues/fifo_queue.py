@@ -31,7 +31,7 @@ from reference_broker.message_run import MessageRun, stamped
 from reference_broker.queues.fifo_commands import SMALL_COMMAND_BYTES
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import ConsumeSession, PublishSession
-from reference_broker.types import ChannelId, IdRange, NodeId, Outcome, Priority
+from reference_broker.types import NO_TTL, ChannelId, IdRange, NodeId, Outcome, Priority
 
 _RANGE_BYTES: Final = 16
 _UNTRACKED: Final = 0
@@ -56,18 +56,22 @@ class FifoQueue(Queue):
             part = stamped(part, ports.anatomy.clock, read_ns, ports.now_ns())
             octets = len(part.data)
             first = session.sent(part.count, octets, confirm_seq)
-            proposer.propose(Enqueue(session.channel, first, part, ttl_ms), octets + SMALL_COMMAND_BYTES)
+            proposer.propose(self.enqueue(session.channel, first, part, ttl_ms), octets + SMALL_COMMAND_BYTES)
             commands += 1
             confirm_seq += part.count if confirm_seq else 0
         return commands
+
+    def enqueue(self, channel: ChannelId, first_seq: int, run: MessageRun, ttl_ms: int = NO_TTL) -> Enqueue:
+        """The command that enqueues a run."""
+        return Enqueue(channel, first_seq, run, ttl_ms)
 
     def forward(self, run: MessageRun, session: PublishSession | None = None, confirm_seq: int = 0) -> None:
         """Enqueue a run in one command. Without a session it has no number, so it is not answered."""
         octets = len(run.data)
         if session is not None:
-            command = Enqueue(session.channel, session.sent(run.count, octets, confirm_seq), run)
+            command = self.enqueue(session.channel, session.sent(run.count, octets, confirm_seq), run)
         else:
-            command = Enqueue(self.ports.nobody, _UNTRACKED, run)
+            command = self.enqueue(self.ports.nobody, _UNTRACKED, run)
         self.proposer.propose(command, octets + SMALL_COMMAND_BYTES)
 
     def subscribe(self, consumer: ConsumeSession, priority: int, correlation: int) -> None:

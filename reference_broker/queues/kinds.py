@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from reference_broker.queues.classic import CLASSIC
+from reference_broker.queues.keyed import KEYED
 from reference_broker.queues.port import QueueKind
 from reference_broker.queues.quorum import QUORUM
 
-KINDS: Final[Mapping[str, QueueKind]] = {kind.name: kind for kind in (CLASSIC, QUORUM)}
+KINDS: Final[Mapping[str, QueueKind]] = {kind.name: kind for kind in (CLASSIC, QUORUM, KEYED)}

@@ -1,4 +1,4 @@
-"""The properties by which a classic queue sorts messages: whether a message is persistent, and its priority. Pure.
+"""What queues read of the properties of messages: whether a message is persistent, its priority, its headers. Pure.
 
 A run of equal content headers is looked at once. In any other run each header is looked up by its octets, without the
 size of the body, so a publisher of messages of many sizes costs one reading.
@@ -77,10 +77,7 @@ def _sort(properties: bytes) -> Sort:
     if len(properties) < _FLAGS.size:
         return PLAIN
     (flags,) = _FLAGS.unpack_from(properties)
-    at = _FLAGS.size
-    for short_string in (_CONTENT_TYPE, _CONTENT_ENCODING):
-        if flags & short_string:
-            at += 1 + properties[at]
+    at = _behind_content_type(properties, _FLAGS.size, flags)
     if flags & _HEADERS:
         at += _LONG.size + int(_LONG.unpack_from(properties, at)[0])
     is_persistent = False
@@ -88,3 +85,29 @@ def _sort(properties: bytes) -> Sort:
         is_persistent = properties[at] == _PERSISTENT
         at += 1
     return Sort(is_persistent, properties[at] if flags & _PRIORITY else 0)
+
+
+def headers_of(run: MessageRun) -> list[bytes]:
+    """The headers of each message as a raw table, which begins with its length; empty for a message without headers. A
+    list of one for a run of equal content headers."""
+    if run.ends is None:
+        return [_headers(run.data, 0)]
+    return [_headers(run.data, begin) for begin in (0, *run.ends[:-1].tolist())]
+
+
+def _headers(data: bytes | memoryview, begin: int) -> bytes:
+    if len(data) < begin + _PROPERTIES_AT + _FLAGS.size:
+        return b""
+    (flags,) = _FLAGS.unpack_from(data, begin + _PROPERTIES_AT)
+    if not flags & _HEADERS:
+        return b""
+    at = _behind_content_type(data, begin + _PROPERTIES_AT + _FLAGS.size, flags)
+    return bytes(data[at : at + _LONG.size + int(_LONG.unpack_from(data, at)[0])])
+
+
+def _behind_content_type(data: bytes | memoryview, at: int, flags: int) -> int:
+    """Where the properties behind content type and content encoding begin."""
+    for short_string in (_CONTENT_TYPE, _CONTENT_ENCODING):
+        if flags & short_string:
+            at += 1 + data[at]
+    return at

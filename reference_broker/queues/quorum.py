@@ -39,6 +39,8 @@ QUORUM: Final = QueueKind(
     encode=encode_batch,
     expects_reply=expects_reply,
     arguments=_ARGUMENTS,
-    foreign_arguments=frozenset({"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}),
+    foreign_arguments=frozenset(
+        {"x-key", "x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
+    ),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),
 )

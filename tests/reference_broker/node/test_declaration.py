@@ -6,15 +6,20 @@ The sentences are RabbitMQ 3.10's; ``tests/integration/test_same_answers_as_rabb
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reference_broker.amqp.events import Consume, QueueDeclare
+from reference_broker.machines.config import FifoConfig, KeyedConfig, Overflow
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.declaration import DeclarationError, check, consumer_priority, new_record
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.quorum import QUORUM as QUORUM_KIND
+from reference_broker.queues.settings import classic_config_of, config_of, key_source_of
 from reference_broker.types import NodeId
 
 NODES = [NodeId(1), NodeId(2), NodeId(3)]
@@ -47,7 +52,7 @@ WRONG_KIND = [
     (
         declare(arguments={"x-queue-type": "stream"}),
         406,
-        "queue type 'stream' is not available here; declare 'q' with x-queue-type=classic or quorum",
+        "queue type 'stream' is not available here; declare 'q' with x-queue-type=classic or quorum or keyed",
     ),
     (declare(durable=False), 406, "invalid property 'non-durable' for queue 'q' in vhost '/'"),
     (declare(exclusive=True), 406, "invalid property 'exclusive-owner' for queue 'q' in vhost '/'"),
@@ -89,6 +94,7 @@ WRONG_ARGUMENTS = [
     ("x-queue-leader-locator", "moon", ": invalid_queue_locator_arg"),
     ("x-quorum-initial-group-size", 0, ": {value_zero,0}"),
     ("x-max-in-memory-length", -5, ": {value_negative,-5}"),
+    ("x-key", "routing-key", " of queue type rabbit_quorum_queue"),
 ]
 
 
@@ -97,6 +103,69 @@ def test_an_argument_with_a_wrong_value_is_named_with_the_reason(key: str, value
     with pytest.raises(DeclarationError) as refused:
         record_of(with_argument(key, value))
     assert (refused.value.code, refused.value.text) == (406, f"invalid arg '{key}' for queue 'q' in vhost '/'{text}")
+
+
+UNSUPPORTED = ": \"unsupported key '{}': use header:NAME or routing-key\""
+WRONG_KEYS = [
+    ({"x-queue-type": "keyed"}, "x-key", "headers", UNSUPPORTED.format("headers")),
+    ({"x-queue-type": "keyed"}, "x-key", "header:", UNSUPPORTED.format("header:")),
+    ({"x-queue-type": "keyed"}, "x-key", "header:" + "n" * 256, UNSUPPORTED.format("header:" + "n" * 256)),
+    ({"x-queue-type": "keyed"}, "x-key", 5, ": {unacceptable_type,signedint}"),
+    ({"x-queue-type": "keyed"}, "x-overflow", "drop-head", ": invalid_overflow"),
+    ({"x-queue-type": "keyed"}, "x-max-priority", 5, " of queue type rabbit_keyed_queue"),
+    ({"x-queue-type": "keyed"}, "x-max-tries", 0, ": {value_zero,0}"),
+    ({"x-queue-type": "keyed", "x-delivery-limit": 2}, "x-max-tries", 3, ': "x-delivery-limit says the same"'),
+    ({"x-queue-type": "keyed"}, "x-retry-delay", -1, ": {value_negative,-1}"),
+    ({"x-queue-type": "keyed"}, "x-reserve-timeout", 0, ": {value_zero,0}"),
+    ({}, "x-key", "nothing", UNSUPPORTED.format("nothing")),
+    ({}, "x-retry-delay", 5, ': "only a queue with x-key has keys"'),
+    ({}, "x-max-tries", 5, ': "only a queue with x-key has keys"'),
+    ({"x-max-priority": 5}, "x-key", "routing-key", ': "a queue with keys has no priorities"'),
+    (
+        {"x-overflow": "drop-head"},
+        "x-key",
+        "routing-key",
+        ': "a queue with keys can only overflow by reject-publish"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("others", "key", "value", "text"), WRONG_KEYS, ids=lambda part: str(part)[:30])
+def test_what_a_queue_with_keys_cannot_be(others: dict[str, object], key: str, value: object, text: str) -> None:
+    """Who asks for an order and does not get it finds out when the order is broken."""
+    with pytest.raises(DeclarationError) as refused:
+        record_of(declare(arguments={**others, key: value}))
+    assert (refused.value.code, refused.value.text) == (406, f"invalid arg '{key}' for queue 'q' in vhost '/'{text}")
+
+
+KEYED = {"x-retry-delay": 5, "x-reserve-timeout": 70, "x-max-tries": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source", "config_of"),
+    [
+        ({"x-queue-type": "keyed", **KEYED}, "header:x-group-key", config_of),
+        ({"x-queue-type": "keyed", "x-key": "header:customer", **KEYED}, "header:customer", config_of),
+        ({"x-queue-type": "classic", "x-key": "routing-key", **KEYED}, "routing-key", classic_config_of),
+    ],
+)
+def test_the_settings_of_a_queue_with_keys(
+    arguments: dict[str, object], source: str, config_of: Callable[[QueueRecord], FifoConfig]
+) -> None:
+    """Three tries are two returns. A full queue refuses what is new."""
+    record = record_of(declare(arguments=arguments))
+    keyed = KeyedConfig(retry_delay_ms=5, reserve_ms=70)
+    assert key_source_of(record) == source
+    wanted = FifoConfig(name="q", keyed=keyed, delivery_limit=2, overflow=Overflow.REJECT_PUBLISH)
+    assert config_of(record) == wanted
+
+
+def test_a_delivery_limit_by_policy_holds_beside_the_most_tries() -> None:
+    """An operator's limit may only tighten what an application asked for."""
+    record = record_of(declare(arguments={"x-queue-type": "keyed", "x-max-tries": 3}))
+    for limit, holds in ((0, 0), (1, 1), (9, 2)):
+        arguments = (*record.arguments, ("x-delivery-limit", limit))
+        assert config_of(replace(record, arguments=arguments)).delivery_limit == holds
 
 
 def test_a_dead_letter_exchange_must_be_a_name() -> None:
