@@ -382,6 +382,11 @@ class FifoMachine:
         """Index of the last entry applied, 0 at first."""
         return LogIndex(self._state.applied)
 
+    @property
+    def now_ms(self) -> int:
+        """The time of the queue: the latest time of all batches."""
+        return self._state.now_ms
+
     def channels(self) -> list[ChannelId]:
         """All channels that enqueue or consume here, ascending."""
         return sorted(self._state.channels)

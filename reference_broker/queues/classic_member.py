@@ -60,6 +60,7 @@ from reference_broker.queues.effect_runner import Answers, EffectRunner, Runs, a
 from reference_broker.queues.fifo_commands import decode_forwarded, missed_effects
 from reference_broker.queues.keyed_labels import cut_labels, labels_of
 from reference_broker.queues.message_properties import Stretch, stretches
+from reference_broker.queues.onward_clock import OnwardClock
 from reference_broker.queues.port import Channels, MemberPorts
 from reference_broker.queues.settings import classic_config_of, key_source_of, max_priority_of
 from reference_broker.types import UNCOUNTED, ChannelId, NodeId
@@ -114,11 +115,11 @@ class ClassicMember:
         self.track: Track | None = None
         self._store = store
         self._channels = channels
-        self._now_ms = now_ms
+        self._clock = OnwardClock(now_ms)
         self._max_priority = max_priority_of(record)
         self._key_source = key_source_of(record)
         self.machine = FifoMachine.beside_a_store(classic_config_of(record), has_priorities=self._max_priority > 0)
-        self._runner = EffectRunner(record.group, node, self._read)
+        self._runner = EffectRunner(record.group, node, self._read, self._on_the_wall)
         self._batches: deque[Batch] = deque()
         self._answers: Answers = {}
         """Answers that may go."""
@@ -259,6 +260,13 @@ class ClassicMember:
                 return
         if (target := targets.get((channel.node, channel.boot_id))) is not None:
             self._runner.run(effect, target, runs)
+
+    def _now_ms(self) -> int:
+        """The time of the queue."""
+        return self._clock.now_ms(self.machine.now_ms)
+
+    def _on_the_wall(self, at_ms: int) -> int:
+        return self._clock.on_the_wall(at_ms, self.machine.now_ms)
 
     def _read(self, span: Span) -> MessageRun:
         return self._store.run(span.index)

@@ -39,12 +39,14 @@ Answers = dict[ChannelId, list[Confirm | Reject]]
 class EffectRunner:
     """Executes the effects of one queue on one node."""
 
-    __slots__ = ("_group", "_node", "_read")
+    __slots__ = ("_group", "_node", "_on_the_wall", "_read")
 
-    def __init__(self, group: GroupId, node: MemberPorts, read: Reader) -> None:
+    def __init__(self, group: GroupId, node: MemberPorts, read: Reader, on_the_wall: Callable[[int], int]) -> None:
+        """``on_the_wall`` turns a time of the queue into one of the node's wall clock."""
         self._group = group
         self._node = node
         self._read = read
+        self._on_the_wall = on_the_wall
 
     def execute(self, effects: list[Effect], channels: Channels, runs: Runs, track: Track | None) -> None:
         """Execute effects: first the answers to enqueues, then the rest in order. ``track`` is given if the latency
@@ -80,7 +82,7 @@ class EffectRunner:
             case DeadLetter():
                 self._node.dead_letter(self._group, effect, _dead_messages(self.slices(effect.spans, runs)))
             case SetTimer(at_ms):
-                self._node.set_timer(self._group, at_ms)
+                self._node.set_timer(self._group, self._on_the_wall(at_ms))
             case QueueExpired():
                 self._node.queue_expired(self._group)
             case SettingsChanged():

@@ -35,6 +35,7 @@ from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.doubt import Doubt
 from reference_broker.queues.effect_runner import EffectRunner, Runs, is_on
 from reference_broker.queues.fifo_commands import decode_forwarded, missed_effects
+from reference_broker.queues.onward_clock import OnwardClock
 from reference_broker.queues.port import Channels, MemberPorts
 from reference_broker.queues.settings import config_of
 from reference_broker.types import Entry, LogIndex, NodeId, Term
@@ -57,16 +58,16 @@ class QuorumMember:
         self._leading_term = Term(0)
         self._channels = channels
         self._node = node
-        self._now_ms = now_ms
-        self._runner = EffectRunner(record.group, node, self._read)
+        self._clock = OnwardClock(now_ms)
+        self._runner = EffectRunner(record.group, node, self._read, self._on_the_wall)
         self._effects: list[Effect] = []
         self._doubt = Doubt()
         self._client_nodes: set[NodeId] = set()
         """All nodes with channels here, and maybe nodes whose channels ended since this member last became leader."""
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
-        """The commands as one batch, stamped with the time of this node."""
-        return encode_batch(self._now_ms(), commands)
+        """The commands as one batch, stamped with the time of the queue on this node."""
+        return encode_batch(self._clock.now_ms(self.machine.now_ms), commands)
 
     def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch; their runs are views into it."""
@@ -229,6 +230,9 @@ class QuorumMember:
     def lowest_live_entry(self) -> int | None:
         """The lowest live entry."""
         return self.machine.lowest_live_entry()
+
+    def _on_the_wall(self, at_ms: int) -> int:
+        return self._clock.on_the_wall(at_ms, self.machine.now_ms)
 
     def _read(self, span: Span) -> MessageRun:
         return message_run.decode(self.payload(span.index), span.offset)
