@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from pamqp import base, commands, frame
+from pamqp import base, commands, encode, frame
 from pamqp.common import FieldValue
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -18,6 +18,7 @@ _DELIVER: Final = Struct(">QB")
 _ACK: Final = Struct(">QB")
 _SIZE: Final = Struct(">HHQ")
 _END: Final = b"\xce"
+_HEADERS: Final = 0x2000
 _DELIVERY_MODE: Final = 0x1000
 _PRIORITY: Final = 0x0800
 _EXPIRATION: Final = 0x0100
@@ -43,11 +44,14 @@ def publish(
     priority: int = 0,
     mandatory: bool = False,
     exchange: str = "",
+    headers: dict[str, FieldValue] | None = None,
 ) -> bytes:
     """A message to an exchange, with a time to live if one is given. ``queue`` is the routing key."""
     key, name = queue.encode(), exchange.encode()
     head = b"\x00\x3c\x00\x28\x00\x00" + bytes((len(name),)) + name + bytes((len(key),)) + key + bytes((mandatory,))
     flags, values = _DELIVERY_MODE, bytes((1 + persistent,))
+    if headers:
+        flags, values = flags | _HEADERS, encode.field_table(headers) + values
     if priority:
         flags, values = flags | _PRIORITY, values + bytes((priority,))
     if ttl_ms is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final
 
-from reference_broker.sim.queues import GRAVEYARD, QueuePlan
+from reference_broker.sim.queues import GRAVEYARD, QueuePlan, keyed_arguments
 
 _SHARE: Final = 0.5
 """The share of the worlds that have classic queues."""
@@ -95,6 +95,11 @@ def _single(chance: Random) -> QueuePlan:
     return _plan(chance, "local-single", {"x-single-active-consumer": True})
 
 
+def _keyed(chance: Random) -> QueuePlan:
+    """A queue that keeps the order of each key."""
+    return _plan(chance, "local-keyed", {"x-key": "header:x-group-key", **keyed_arguments(chance)})
+
+
 def _loose(chance: Random) -> QueuePlan:
     """A queue that sends dead letters."""
     deadly = (("x-message-ttl", (5, 500)), ("x-max-length", (1, 20)))
@@ -104,4 +109,5 @@ def _loose(chance: Random) -> QueuePlan:
 
 _MAKES: Final[tuple[Callable[[Random], QueuePlan], ...]] = (
     _durable, _second, _passing, _cleared, _leaving, _brief, _short, _strict, _ranked, _single, _loose,
+    _keyed,
 )  # fmt: skip

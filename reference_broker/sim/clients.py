@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pamqp import base, commands
+from pamqp.common import FieldValue
 
 from reference_broker.sim import amqp, fan
 from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
@@ -40,6 +41,9 @@ _LARGE: Final = 0.1
 _LARGE_CLASSIC: Final = 5000
 """Octets of a large message to a classic queue: above the limit from which messages go to the shared store."""
 _TRANSIENT: Final = 0.3
+_KEYS: Final = ("", "a", "a", "b", "c")
+_LATE: Final = 0.1
+"""The share of the messages to keyed queues with a delay of either sort."""
 _MISSED: Final = re.compile(r"'([\w-]+)' in vhost")
 _RACE_S: Final = 0.004
 _YOUNG_MAX: Final = 10
@@ -557,20 +561,31 @@ class Session(asyncio.Protocol):
         octets = []
         self._tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
         for _ in range(count):
-            sort = self._sort(queue) if queue.is_classic else PLAIN
+            sort = self._sort(queue) if queue.is_classic or queue.has_keys else PLAIN
             number, body = ledger.body(self._publisher, padding, queue, sort)
             self._published += 1
             self._unconfirmed[self._published] = (number, queue)
             ttl_ms = self._ttl_ms(queue)
             octets.append(amqp.publish(_PUBLISHING, queue.name, body, ttl_ms, persistent=sort.is_persistent,
-                                       priority=sort.priority, mandatory=queue.is_classic))  # fmt: skip
+                                       priority=sort.priority, mandatory=queue.is_classic,
+                                       headers=self._headers(sort) if queue.has_keys else None))  # fmt: skip
         self._send(b"".join(octets))
 
     def _sort(self, queue: QueuePlan) -> Sort:
-        """Whether a message is persistent, and its priority."""
+        """Whether a message is persistent, its priority, and its key."""
         chance = self.env.chance
-        is_persistent = chance.random() > _TRANSIENT
-        return Sort(is_persistent, chance.randint(0, queue.max_priority) if queue.max_priority else 0)
+        is_persistent = not queue.is_classic or chance.random() > _TRANSIENT
+        priority = chance.randint(0, queue.max_priority) if queue.max_priority else 0
+        return Sort(is_persistent, priority, chance.choice(_KEYS) if queue.has_keys else "")
+
+    def _headers(self, sort: Sort) -> dict[str, FieldValue]:
+        """The key of a message, and now and then a delay."""
+        chance = self.env.chance
+        headers: dict[str, FieldValue] = {"x-group-key": sort.key} if sort.key else {}
+        for name in ("x-delay", "x-retry-delay"):
+            if chance.random() < _LATE:
+                headers[name] = chance.choice((0, 1, 20, 300))
+        return headers
 
     def _ttl_ms(self, queue: QueuePlan) -> int | None:
         """Now and then a time to live, for a message that nobody misses if it expires."""

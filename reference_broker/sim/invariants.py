@@ -47,6 +47,7 @@ _TABLE: Final = (
     ("I25", "fifo_checks", "a delivery is executed by its consumer's node, under the boot id of the subscription"),
     ("I26", "fifo_checks", "a member executes a delivery once"),
     ("I28", "fifo_checks", "a queue is within its limits, and refuses publishes only above four fifths of them"),
+    ("I29", "ledger", "in a keyed queue, one message of a key is out at most, and the next follows when it has left"),
     ("I31", "clients", "a publish is confirmed or refused once"),
     ("L1", "world", "after the healing: leaders, answers, confirms, empty queues, equal members, policies in effect"),
     ("L2", "world", "after that the disks hold only the backlog and a constant"),

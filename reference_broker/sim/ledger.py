@@ -25,14 +25,15 @@ _ORDER: Final = (1 << _PLACE_BITS) - 1
 
 
 class ConsumerRecord:
-    """The first deliveries of one subscription: the newest message number of each publisher and priority."""
+    """The first deliveries of one subscription: the newest message number of each publisher and
+    priority or key."""
 
     __slots__ = ("name", "newest", "queue")
 
     def __init__(self, name: str, queue: QueuePlan) -> None:
         self.name = name
         self.queue = queue
-        self.newest: dict[tuple[int, int], int] = {}
+        self.newest: dict[tuple[int, int | str], int] = {}
 
 
 class Sort(NamedTuple):
@@ -40,6 +41,8 @@ class Sort(NamedTuple):
 
     is_persistent: bool
     priority: int
+    key: str = ""
+    """Empty: none."""
 
 
 PLAIN: Final = Sort(is_persistent=True, priority=0)
@@ -94,6 +97,8 @@ class Ledger:
         """The messages to the fan that are confirmed."""
         self._processes_ended: Counter[NodeId] = Counter()
         self._drives_lost: Counter[NodeId] = Counter()
+        self._at_work: dict[tuple[str, str], set[int]] = {}
+        """The messages of a key in a strict queue that clients have got, and that none has settled."""
 
     def new_publisher(self) -> int:
         """A number for the next channel that publishes."""
@@ -274,16 +279,30 @@ class Ledger:
             check(here, "I16", f"{consumer.name} got message {number} of {home.name} from {consumer.queue.name}")
             self.buried += 1
             return number
+        self._works_on(consumer, home, number)
         if redelivered:
             self.redelivered += 1
             return number
         check(number not in self._first, "I23", f"{consumer.name} got message {number} as if for the first time")
         self._first.add(number)
-        key = publisher, self._sorts.get(number, PLAIN).priority if home.max_priority else 0
+        sort = self._sorts.get(number, PLAIN)
+        if home.has_keys and not sort.key:
+            return number  # a message without a key waits for no other message
+        key = publisher, sort.key or sort.priority if home.max_priority or home.has_keys else 0
         newest, order = consumer.newest.get(key, 0), number & _ORDER
         check(order > newest, "I21", f"{consumer.name} got message {order} of channel {publisher} after {newest}")
         consumer.newest[key] = order
         return number
+
+    def _works_on(self, consumer: ConsumerRecord, home: QueuePlan, number: int) -> None:
+        """A client has got a message of a strict queue: those of its key before are settled."""
+        key = self._sorts.get(number, PLAIN).key
+        if not key or not home.is_strict:
+            return
+        at_work = self._at_work.setdefault((home.name, key), set())
+        others = at_work - {number}
+        check(not others, "I29", f"{consumer.name} got message {number} of key {key} while {others} are not settled")
+        at_work.add(number)
 
     def _count(self, consumer: ConsumerRecord, number: int) -> None:
         """Count a delivery. A message may be delivered once more than it may return."""
@@ -296,6 +315,8 @@ class Ledger:
     def settles(self, number: int) -> None:
         """A client has settled a message."""
         self._settled.add(number)
+        key = self._home[number].name, self._sorts.get(number, PLAIN).key
+        self._at_work.get(key, set()).discard(number)
 
     def check_nothing_lost(self) -> None:
         """Check, at the end, when all queues are empty, that no confirmed message was lost."""

@@ -14,6 +14,7 @@ FREE: Final = ("limited", "brief", "short", "loose", "fleeting", "local-brief", 
 _PLAIN: Final = 0.4
 _SIZE: Final = "x-quorum-initial-group-size"
 _SIZED: Final = 0.2
+_KEYED: Final = 0.3
 
 Arguments = dict[str, Any]
 
@@ -51,6 +52,18 @@ class QueuePlan:
         return int(dict(self.arguments).get("x-max-priority", 0))
 
     @property
+    def has_keys(self) -> bool:
+        """Whether messages with the same key come one at a time."""
+        arguments = dict(self.arguments)
+        return arguments["x-queue-type"] == "keyed" or "x-key" in arguments
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the queue has keys, and a message leaves only when a client has settled it: so each waits until all
+        earlier messages of its key are settled. In a classic queue, settled messages may come back after a restart."""
+        return self.has_keys and not (self.is_classic or self.may_bury or self.delivery_limit is not None)
+
+    @property
     def is_single_active(self) -> bool:
         """Whether one consumer at a time is active."""
         return bool(dict(self.arguments).get("x-single-active-consumer"))
@@ -58,7 +71,8 @@ class QueuePlan:
     @property
     def may_refuse(self) -> bool:
         """Whether the queue may refuse a publish, as declared or by a policy."""
-        return self.has_limits or dict(self.arguments).get("x-overflow") == "reject-publish"
+        is_full_at = self.has_keys and "x-max-length" in dict(self.arguments)
+        return self.has_limits or is_full_at or dict(self.arguments).get("x-overflow") == "reject-publish"
 
     @property
     def may_bury(self) -> bool:
@@ -84,6 +98,8 @@ def plan_queues(chance: Random) -> list[QueuePlan]:
     if chance.random() > _PLAIN:
         rich = [make for make in _RICH if chance.random() < 0.4]
         plans += [make(chance) for make in rich or [chance.choice(_RICH)]]
+    if chance.random() < _KEYED:
+        plans += [make(chance) for make in chance.choice(((_keyed,), (_keyed, _careful_keys)))]
     if any("x-dead-letter-exchange" in dict(plan.arguments) for plan in plans):
         plans.append(_plan(GRAVEYARD, {}, has_limits=False))
     return [_sized(plan, chance) for plan in plans]
@@ -101,8 +117,10 @@ def _sized(plan: QueuePlan, chance: Random) -> QueuePlan:
     return replace(plan, arguments=(*plan.arguments, (_SIZE, chance.choice((1, 2, 2, 4, 5)))))
 
 
-def _plan(name: str, arguments: Arguments, *, is_kept: bool = True, has_limits: bool = True) -> QueuePlan:
-    return QueuePlan(name, (("x-queue-type", "quorum"), *sorted(arguments.items())), is_kept, has_limits)
+def _plan(
+    name: str, arguments: Arguments, *, is_kept: bool = True, has_limits: bool = True, kind: str = "quorum"
+) -> QueuePlan:
+    return QueuePlan(name, (("x-queue-type", kind), *sorted(arguments.items())), is_kept, has_limits)
 
 
 def _brief(chance: Random) -> QueuePlan:
@@ -136,6 +154,28 @@ def _careful(chance: Random) -> QueuePlan:
     chosen: Arguments = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.6}
     chosen["x-overflow"] = "reject-publish"
     return _plan("careful", chosen | _letters_to("at-least-once"), has_limits=False)
+
+
+def _keyed(chance: Random) -> QueuePlan:
+    return _plan("keyed", keyed_arguments(chance), has_limits=False, kind="keyed")
+
+
+def _careful_keys(chance: Random) -> QueuePlan:
+    """A queue with keys whose messages die: none may be lost, and none may hold up its key."""
+    deadly = (("x-message-ttl", (5, 100)), ("x-delivery-limit", (0, 2)), ("x-max-length", (5, 50)))
+    chosen: Arguments = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.6}
+    chosen |= keyed_arguments(chance) | _letters_to("at-least-once")
+    return _plan("careful-keys", chosen, has_limits=False, kind="keyed")
+
+
+def keyed_arguments(chance: Random) -> Arguments:
+    """How long a message waits after a return, and how long a consumer may hold one: mostly as it likes."""
+    arguments: Arguments = {}
+    if chance.random() < 0.4:
+        arguments["x-retry-delay"] = chance.choice((1, 50, 500))
+    if chance.random() < 0.4:
+        arguments["x-reserve-timeout"] = chance.choice((2000, 10_000))
+    return arguments
 
 
 def _letters_to(strategy: str) -> Arguments:

@@ -81,6 +81,10 @@ class Mutant:
     module:function(argument)."""
 
 
+def _keyed_queues(world: World) -> bool:
+    return any(plan.has_keys and not plan.is_classic for plan in world.queues)
+
+
 def _classic_queues(world: World) -> bool:
     return any(plan.is_classic for plan in world.queues)
 
@@ -321,6 +325,35 @@ MUTANTS = (
            "[delivery] if isinstance(delivery, Deliver) else []", needs=_several_nodes,
            shown_by="queues.test_quorum_effects:test_what_was_taken_back_meanwhile_is_not_delivered"),
 )  # fmt: skip
+
+_RULES = "machines.test_rule_transcripts:test_the_transcript"
+KEYED_MUTANTS = tuple(replace(mutant, needs=_keyed_queues) for mutant in (
+    Mutant("a key whose message is out is free", "machines.keyed:KeyedReady._hold",
+           "reservation.key.reserved = self", "self"),
+    Mutant("a push shortens the delay of the head", "machines.keyed:KeyedReady.add",
+           "if len(key.waiting) == 1", "key.waiting[0] = key.waiting[0]._replace(at_ms=message.at_ms)\n"
+           "    if key.waiting", shown_by=f"{_RULES}(keyed_defects)"),
+    Mutant("a message that comes back goes behind the others of its key", "machines.keyed:KeyedReady.put_back",
+           "key.waiting.appendleft(message)", "key.waiting.append(message)", shown_by=f"{_RULES}(keyed_order)"),
+    Mutant("a message that comes back has never been tried", "machines.keyed:KeyedReady.put_back",
+           "origin, at_ms,", "origin._replace(delivery_count=0), at_ms,", shown_by=f"{_RULES}(keyed_defects)"),
+    Mutant("a key stays blocked by a message that was rejected", "machines.settlement:discard",
+           "if state.keyed is not None:", "if False:"),
+    Mutant("a key stays blocked by a message that was tried too often", "machines.settlement:take_back",
+           "if state.keyed is not None:", "if False:"),
+    Mutant("an empty key is kept", "machines.keyed:KeyedReady._forget",
+           "if key.name is not None:", "if False:"),
+    Mutant("a snapshot forgets which keys are out", "machines.keyed_snapshot:_encode",
+           "out = key.name or b\"\", key.reserved", "out = key.name or b\"\", None"),
+    Mutant("the end of a delay wakes nobody", "machines.keyed:KeyedReady.due_ms",
+           "if is_wanted and head.at_ms > self.now_ms:", "if False:", shown_by=f"{_RULES}(keyed_delay)"),
+    Mutant("the end of a reservation wakes nobody", "machines.keyed:KeyedReady.due_ms",
+           "due = reservation.until_ms", "pass", shown_by=f"{_RULES}(keyed_defects)"),
+    Mutant("a queue's time stands still under a leader whose clock is behind",
+           "queues.onward_clock:OnwardClock.now_ms", "self._ahead_ms += reached_ms - now_ms", "pass",
+           shown_by="queues.test_onward_clock:"
+           "test_a_leader_whose_clock_is_an_hour_behind_goes_on_where_the_last_one_was"),
+))  # fmt: skip
 
 _CRASHES = "classic.test_store_crashes"
 STORE_MUTANTS = _in_classic_worlds(

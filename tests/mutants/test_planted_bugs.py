@@ -12,7 +12,7 @@ import importlib
 import pytest
 
 from tests.mutants.hunt import hunt
-from tests.mutants.planted import CLASSIC_MUTANTS, MUTANTS, STORE_MUTANTS, Mutant, planted
+from tests.mutants.planted import CLASSIC_MUTANTS, KEYED_MUTANTS, MUTANTS, STORE_MUTANTS, Mutant, planted
 
 QUICK = {  # the invariants that may show the bug
     "messages do not wait for term and vote to be on disk": "I6",
@@ -26,9 +26,11 @@ QUICK = {  # the invariants that may show the bug
     "a requeue goes to the end": "X12 I21 I23",
     "a confirm does not wait for the store": "I22",
     "a message to several queues is confirmed once the first of them has it": "I22",
+    "a message that comes back goes behind the others of its key": "I29",
+    "a key stays blocked by a message that was rejected": "I29",
     "a message to several queues goes to the first of them": "I22",
 }
-EVERY = (*MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS)
+EVERY = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", [mutant for mutant in EVERY if mutant.name in QUICK], ids=lambda each: each.name)

@@ -231,12 +231,13 @@ def ranges(ids: Sequence[str]) -> tuple[tuple[int, int], ...]:
     return tuple((int(one), int(one)) for one in ids)
 
 
-FILES = sorted(DATA.glob("*.txt"))
+NAMES = sorted(path.stem for path in DATA.glob("*.txt"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_transcript(path: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_transcript(name: str) -> None:
     """Who is refused, who loses what and when, is written down: a change must be seen and wanted."""
+    path = DATA / f"{name}.txt"
     text = transcript(path, Queue().step)
     if os.environ.get("REWRITE"):
         path.write_text(text)

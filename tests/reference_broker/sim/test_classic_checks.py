@@ -188,7 +188,7 @@ def test_a_classic_queue_may_be_above_a_limit_that_was_lowered() -> None:
     config = FifoConfig(name="local", max_length=2, overflow=Overflow.REJECT_PUBLISH)
     machine = FifoMachine.beside_a_store(config)
     found = FoundStretch(entry=1, offset=0, start=0, count=3, expires=NEVER, size=9, was_delivered=True)
-    machine.load([found], 4)
+    machine.load([found], 4, 0)
     look_through(NODE, machine)
 
 
