@@ -373,9 +373,11 @@ class KeyedReady:
     def load_found(self, found: Iterable[FoundStretch], next_number: int) -> None:
         """Take over messages that a store has found. Their delays begin anew: no store knows when they began."""
         for each in found:
-            origin = Origin(each.entry, each.offset, each.entry, int(each.was_delivered), each.expires, each.size)
+            place, was_delivered = (each.entry, each.offset, each.entry), int(each.was_delivered)
             labels = chain.from_iterable(repeat(label, count) for count, label in each.labels)
             for position, label in zip(range(each.start, each.start + each.count), labels, strict=True):
+                late = each.expires if each.expires == NEVER else each.expires + label.delay_ms
+                origin = Origin(*place, was_delivered, late, each.size)
                 self.add(label.key, Waiting(position, origin, self.now_ms + label.delay_ms, label.retry_ms))
         self._pushed = []
         self.next_number = next_number

@@ -45,7 +45,7 @@ from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
 membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
 are replicated, 5 no exchanges. A node of an older version applies no entries of a newer leader, so the members of a

@@ -16,22 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reference_broker.amqp.properties import Fields, long, text, write_table
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import NEVER, Part, QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue
 from reference_broker.classic.writer import Failed, Notice, Stored
-from reference_broker.machines.commands import ChannelDown, Command, Enqueue, UpdateConfig
+from reference_broker.machines.commands import ChannelDown, Command, Enqueue, Label, UpdateConfig
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.classic_member import ClassicMember
+from reference_broker.queues.keyed_labels import labels_of
 from reference_broker.queues.message_properties import sort_of
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.settings import classic_config_of
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import UNCOUNTED, ChannelId, ConsumerId, GroupId, NodeId
+from tests.reference_broker.machines.keyed_oracle import KeyedMessage, KeyedOracle
 from tests.reference_broker.machines.logs import TAGS, RandomLog, consumer
 from tests.reference_broker.machines.oracle import Message, Oracle, Place
 from tests.reference_broker.machines.oracle import Told as OracleTold
@@ -43,10 +46,14 @@ START_MS = 1000
 NUMBER_DIGITS = 8
 
 
-def content(body: bytes, *, persistent: bool = False, priority: int | None = None) -> bytes:
+def content(
+    body: bytes, *, persistent: bool = False, priority: int | None = None, headers: Fields | None = None
+) -> bytes:
     """The frames of a message with these properties."""
     properties = bytes((2 if persistent else 1,)) + (b"" if priority is None else bytes((priority,)))
     flags = 0x1000 | (0x0800 if priority is not None else 0)
+    if headers is not None:
+        flags, properties = flags | 0x2000, write_table(headers) + properties
     payload = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + flags.to_bytes(2, "big") + properties
     header = b"\x02\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce"
     return header + (b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce" if body else b"")
@@ -71,6 +78,8 @@ class Told:
 
     def __init__(self, node: NodeId = HERE, boot_id: int = 1) -> None:
         self.node, self.boot_id = node, boot_id
+        self.counts_deliveries = False
+        """Whether the queue has keys."""
         self.calls: list[tuple[object, ...]] = []
 
     def take(self) -> list[tuple[object, ...]]:
@@ -81,7 +90,7 @@ class Told:
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         contents = [run.content(start + step * each) for run, start, count, step in slices for each in range(count)]
-        assert delivery_count in (0, UNCOUNTED), "a classic queue counts no deliveries"
+        assert self.counts_deliveries or delivery_count in (0, UNCOUNTED), "a classic queue counts no deliveries"
         self.calls.append(("deliver", consumer, first_message_id, [*map(body_of, contents)], bool(delivery_count)))
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
@@ -219,21 +228,32 @@ class ClassicLog(RandomLog):
     number: int = 0
     channels: int = 1
     priorities: tuple[int | None, ...] = (None,)
+    with_keys: bool = False
 
     def run(self) -> MessageRun:
         count = self.random.choice((1, 1, 2, 3, 7, 12))
         size, persistent = self.random.choice((0, 0, 3, 45, 4100)), self.random.random() < 0.6
         priority = self.random.choice(self.priorities)
         varied = self.random.random() < 0.3
-        contents = []
+        headers, contents = self.headers(), []
         for _ in range(count):
             self.number += 1
             body = (b"%0*d" % (NUMBER_DIGITS, self.number)).ljust(NUMBER_DIGITS + size, b".")
-            contents.append(content(body, persistent=persistent, priority=priority))
+            contents.append(content(body, persistent=persistent, priority=priority, headers=headers))
             if varied:
                 size, persistent = self.random.choice((0, 3, 4100)), self.random.random() < 0.6
-                priority = self.random.choice(self.priorities)
+                priority, headers = self.random.choice(self.priorities), self.headers()
         return run_of(*contents)
+
+    def headers(self) -> Fields | None:
+        """A key and delays, if the queue has keys."""
+        if not self.with_keys or self.random.random() < 0.1:
+            return None
+        fields = [(b"x-group-key", text(self.random.choice("aabc")))]
+        for name in (b"x-delay", b"x-retry-delay"):
+            if self.random.random() < 0.2:
+                fields.append((name, long(self.random.choice((0, 5, 60)))))
+        return fields
 
     def commands(self, count: int) -> list[Command]:
         return [command for command in super().commands(count) if not isinstance(command, UpdateConfig)]
@@ -270,6 +290,22 @@ class Model(Oracle):
         return message
 
 
+class KeyedModel(Model, KeyedOracle):
+    """The same for a queue with keys. The store notes when a message would expire that had no delay."""
+
+    def let_in(self, command: Enqueue, index: int, offset: int, position: int) -> Message:
+        message = super().let_in(command, index, offset, position)
+        assert isinstance(message, KeyedMessage)
+        self.expires[message.place] -= message.label.delay_ms
+        return message
+
+    def take_over(self, message: Message, label: Label) -> Message:
+        """A message that a restart has found: its delay begins anew."""
+        found = KeyedMessage(message.number, message.place, message.expires + label.delay_ms, message.size)
+        found.delivery_count, found.label, found.at = message.delivery_count, label, self.now + label.delay_ms
+        return found
+
+
 @dataclass
 class Seen:
     """What the clients of one start of the owner were told, or should be: message by message."""
@@ -288,6 +324,7 @@ class ClassicWorld:
         self.random = random
         arguments = _any_arguments(random)
         self.max_priority = int(arguments.get("max_priority", 0))
+        self.key_source = str(arguments.get("key", ""))
         boots = [(node, boot) for node in range(1, 5) for boot in (1, 2)]
         self.queue = Classic(
             durable=random.random() < 0.8,
@@ -296,9 +333,12 @@ class ClassicWorld:
             others=tuple(Told(NodeId(node), boot) for node, boot in boots[1:]),
             **arguments,
         )
+        for one in (self.queue.told, *self.queue.others):
+            one.counts_deliveries = bool(self.key_source)
         self.log = ClassicLog(
-            random, features=True, is_classic=True, priorities=(None, 0, 3, 200) if self.max_priority else (None,)
-        )
+            random, features=True, is_classic=True, priorities=(None, 0, 3, 200) if self.max_priority else (None,),
+            with_keys=bool(self.key_source),
+        )  # fmt: skip
         self.index = 0
         self.body_at: dict[Place, bytes] = {}
         self.expiry_of: dict[bytes, float] = {}
@@ -310,7 +350,8 @@ class ClassicWorld:
 
     def _begin(self) -> None:
         config = classic_config_of(self.queue.record)
-        self.model, self.told, self.due = Model(config, self.max_priority > 0), Seen(), Seen()
+        kind = KeyedModel if self.key_source else Model
+        self.model, self.told, self.due = kind(config, self.max_priority > 0), Seen(), Seen()
 
     # One step
 
@@ -350,7 +391,8 @@ class ClassicWorld:
                 run = cut(command.run, start, count)
                 seq = command.first_seq and command.first_seq + start
                 contents = [run.content(position) for position in range(count)]
-                placed.append((*self._place(contents), Enqueue(command.channel, seq, run, command.ttl_ms)))
+                labels = labels_of(run, self.key_source) if self.key_source else ()
+                placed.append((*self._place(contents), Enqueue(command.channel, seq, run, command.ttl_ms, labels)))
                 start += count
         return placed
 
@@ -438,7 +480,7 @@ class ClassicWorld:
             assert set(bodies) == (alive & self.persistent if self.queue.name.is_durable else set())
             flagged = {body for body, flagged, _one in found if flagged}
             assert all(body <= max(self.delivered, default=b"") for body in flagged)
-            assert self.max_priority or flagged <= self.delivered
+            assert self.max_priority or self.key_source or flagged <= self.delivered
             assert self.delivered & set(bodies) <= flagged, "delivered, and nobody knows"
         else:
             assert all(flagged for _body, flagged, _one in found)
@@ -462,12 +504,17 @@ class ClassicWorld:
         self._begin()
         self.log.begin_anew()
         self.log.next_seqs.clear()
+        if isinstance(self.model, KeyedModel):
+            self.model.now = self.queue.now_ms
         for body, flagged, one in found:
             index, priority = self._place([one])
             size = int.from_bytes(one[11:19], "big")
             message = Message(
                 self.model.numbers, (index, priority, 0), self.expiry_of[body], size, int(flagged), priority
             )
+            if isinstance(self.model, KeyedModel):
+                ((_one, label),) = labels_of(run_of(one), self.key_source)
+                message = self.model.take_over(message, label)
             self.model.numbers += 1
             (self.model.returned if flagged else self.model.fresh).append(message)
         self.model.enqueued = len(found)
@@ -487,4 +534,11 @@ def _any_arguments(random: Random) -> dict[str, ArgumentValue]:
         "dead_letter_exchange": ("",),
         "max_priority": (1, 5),
     }
-    return {key: random.choice(values) for key, values in choices.items() if random.random() < 0.3}
+    chosen = {key: random.choice(values) for key, values in choices.items() if random.random() < 0.3}
+    if random.random() < 0.3:
+        chosen |= {"key": "header:x-group-key", "max_tries": random.choice((1, 3, 99))}
+        chosen |= {"retry_delay": random.choice((0, 5, 60)), "overflow": "reject-publish"}
+        chosen.pop("max_priority", None)
+        if random.random() < 0.5:
+            chosen["reserve_timeout"] = random.choice((20, 70))
+    return chosen
