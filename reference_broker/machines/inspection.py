@@ -28,8 +28,8 @@ class QueueCounts:
     were never enqueued.
 
     ``ready_bytes`` are octets of bodies. ``consumers`` leaves out cancelled consumers and gets; ``enqueuers`` are
-    channels whose sequence numbers are tracked. ``keys`` are those of a keyed queue, of which ``reserved_keys`` have a
-    message out, and ``delayed_keys`` have a head whose time has not come.
+    channels whose sequence numbers are tracked. ``keys`` are those of a queue with keys (None: it has none), of which
+    ``reserved_keys`` have a message out.
     """
 
     ready: int
@@ -47,13 +47,12 @@ class QueueCounts:
     refused: int
     dead_lettered: int
     dead_letters: int
-    keys: int = 0
+    keys: int | None = None
     reserved_keys: int = 0
-    delayed_keys: int = 0
 
 
 def counts(state: State) -> QueueCounts:
-    """The counts of the queue. O(consumers), and O(keys) for a keyed queue."""
+    """The counts of the queue. O(consumers)."""
     totals = state.totals
     consumers = list(state.all_consumers())
     in_service = IN_SERVICE | {Status.SUSPECTED}
@@ -73,7 +72,8 @@ def counts(state: State) -> QueueCounts:
         refused=totals.refused,
         dead_lettered=totals.dead_lettered,
         dead_letters=state.dead_letters.count,
-        **(state.keyed.counts() if state.keyed is not None else {}),
+        keys=state.keyed.key_count if state.keyed is not None else None,
+        reserved_keys=state.keyed.reserved_count if state.keyed is not None else 0,
     )
 
 

@@ -117,6 +117,7 @@ class KeyedReady:
         "_pushed",
         "_reserved",
         "count",
+        "key_count",
         "next_number",
         "now_ms",
         "octets",
@@ -138,6 +139,8 @@ class KeyedReady:
         """Messages that nobody holds, whether their time has come or not."""
         self.octets = 0
         """Octets of their bodies."""
+        self.key_count = 0
+        """Keys with messages. A message without a key counts as one."""
         self._keys: dict[bytes, Key] = {}
         self._heads: list[tuple[int, int, Key]] = []
         """A heap of the heads that nobody holds: time, number, key. Heads that have left stay until they are on top."""
@@ -159,6 +162,7 @@ class KeyedReady:
         key = self._keys.get(name) if name is not None else None
         if key is None:
             key = Key(name)
+            self.key_count += 1
             if name is not None:
                 self._keys[name] = key
         key.waiting.append(message)
@@ -297,6 +301,7 @@ class KeyedReady:
         heappush(self._heads, (head.at_ms, head.number, key))
 
     def _forget(self, key: Key) -> None:
+        self.key_count -= 1
         if key.name is not None:
             del self._keys[key.name]
 
@@ -315,11 +320,10 @@ class KeyedReady:
         """No message enters without its label: see :meth:`add`."""
         raise AssertionError(f"{record} has no key")
 
-    def counts(self) -> dict[str, int]:
-        """How many keys there are, how many have a message out, and how many wait for the time of their head."""
-        keys = self._all_keys()
-        delayed = sum(key.reserved is None and key.waiting[0].at_ms > self.now_ms for key in keys)
-        return {"keys": len(keys), "reserved_keys": len(self._reserved), "delayed_keys": delayed}
+    @property
+    def reserved_count(self) -> int:
+        """How many keys have a message out."""
+        return len(self._reserved)
 
     def by_age(self) -> list[Key]:
         """All keys, by their oldest message."""
@@ -384,7 +388,7 @@ class KeyedReady:
 
     def load(self, keys: list[Key], next_number: int) -> None:
         """Take over the keys of a snapshot, ascending by their oldest message."""
-        self.next_number = next_number
+        self.next_number, self.key_count = next_number, len(keys)
         for key in keys:
             if key.name is not None:
                 self._keys[key.name] = key

@@ -79,7 +79,15 @@ def queue(record: QueueRecord, counts: Row | None, policies: Policies, nodes: No
         "operator_policy": policies[1].name if policies[1] else None,
         "effective_policy_definition": _effective(policies),
         **(place if record.kind != "classic" else {}),
+        **_keys(known),
     }
+
+
+def _keys(counts: Row) -> Row:
+    """How many keys a queue with keys has, and how many of these have a message out."""
+    if counts.get("keys") is None:
+        return {}
+    return {"keys": counts["keys"], "keys_reserved": counts["reserved_keys"]}
 
 
 def _effective(policies: Policies) -> Row:

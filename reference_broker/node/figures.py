@@ -186,6 +186,7 @@ def _counts(queue: Queue) -> Answer:
     return {
         "name": queue.record.name, "ready": counts.ready, "unacked": counts.unacked, "consumers": counts.consumers,
         "ready_bytes": counts.ready_bytes, "enqueued": counts.enqueued, "settled": counts.settled,
+        "keys": counts.keys, "reserved_keys": counts.reserved_keys,
     }  # fmt: skip
 
 

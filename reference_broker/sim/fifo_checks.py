@@ -77,6 +77,7 @@ def _look_at_keys(where: str, machine: FifoMachine, ready: KeyedReady) -> None:
     keys = ready.by_age()
     names = [key.name for key in keys if key.name is not None]
     check(len(names) == len(set(names)) == len(ready._keys), "I29", f"{where}: a key is there twice, or has no message")
+    check(len(keys) == ready.key_count, "I29", f"{where}: {ready.key_count} of {len(keys)} keys are counted")
     waiting = [message for key in keys for message in key.waiting]
     here = len(waiting), sum(message.origin.size for message in waiting)
     check((ready.count, ready.octets) == here, "I14", f"{where}: {ready.count} of {here} messages are counted")

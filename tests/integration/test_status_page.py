@@ -24,6 +24,10 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
         channel.confirm_delivery()
         for _ in range(7):
             channel.basic_publish("", "<b>orders</b>", b"m")
+        channel.queue_declare("by customer", durable=True, arguments={"x-queue-type": "keyed"})
+        for key in "aab":
+            channel.basic_publish("", "by customer", b"m", pika.BasicProperties(headers={"x-group-key": key}))
+        channel.basic_get("by customer")
         local_cluster.kill(cluster, "node3")
         port = cluster.nodes[0].metrics_port
         until(Api(f"http://127.0.0.1:{port}").is_there)
@@ -36,4 +40,5 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert f"Cluster {cluster.cluster}" in page and ">live<" in page
     assert "&lt;b&gt;orders&lt;/b&gt;" in page and '<td class="n">7</td>' in page
+    assert "<td>keyed, 1 of 2 keys out</td>" in page
     assert '<td class="down">down</td>' in page and "node3 (down)" in page
