@@ -11,6 +11,10 @@ Members
     of a node has a number that is never reused, its *membership epoch*. A node that left and came back must not confuse
     its two replicas, or it would forget votes and entries that it had acknowledged.
 
+Mirrors
+    A classic queue may have copies on other nodes. Who has the queue and who has a copy is decided here alone
+    (:mod:`reference_broker.machines.mirrors`).
+
 Routing
     Exchanges and bindings are in a routing table of their own (:mod:`reference_broker.machines.exchanges`). The
     deletion of a queue removes its bindings in the same entry.
@@ -31,7 +35,7 @@ from typing import Any, Final
 
 from reference_broker.access.records import Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
-from reference_broker.machines import access, exchanges
+from reference_broker.machines import access, exchanges, mirrors
 from reference_broker.machines.access import AccessAnswer, AccessCommand
 from reference_broker.machines.exchanges import (
     Bind,
@@ -41,17 +45,26 @@ from reference_broker.machines.exchanges import (
     ExchangeCommand,
     Unbind,
 )
+from reference_broker.machines.mirrors import (
+    AddMirror,
+    DropMirror,
+    Mirror,
+    MirrorChange,
+    MirrorSynchronised,
+    MoveMaster,
+    StartMaster,
+)
 from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
 membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
-are replicated, 5 no exchanges. A node of an older version applies no entries of a newer leader, so the members of a
-queue agree whether its first leader is already elected, and all nodes agree on the bindings."""
+are replicated, 5 no exchanges, 8 no mirrors. A node of an older version applies no entries of a newer leader, so the
+members of a queue agree whether its first leader is already elected, and all nodes agree on the bindings."""
 
-ArgumentValue = str | int | bool
+ArgumentValue = str | int | bool | tuple[str, ...]
 
 DEFAULT_KIND: Final = "quorum"
 """The kind of a queue whose record names no kind: older records have none."""
@@ -88,6 +101,10 @@ class QueueRecord:
     auto_delete: bool = False
     exclusive: int = 0
     boot_id: int = 0
+    mirrors: tuple[Mirror, ...] = ()
+    epoch: int = 0
+    owner_boot: int = 0
+    owner_since: int = 0
 
     def is_of(self, node: NodeId, boot_id: int, connection: int) -> bool:
         """Whether the exclusive queue belongs to this connection."""
@@ -242,7 +259,7 @@ class ClearPolicy:
 
 
 MemberChange = AddMember | RemoveMember | ReplaceMember
-QueueCommand = DeclareQueue | DeleteQueue | MemberChange | MemberLeft | LookUp
+QueueCommand = DeclareQueue | DeleteQueue | MemberChange | MemberLeft | MirrorChange | LookUp
 MetadataCommand = QueueCommand | SetPolicy | ClearPolicy | ExchangeCommand | AccessCommand
 _OPERATIONS: Final[dict[str, type[Any]]] = {
     "declare": DeclareQueue,
@@ -252,6 +269,7 @@ _OPERATIONS: Final[dict[str, type[Any]]] = {
     "replace-member": ReplaceMember,
     "member-left": MemberLeft,
     "look-up": LookUp,
+    **mirrors.OPERATIONS,
     "set-policy": SetPolicy,
     "clear-policy": ClearPolicy,
     **exchanges.OPERATIONS,
@@ -360,6 +378,8 @@ class MetadataMachine:
                 return [ExchangeAnswer(command.node, command.correlation, outcome)]
             case AddMember() | RemoveMember() | ReplaceMember() | MemberLeft():
                 return self._change_members(command)
+            case AddMirror() | DropMirror() | MirrorSynchronised() | MoveMaster() | StartMaster():
+                return self._change_mirrors(command)
             case _:
                 missing = access.apply(self.access, command)
                 return [AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
@@ -439,6 +459,17 @@ class MetadataMachine:
         if isinstance(command, MemberLeft):
             gone = [ReplicaGone(changed, command.member, command.membership_epoch)]
         return [*gone, MembersChanged(changed), answer]
+
+    def _change_mirrors(self, command: MirrorChange) -> list[MetadataEffect]:
+        existing = self.queues.get(command.name)
+        if existing is None or existing.group != command.group:
+            return [Answer(command.node, command.correlation, None)]
+        changed = mirrors.changed(existing, command)
+        answer = Answer(command.node, command.correlation, changed)
+        if changed == existing:
+            return [answer]
+        self.queues[command.name] = changed
+        return [MembersChanged(changed), answer]
 
 
 def _added(record: QueueRecord, member: NodeId) -> QueueRecord:
@@ -529,13 +560,19 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
         auto_delete=bool(raw.get("auto_delete", False)),
         exclusive=int(raw.get("exclusive", 0)),
         boot_id=int(raw.get("boot_id", 0)),
+        mirrors=tuple(Mirror.from_json(each) for each in raw.get("mirrors", ())),
+        epoch=int(raw.get("epoch", 0)),
+        owner_boot=int(raw.get("owner_boot", 0)),
+        owner_since=int(raw.get("owner_since", 0)),
     )
 
 
 _KEYS: Final = {"membership_epochs": "stays", "membership_epoch": "stay"}
 """Fields that have another name in JSON."""
 
-_BESIDE_THE_KIND: Final = ("kind", "durable", "auto_delete", "exclusive", "boot_id")
+_OF_MIRRORS: Final = ("mirrors", "epoch", "owner_boot", "owner_since")
+"""Fields that the record of a queue without mirrors does not need."""
+_BESIDE_THE_KIND: Final = ("kind", "durable", "auto_delete", "exclusive", "boot_id", *_OF_MIRRORS)
 """Fields that a record of the default kind does not need."""
 
 
@@ -544,6 +581,9 @@ def _plain(value: Any) -> dict[str, Any]:
     fields = {_KEYS.get(name, name): getattr(value, name) for name in type(value).__slots__}
     if fields.get("kind") == DEFAULT_KIND:
         for name in _BESIDE_THE_KIND:  # a replicated queue's record stays as older programs wrote it
+            del fields[name]
+    elif isinstance(value, QueueRecord) and not any(fields[name] for name in _OF_MIRRORS):
+        for name in _OF_MIRRORS:
             del fields[name]
     return {name: _nested(each) for name, each in fields.items()}
 
@@ -561,7 +601,7 @@ def _nested(value: Any) -> Any:
 
 
 def _policy_from_json(raw: dict[str, Any]) -> Policy:
-    definition = tuple((key, value) for key, value in raw["definition"])
+    definition = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in raw["definition"])
     return Policy(
         name=raw["name"],
         pattern=raw["pattern"],

@@ -141,7 +141,7 @@ def placed(
     """
     arguments, held, led = dict(record.arguments), census.members, census.led
     wanted = arguments.get("x-quorum-initial-group-size", GROUP_SIZE)
-    size = min(int(wanted), len(nodes)) if is_replicated else 1
+    size = min(int(str(wanted)), len(nodes)) if is_replicated else 1
     order = sorted(nodes, key=lambda node: (node not in up, held[node], node))
     leader = here
     if arguments.get("x-queue-leader-locator") == "balanced" and not record.exclusive:

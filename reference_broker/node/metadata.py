@@ -44,6 +44,14 @@ from reference_broker.machines.metadata import (
     ReplicaGone,
     SetPolicy,
 )
+from reference_broker.machines.mirrors import (
+    AddMirror,
+    DropMirror,
+    MirrorChange,
+    MirrorSynchronised,
+    MoveMaster,
+    StartMaster,
+)
 from reference_broker.node.group import GroupRunner
 from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
@@ -124,6 +132,13 @@ class MetadataHost:
             name=record.name, group=record.group, member=member, membership_epoch=epoch, **self._asker(answered)
         )
         self._propose(report)
+
+    def change_mirrors(
+        self, command: Callable[..., MirrorChange], record: QueueRecord, answered: Answered, **values: Any
+    ) -> None:
+        """Change a queue's mirrors: ``values`` are the command's own. ``answered`` gets the record as it is then, None
+        if the queue is gone."""
+        self._propose(command(name=record.name, group=record.group, **values, **self._asker(answered)))
 
     def look_up(self, record: QueueRecord, answered: Answered) -> None:
         """``answered`` gets the record as it is now, None if the queue is gone."""
@@ -277,6 +292,11 @@ class MetadataHost:
                 | RemoveMember()
                 | ReplaceMember()
                 | MemberLeft()
+                | AddMirror()
+                | DropMirror()
+                | MirrorSynchronised()
+                | MoveMaster()
+                | StartMaster()
                 | LookUp()
             ):
                 return self.machine.queues.get(_queue_of(command))

@@ -29,7 +29,8 @@ def config_of(record: QueueRecord) -> FifoConfig:
     has_keys = bool(key_source_of(record))
 
     def number(key: str) -> int:
-        return max(int(arguments.get(key, NO_LIMIT)), NO_LIMIT)
+        value = arguments.get(key, NO_LIMIT)
+        return max(value, NO_LIMIT) if isinstance(value, int) else NO_LIMIT
 
     return FifoConfig(
         name=record.name,
@@ -77,4 +78,5 @@ def classic_config_of(record: QueueRecord) -> FifoConfig:
 
 def max_priority_of(record: QueueRecord) -> int:
     """The highest priority of the queue's messages; 0: the queue has no priorities."""
-    return int(dict(record.arguments).get("x-max-priority", 0))
+    value = dict(record.arguments).get("x-max-priority", 0)
+    return value if isinstance(value, int) else 0
