@@ -44,6 +44,15 @@ class Part:
     place: Place | None = None
     memory_bytes: int = 0
     """What the part counts for in the store's account of memory."""
+    gone: list[tuple[int, int, int]] | None = None
+    """The messages that have left, as (first position, count, step), while others are still in the queue."""
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The positions of the messages that are still in the queue, ascending."""
+        is_left = np.ones(self.count, np.bool_)
+        for start, count, step in self.gone or ():
+            is_left[start : start + (count - 1) * step + 1 : step] = False
+        return np.flatnonzero(is_left)
 
 
 @dataclass(frozen=True, slots=True)

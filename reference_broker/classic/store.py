@@ -204,6 +204,8 @@ class StoredQueue:
         """What was there at the start, in order."""
         self._store = store
         self._parts = {each.part.seq: each.part for each in self.found}
+        for each in self.found:
+            each.part.gone = _gone(each)
         self._last_read: tuple[int, MessageRun] | None = None
 
     def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
@@ -260,8 +262,37 @@ class StoredQueue:
         if not part.left:
             del self._parts[part_seq]
             self._forget(part)
+        elif part.gone is None:
+            part.gone = [(start, count, step)]
+        else:
+            first, known, known_step = part.gone[-1]
+            if step == known_step == 1 and first + known == start:
+                part.gone[-1] = first, known + count, 1
+            else:
+                part.gone.append((start, count, step))
         if self.is_written(part):
             self._store.submit(Take(self.name, part_seq + start, count, step, self.next_seq))
+
+    def has(self, part_seq: int) -> bool:
+        """Whether a part begins at this number that has messages in the queue."""
+        return part_seq in self._parts
+
+    def parts(self) -> list[Part]:
+        """The parts with messages in the queue, oldest first."""
+        return list(self._parts.values())
+
+    def oldest(self) -> int:
+        """The number of the oldest part; the number of the next message if there is none."""
+        return next(iter(self._parts), self.next_seq)
+
+    def take_over(self) -> None:
+        """The messages that are here become what the queue begins with."""
+        self.found = [FoundPart(part, part.positions(), self._sizes(part)) for part in self._parts.values()]
+
+    def _sizes(self, part: Part) -> npt.NDArray[np.int64]:
+        """The octets of the bodies of the messages that are still in the queue."""
+        sizes: npt.NDArray[np.int64] = self.run(part.seq).body_sizes()[part.positions()]
+        return sizes
 
     def _forget(self, part: Part) -> None:
         self._store.memory_bytes -= part.memory_bytes
@@ -279,6 +310,15 @@ class StoredQueue:
             part.left = 0
         self._parts.clear()
         self._store.deleted(self)
+
+
+def _gone(found: FoundPart) -> list[tuple[int, int, int]] | None:
+    """The messages of a part that were gone when it was found."""
+    if len(found.positions) == found.part.count:
+        return None
+    missing = np.setdiff1d(np.arange(found.part.count), found.positions)
+    breaks: Any = np.flatnonzero(np.diff(missing) != 1) + 1
+    return [(int(each[0]), len(each), 1) for each in np.split(missing, breaks)]
 
 
 def as_positions(found: FoundPart) -> list[tuple[int, int]]:

@@ -1,0 +1,135 @@
+"""The master's side: what it does to its messages is recorded for its mirrors, and what they confirm is counted. Pure.
+
+:class:`RecordingStore` stands before the store of the queue. The queue does not know that it is mirrored: it adds
+messages and takes them as always, and each change becomes an operation of the present batch
+(:mod:`~reference_broker.mirroring.operations`). All messages are confirmed late: when they are safe here and every
+mirror has confirmed the batch that brought them. A majority is not enough; that is what mirrored queues cost."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker.classic.message_store import MessageStore
+from reference_broker.classic.parts import NEVER, FoundPart, Part
+from reference_broker.message_run import MessageRun
+from reference_broker.mirroring.operations import Add, Applied, Delivered, Take
+from reference_broker.mirroring.stored_end import StoredEnd
+from reference_broker.types import NodeId
+
+
+class RecordingStore:
+    """A store whose changes are recorded."""
+
+    def __init__(self, store: MessageStore) -> None:
+        """Begins with a store in which everything is safe that was confirmed."""
+        self.store = store
+        self.found: list[FoundPart] = []
+        self.stored_end = StoredEnd(store.next_seq)
+        self._batch: list[bytes | memoryview] = []
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next message."""
+        return self.store.next_seq
+
+    @property
+    def delivered_end(self) -> int:
+        """Messages below may have been delivered."""
+        return self.store.delivered_end
+
+    def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
+        """Take a run behind all other messages."""
+        self._batch += Add(self.store.next_seq, run, persistent, expires).buffers()
+        parts = self.store.add(run, persistent, expires)
+        for part in parts:
+            self.stored_end.added(part.seq, part.seq + part.count, is_written=self.store.is_written(part))
+        return parts
+
+    def is_written(self, part: Part) -> bool:
+        """Whether the part goes to the drive."""
+        return self.store.is_written(part)
+
+    def is_confirmed_late(self, part: Part) -> bool:
+        """Always: when all mirrors have the part."""
+        return True
+
+    def run(self, seq: int) -> MessageRun:
+        """The messages of the part that begins at ``seq``."""
+        return self.store.run(seq)
+
+    def needs_reading(self, seq: int) -> bool:
+        """Whether :meth:`run` would read from the drive."""
+        return self.store.needs_reading(seq)
+
+    def take(self, part_seq: int, start: int, count: int, step: int = 1) -> None:
+        """Messages of a part are gone."""
+        self._batch += Take(part_seq, start, count, step).buffers()
+        self.store.take(part_seq, start, count, step)
+
+    def parts(self) -> list[Part]:
+        """The parts with messages in the queue, oldest first."""
+        return self.store.parts()
+
+    def oldest(self) -> int:
+        """The number of the oldest part; the number of the next message if there is none."""
+        return self.store.oldest()
+
+    def delivered(self, seq_end: int) -> None:
+        """Messages below ``seq_end`` have been delivered."""
+        if seq_end > self.store.delivered_end:
+            self._batch += Delivered(seq_end).buffers()
+        self.store.delivered(seq_end)
+
+    def applied(self, node: NodeId, boot_id: int, number: int) -> None:
+        """The publishes of a process are in the queue up to this number."""
+        self._batch += Applied(node, boot_id, number).buffers()
+
+    def delete(self) -> None:
+        """Give up the queue."""
+        self.store.delete()
+
+    def take_batch(self) -> bytes:
+        """The operations since the last call; empty if there were none."""
+        batch, self._batch = self._batch, []
+        return b"".join(batch)
+
+
+class Confirmations:
+    """What the mirrors have confirmed of the master's batches."""
+
+    def __init__(self) -> None:
+        self._confirmed: dict[NodeId, int] = {}
+        self._ends: deque[tuple[int, int]] = deque()
+        """Number of each batch that not all have confirmed, and the end of its messages."""
+        self._end = 0
+
+    def mirrors_are(self, nodes: tuple[NodeId, ...]) -> None:
+        """These are the mirrors now. A new mirror has confirmed nothing yet."""
+        self._confirmed = {node: self._confirmed.get(node, -1) for node in nodes}
+
+    def sent(self, number: int, seq_end: int) -> None:
+        """A batch is under way."""
+        self._ends.append((number, seq_end))
+
+    def confirmed(self, node: NodeId, number: int) -> None:
+        """A mirror has confirmed everything up to a batch."""
+        if node in self._confirmed:
+            self._confirmed[node] = max(self._confirmed[node], number)
+
+    def everywhere(self) -> int:
+        """The number of the last batch that all mirrors have confirmed; above all numbers if there is no mirror."""
+        return min(self._confirmed.values(), default=1 << 62)
+
+    def of(self, node: NodeId) -> int:
+        """The number of the last batch that a mirror has confirmed; -1 if it has confirmed nothing yet."""
+        return self._confirmed.get(node, -1)
+
+    def end(self, own_end: int) -> int:
+        """The messages below this number are safe everywhere; ``own_end``: those that are safe here."""
+        everywhere = self.everywhere()
+        while self._ends and self._ends[0][0] <= everywhere:
+            self._end = self._ends.popleft()[1]
+        return min(own_end, self._end) if self._ends else own_end

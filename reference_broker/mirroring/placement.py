@@ -1,0 +1,155 @@
+"""Which nodes should have a copy of a queue, by the policy that holds for it. Pure.
+
+The keys are RabbitMQ's (https://www.rabbitmq.com/docs/3.13/ha): ``ha-mode`` is ``all``, ``exactly`` with a number of
+nodes in ``ha-params``, or ``nodes`` with their names. A change is one step; the master takes the next step when the
+record has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from reference_broker.machines.metadata import ArgumentValue, QueueRecord
+from reference_broker.machines.mirrors import Mirror
+from reference_broker.types import NodeId
+
+SYNC_BATCH_MESSAGES: Final = 4096
+"""RabbitMQ's ``ha-sync-batch-size``."""
+
+
+class HaMode(StrEnum):
+    """What the policy says about the number of copies."""
+
+    ALL = "all"
+    EXACTLY = "exactly"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaPolicy:
+    """The part of a policy that is about copies."""
+
+    mode: HaMode
+    count: int = 0
+    """With ``exactly``: the nodes that have the queue, the master's among them."""
+    nodes: tuple[str, ...] = ()
+    """With ``nodes``: their names."""
+    sync_automatically: bool = False
+    sync_batch: int = SYNC_BATCH_MESSAGES
+    promotes_on_failure: bool = True
+    """Whether a copy that is not synchronised may become the master when the master's node is lost."""
+    promotes_on_shutdown: bool = False
+    """The same, when the master's node was stopped in order."""
+
+
+def ha_policy(definition: Mapping[str, ArgumentValue]) -> HaPolicy | None:
+    """What a checked policy says about copies; None if it says nothing."""
+    if "ha-mode" not in definition:
+        return None
+    params, batch = definition.get("ha-params", 0), definition.get("ha-sync-batch-size", SYNC_BATCH_MESSAGES)
+    return HaPolicy(
+        mode=HaMode(str(definition["ha-mode"])),
+        count=params if isinstance(params, int) else 0,
+        nodes=params if isinstance(params, tuple) else (),
+        sync_automatically=definition.get("ha-sync-mode", "manual") == "automatic",
+        sync_batch=batch if isinstance(batch, int) else SYNC_BATCH_MESSAGES,
+        promotes_on_failure=definition.get("ha-promote-on-failure", "always") == "always",
+        promotes_on_shutdown=definition.get("ha-promote-on-shutdown", "when-synced") == "always",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A copy is wanted on a node."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A copy is not wanted any more."""
+
+    mirror: Mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The master is not on a node of the policy, and this copy is."""
+
+    mirror: Mirror
+
+
+def mirrors_wanted(
+    policy: HaPolicy | None,
+    master: NodeId,
+    present: Sequence[NodeId],
+    up: Mapping[NodeId, str],
+    load: Mapping[NodeId, int],
+) -> list[NodeId]:
+    """The nodes that should have a copy. ``present``: those that have one, eldest first; ``up``: the names of the nodes
+    in reach; ``load``: how many queues each node has."""
+    if policy is None:
+        return []
+    others = [node for node in up if node != master]
+    kept = [node for node in present if node in up]
+    match policy.mode:
+        case HaMode.ALL:
+            return [*kept, *[node for node in sorted(others) if node not in kept]]
+        case HaMode.NODES:
+            return [node for node in sorted(others) if up[node] in policy.nodes]
+        case HaMode.EXACTLY:
+            spare = sorted((node for node in others if node not in kept), key=lambda node: (load.get(node, 0), node))
+            return [*kept, *spare][: max(policy.count - 1, 0)]
+
+
+def next_step(
+    policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str], load: Mapping[NodeId, int]
+) -> Add | Drop | Move | None:
+    """The next step towards what the policy wants; None if nothing is to be done now. First comes what is missing, and
+    the master moves before a copy is given up."""
+    present = [mirror.node for mirror in record.mirrors]
+    wanted = mirrors_wanted(policy, record.leader, present, up, load)
+    for node in wanted:
+        if node not in present:
+            return Add(node)
+    if (heir := _heir(policy, record, up)) is not None:
+        return Move(heir)
+    for mirror in reversed(record.mirrors):
+        if mirror.node not in wanted and mirror.node in up:
+            return Drop(mirror)
+    return None
+
+
+def _heir(policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str]) -> Mirror | None:
+    """The copy that should be the master, because the present master's node is not one of the policy's."""
+    if policy is None or policy.mode is not HaMode.NODES or up.get(record.leader) in policy.nodes:
+        return None
+    return next((each for each in record.mirrors if each.is_synchronised and up.get(each.node) in policy.nodes), None)
+
+
+def promoted(
+    policy: HaPolicy | None, record: QueueRecord, up: Collection[NodeId], *, was_stopped: bool
+) -> Mirror | None:
+    """The copy that becomes the master, because the master's node is out of reach: the eldest that is synchronised,
+    else the eldest if the policy allows that. ``was_stopped``: the node was stopped in order."""
+    reachable = [mirror for mirror in record.mirrors if mirror.node in up]
+    synchronised = [mirror for mirror in reachable if mirror.is_synchronised]
+    if synchronised:
+        return synchronised[0]
+    allowed = policy is not None and (policy.promotes_on_shutdown if was_stopped else policy.promotes_on_failure)
+    return reachable[0] if reachable and allowed else None
+
+
+def first_mirrors(
+    policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str], boots: Mapping[NodeId, int],
+    load: Mapping[NodeId, int],
+) -> QueueRecord:  # fmt: skip
+    """The record of a queue that is to be declared, with its copies. They are synchronised, because the queue is
+    empty."""
+    nodes = mirrors_wanted(policy, record.leader, (), up, load)
+    if not nodes or record.exclusive:
+        return record
+    copies = tuple(Mirror(node, boots[node], 0, is_synchronised=True) for node in nodes)
+    return replace(record, mirrors=copies, owner_boot=boots[record.leader])
