@@ -92,6 +92,8 @@ UNCOUNTED: Final = 2**32
 """The delivery count of a redelivered message of a queue that does not count deliveries: the flag without a header."""
 
 NO_TTL: Final = -1
+GET_TAG: Final = ""
+"""The tag of a channel's gets in a queue. No consumer has this tag, because the core replaces an empty tag."""
 COPIES: Final = -2
 """In the place of the time to live: the headers of the message name more routing keys (CC, BCC), or the message asks
 for a direct reply. Whoever reads the headers reads the time to live, too."""

@@ -79,7 +79,19 @@ def queue(record: QueueRecord, counts: Row | None, policies: Policies, nodes: No
         "operator_policy": policies[1].name if policies[1] else None,
         "effective_policy_definition": _effective(policies),
         **(place if record.kind != "classic" else {}),
+        **_mirrors(record, policies, nodes),
         **_keys(known),
+    }
+
+
+def _mirrors(record: QueueRecord, policies: Policies, nodes: Nodes) -> Row:
+    """The mirrors of a queue that has some, or should have some. RabbitMQ calls them slaves."""
+    if not record.mirrors and "ha-mode" not in _effective(policies):
+        return {}
+    known = [mirror for mirror in record.mirrors if mirror.node in nodes]
+    return {
+        "slave_nodes": [nodes[mirror.node][0] for mirror in known],
+        "synchronised_slave_nodes": [nodes[mirror.node][0] for mirror in known if mirror.is_synchronised],
     }
 
 

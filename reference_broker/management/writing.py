@@ -29,6 +29,8 @@ Writer = Callable[[Cluster, Row, Row], Awaitable[Outcome]]
 _TYPE: Final = "message_type"
 """pamqp's name of the property type."""
 _GET_MAX: Final = 10_000
+_ACTIONS: Final = {"sync": "sync-queue", "cancel_sync": "cancel-sync-queue"}
+"""What a queue can be told to do, and the operation that does it."""
 _ACK_MODES: Final = (
     "ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false",
 )  # fmt: skip
@@ -65,6 +67,19 @@ async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
 async def _purge(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     async with cluster.session(at["user"]) as session:
         await session.call(commands.Queue.Purge(0, at["name"]), commands.Queue.PurgeOk)
+    return NO_CONTENT, None
+
+
+async def _act(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Fill a queue's mirrors, or stop filling them."""
+    action = field(body, "action", str)
+    if action not in _ACTIONS:
+        raise ApiError(BAD_REQUEST, f"give an action of {', '.join(_ACTIONS)}")
+    _check_queue(cluster, at)
+    try:
+        await cluster.change(_ACTIONS[action], queue=at["name"])
+    except OperationError as error:
+        raise ApiError(BAD_REQUEST, str(error)) from error
     return NO_CONTENT, None
 
 
@@ -345,6 +360,7 @@ WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
     ("DELETE", "queues/{vhost}/{name}"): (EVERYBODY, _delete_queue),
     ("DELETE", "queues/{vhost}/{name}/contents"): (EVERYBODY, _purge),
     ("POST", "queues/{vhost}/{name}/get"): (EVERYBODY, _get),
+    ("POST", "queues/{vhost}/{name}/actions"): (EVERYBODY, _act),
     ("PUT", "exchanges/{vhost}/{name}"): (EVERYBODY, _put_exchange),
     ("DELETE", "exchanges/{vhost}/{name}"): (EVERYBODY, _delete_exchange),
     ("POST", "exchanges/{vhost}/{name}/publish"): (EVERYBODY, _publish),

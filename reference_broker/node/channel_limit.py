@@ -115,6 +115,10 @@ class ChannelLimit:
                 known.held += last - first + 1
                 self._channel.settle(known, Outcome.RETURN, ((first, last),))
 
+    def forget(self, tag: str) -> None:
+        """What waits for a consumer is not the consumer's any more."""
+        self._waiting = deque(each for each in self._waiting if each[1].tag != tag)
+
     def consuming(self, tag: str) -> None:
         """A consumer begins."""
         self._leaving.discard(tag)

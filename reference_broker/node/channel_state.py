@@ -1,21 +1,11 @@
-"""What a channel of a client waits for: the answer to a request, and the message of a basic.get."""
+"""What a channel of a client waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reference_broker.message_run import RunSlice
 from reference_broker.types import GroupId
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedMessage:
-    """The message that a queue delivered to a basic.get, until the get is answered."""
-
-    message_id: int
-    message: RunSlice
-    delivery_count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,3 +19,5 @@ class Awaited:
     """Gets the queue's reply to the command with that correlation."""
     queue_gone: Callable[[], None] | None = None
     """Answers the client if the queue is deleted first."""
+    again: Callable[[], None] | None = None
+    """Asks once more, if a mirror becomes the owner of the queue first."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from reference_broker.amqp.confirms import SeqRange
@@ -42,23 +43,23 @@ from reference_broker.node import (
     channel_limit,
     declaration,
     exchange_requests,
+    failover,
     reply_to,
     routed_publishes,
     transactions,
 )
 from reference_broker.node.authorization import Handler
-from reference_broker.node.channel_state import Awaited, FetchedMessage
+from reference_broker.node.channel_state import Awaited
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
 from reference_broker.node.exchanges import Exchanges
+from reference_broker.node.gets import Gets
 from reference_broker.node.local_clients import Connection
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
-from reference_broker.types import COPIES, IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
+from reference_broker.types import COPIES, GET_TAG, IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
-GET_TAG: Final = ""
-"""The tag of a channel's gets in a queue. No consumer has this tag, because the core replaces an empty tag."""
 _EVERYTHING: Final = 2**63
 T = TypeVar("T")
 
@@ -67,10 +68,10 @@ class ClientChannel:
     """One channel, from its first request to its end (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
 
     __slots__ = (
-        "_core", "_credit_owed", "_fan_out", "_fetched", "_handlers", "_last_correlation", "_number",
-        "_open_get", "_queues", "_queues_known", "_repeated", "_sessions", "_ticks_waited", "_waits_for",
+        "_core", "_credit_owed", "_fan_out", "_gets", "_handlers", "_last_correlation", "_number",
+        "_queues", "_queues_known", "_repeated", "_sessions", "_ticks_waited", "_waits_for",
         "awaited", "connection", "consumers", "handlers", "id", "is_gone", "limit", "node", "ports", "replies",
-        "transaction", "waiting",
+        "resubscribed", "transaction", "waiting",
     )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
@@ -81,6 +82,8 @@ class ClientChannel:
         self._number = number
         self.id = node.clients.new_channel(self, number)
         self.consumers: dict[str, ConsumeSession] = {}
+        self.resubscribed: dict[int, Callable[[int], None]] = {}
+        """The questions to queues with another owner that no client waits for."""
         self.limit: channel_limit.ChannelLimit | None = None
         self.replies = reply_to.Replies(self.consumers)
         self.transaction: transactions.Transaction | None = None
@@ -99,8 +102,7 @@ class ClientChannel:
         """The queues that the channel has used, which must hear of its end."""
         self._sessions: dict[GroupId, PublishSession] = {}
         self._fan_out = FanOut()
-        self._open_get: ConsumeSession | None = None
-        self._fetched: FetchedMessage | None = None
+        self._gets = Gets()
         self._credit_owed: list[tuple[ConsumeSession, IdRange]] = []
         self._repeated: Event | None = None
         """The last request that was repeated because its queue was unknown."""
@@ -116,7 +118,7 @@ class ClientChannel:
         """Deliver messages of a queue to a consumer. Drops messages that the consumer had before, and messages of a
         queue that its tag no longer subscribes to: the tag's former consumer holds these."""
         if consumer.tag == GET_TAG:
-            self._deliver_to_get(group, first_message_id, slices, delivery_count)
+            self._gets.deliver(self, group, first_message_id, slices, delivery_count)
             return
         known = self.consumers.get(consumer.tag)
         if known is None or known.group != group:
@@ -161,7 +163,9 @@ class ClientChannel:
     def replied(self, correlation: int, value: int) -> None:
         """A command was applied."""
         awaited = self.awaited
-        if awaited is not None and awaited.answered is not None and awaited.correlation == correlation:
+        if (resubscribed := self.resubscribed.pop(correlation, None)) is not None:
+            resubscribed(value)
+        elif awaited is not None and awaited.answered is not None and awaited.correlation == correlation:
             self.awaited = None
             awaited.answered(value)
             self._resume()
@@ -178,16 +182,23 @@ class ClientChannel:
         self._resume()
 
     def queue_lost(self, record: QueueRecord) -> None:
-        """The link to the node that has the queue broke, and that node has ended the channel there. Open publishes are
-        refused, because nobody here can know what became of them; consumers are cancelled."""
+        """The link to the node that has the queue broke, and that node has ended the channel there; or another node has
+        the queue now. Open publishes are refused, because nobody here can know what became of them. Consumers are
+        cancelled, or go on at the queue's next owner."""
         group = record.group
         session = self._sessions.pop(group, None)
         if session is not None:
             self._reject(self._resolved(session, _EVERYTHING))
-        self._cancel_consumers(group)
-        self._queues.pop(group, None)
+        queue = self._queues.pop(group, None)
         awaited = self.awaited
-        if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
+        if not record.mirrors:
+            self._cancel_consumers(group)
+        elif queue is not None and failover.go_on(self, self._core, self._number, queue):
+            self._queues[group] = queue
+        if awaited is not None and awaited.group == group and awaited.again is not None and record.mirrors:
+            self.awaited = None
+            awaited.again()
+        elif awaited is not None and awaited.group == group and awaited.queue_gone is not None:
             self.awaited = None
             self.refuse(ReplyCode.NOT_FOUND, declaration.home_down(record, self.node.home_node_down(record) or "?"), "")
         self._resume()
@@ -486,7 +497,7 @@ class ClientChannel:
             if not event.nowait:
                 self._core.queue_purge_ok(self._number, count)
 
-        queue.purge(self.id, self._ask(queue, purged, lambda: self._refuse_missing(event, "queue.purge")))
+        queue.purge(self.id, self.request(queue, purged, event, "queue.purge"))
 
     # Consuming
 
@@ -502,14 +513,15 @@ class ClientChannel:
             return
         known = self.consumers.get(event.consumer_tag)
         if known is not None and known.group != queue.record.group:
-            self._set_apart(event.consumer_tag)
+            self.set_apart(event.consumer_tag)
             known = None
         if known is None:
             identity = ConsumerId(self.id, event.consumer_tag)
             known = self.consumers[event.consumer_tag] = ConsumeSession(identity, queue.record.group, event.no_ack)
             known.next_message_id = NOTHING_YET
         known.no_ack, known.is_cancelled, known.is_exclusive = event.no_ack, False, event.exclusive
-        known.credit = event.prefetch or self.node.limits.credit_default
+        known.credit, known.priority = event.prefetch or self.node.limits.credit_default, priority
+        known.cancels_on_failover = bool(event.arguments.get("x-cancel-on-ha-failover"))
 
         def consuming(next_message_id: int) -> None:
             if next_message_id == IN_EXCLUSIVE_USE:
@@ -521,8 +533,7 @@ class ClientChannel:
             if not event.nowait:
                 self._core.consume_ok(self._number, event.consumer_tag)
 
-        correlation = self._ask(queue, consuming, lambda: self._refuse_missing(event, "basic.consume"))
-        queue.subscribe(known, priority, correlation)
+        queue.subscribe(known, priority, self.request(queue, consuming, event, "basic.consume"))
 
     def _cancel(self, event: Cancel) -> None:
         consumer = self.consumers.get(event.consumer_tag)
@@ -537,7 +548,7 @@ class ClientChannel:
             if not event.nowait:
                 self._core.cancel_ok(self._number, event.consumer_tag)
 
-        queue.unsubscribe(consumer, self._ask(queue, cancelled, lambda: cancelled(0)))
+        queue.unsubscribe(consumer, self._ask(queue, cancelled, partial(cancelled, 0), partial(cancelled, 0)))
 
     def _forget_if_done(self, consumer: ConsumeSession) -> None:
         """Forget a cancelled consumer when it holds no messages."""
@@ -545,7 +556,7 @@ class ClientChannel:
             for tag in [tag for tag, each in self.consumers.items() if each is consumer]:
                 del self.consumers[tag]
 
-    def _set_apart(self, tag: str) -> None:
+    def set_apart(self, tag: str) -> None:
         """Free a tag for another queue. The tag's former consumer gets no more messages, and settles those it holds."""
         former = self.consumers.pop(tag)
         former.is_cancelled = True
@@ -562,50 +573,11 @@ class ClientChannel:
         except DeclarationError as refused:
             self.refuse(refused.code, refused.text, "basic.get")
             return
-        group, getter = queue.record.group, ConsumerId(self.id, GET_TAG)
-        # A fetched message is settled like a consumer's; in the core, the tag of such messages names the queue.
-        consumer = self.consumers.setdefault(event.consumer_tag, ConsumeSession(getter, group, event.no_ack))
-        if consumer.group != group:  # the queue was deleted and declared again meanwhile
-            self._set_apart(event.consumer_tag)
-            consumer = self.consumers[event.consumer_tag] = ConsumeSession(getter, group, event.no_ack)
-        self._open_get = consumer
+        self._gets.ask(self, self._core, queue, event)
 
-        def answered(value: int) -> None:
-            self._answer_get(consumer, event, left=max(value - 1, 0))
-
-        correlation = self._ask(queue, answered, lambda: self._refuse_missing(event, "basic.get"))
-        queue.get(consumer, event.no_ack, correlation)
-
-    def _deliver_to_get(self, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int) -> None:
-        """Keep the message of the open basic.get. If no get waits and the client never had the message, return it:
-        after this node has skipped entries, the queue repeats such deliveries."""
-        if self._open_get is not None and self._open_get.group == group:
-            if first >= self._open_get.next_message_id:
-                self._fetched = FetchedMessage(first, slices[0], delivery_count)
-            return
-        last = first + sum(each[2] for each in slices) - 1
-        for consumer in self.consumers.values():
-            if consumer.id.tag == GET_TAG and consumer.group == group and consumer.next_message_id <= first:
-                self._queues[group].settle(consumer, Outcome.RETURN, ((first, last),))
-
-    def _answer_get(self, consumer: ConsumeSession, event: Get, left: int) -> None:
-        """Answer a basic.get. Its message, if there is one, came just before the queue's reply."""
-        fetched, self._fetched, self._open_get = self._fetched, None, None
-        if fetched is None:
-            self._core.get_empty(self._number)
-            return
-        consumer.next_message_id = fetched.message_id + 1
-        sent = self._core.get_ok(
-            self._number,
-            event.consumer_tag,
-            fetched.message_id,
-            fetched.message,
-            fetched.delivery_count,
-            left,
-            event.no_ack,
-        )
-        if not sent and not event.no_ack:
-            self._queues[consumer.group].settle(consumer, Outcome.RETURN, ((fetched.message_id, fetched.message_id),))
+    def queue_in_use(self, group: GroupId) -> Queue:
+        """A queue that the channel has used."""
+        return self._queues[group]
 
     # Exchanges
 
@@ -722,13 +694,26 @@ class ClientChannel:
 
     # Waiting for answers
 
-    def _ask(self, queue: Queue, answered: Callable[[int], None], queue_gone: Callable[[], None]) -> int:
+    def next_correlation(self) -> int:
+        """A number for one question to a queue."""
+        self._last_correlation += 1
+        return self._last_correlation
+
+    def _ask(
+        self, queue: Queue, answered: Callable[[int], None], queue_gone: Callable[[], None], again: Callable[[], None]
+    ) -> int:
         """Make the channel busy until the queue has applied the command with the returned correlation, or is gone. The
         queue will hear of the channel's end."""
         self._queues[queue.record.group] = queue
-        self._last_correlation += 1
-        self._await(Awaited(queue.record.group, self._last_correlation, answered, queue_gone))
-        return self._last_correlation
+        correlation = self.next_correlation()
+        self._await(Awaited(queue.record.group, correlation, answered, queue_gone, again))
+        return correlation
+
+    def request(self, queue: Queue, answered: Callable[[int], None], event: Consume | Get | QueuePurge, by: str) -> int:
+        """The same for a client's request, ``by`` this method. The request is repeated if the queue gets another
+        owner."""
+        again = partial(HANDLERS[type(event)], self, event)
+        return self._ask(queue, answered, partial(self._refuse_missing, event, by), again)
 
     def _await(self, awaited: Awaited | None = None) -> Awaited:
         """Leave the channel's later frames unread until the answer comes."""

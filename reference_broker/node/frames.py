@@ -46,6 +46,10 @@ class Frames:
             FrameKind.CATCH_UP: self._catch_up,
             FrameKind.EFFECTS: self._effects,
             FrameKind.APPLIED: self._applied,
+            FrameKind.RING: hosting.mirrors.batch,
+            FrameKind.NOTE: hosting.mirrors.note,
+            FrameKind.COPY: hosting.mirrors.copy,
+            FrameKind.FILL: hosting.mirrors.fill,
         }
 
     def take(self, node: NodeId, kind: int, body: memoryview) -> None:

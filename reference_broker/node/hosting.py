@@ -25,12 +25,16 @@ from reference_broker.amqp.events import QueueDeclare
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.machines.mirrors import StartMaster
+from reference_broker.mirroring.placement import HaPolicy, first_mirrors
 from reference_broker.node import declaration, non_members
 from reference_broker.node.census import Busiest, Census, placed
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.group import GroupPorts, GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.mirror import MirrorRunner
+from reference_broker.node.mirrors import Mirrors
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.owner import OwnerPorts
@@ -92,6 +96,9 @@ class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
     def reconcile(self, runner: QueueRunner) -> None:
         """The queue's members or settings may have to change, if this node leads the queue."""
 
+    def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
+        """What the policies say about copies of the queue."""
+
     def queue_gone(self, record: QueueRecord) -> None:
         """The queue was deleted."""
 
@@ -113,6 +120,7 @@ class Hosting:
         self.census = Census(node.node)
         self.busiest = Busiest(_BUSIEST, self._commits)
         self.campaigns = Campaigns(self._stand)
+        self.mirrors = Mirrors(node, kinds)
         self._ports = node
         self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
         """Messages for groups that are not here: the first messages of a new queue may overtake the news of the
@@ -147,11 +155,12 @@ class Hosting:
         deleted queues goes: the metadata's snapshot may be newer than the last deletion that reached the disk."""
         self.groups.is_current = True
         self.queues_replaced(list(self._ports.metadata.machine.queues.values()))
-        self._ports.owned.became_current(self._ports.owned.runners.keys())
+        self._ports.owned.became_current()
         for queue in list(self.by_group.values()):
             if queue.member is None and queue.record.has_replica(self.node):
                 self._join(queue.record)
         self._reconcile_all()
+        self._begin_anew()
         for queue in list(self.by_group.values()):
             if queue.record.ended_with(self.node, self.boot_id):
                 self._ports.metadata.delete(queue.record, lambda _record: None)
@@ -172,7 +181,10 @@ class Hosting:
         """The record with its members and its first leader."""
         nodes = self._ports.nodes
         is_replicated = self.is_replicated(record)
-        return placed(record, self.node, nodes.all, nodes.up, self.census, is_replicated=is_replicated)
+        record = placed(record, self.node, nodes.all, nodes.up, self.census, is_replicated=is_replicated)
+        if is_replicated or record.leader not in nodes.up:
+            return record
+        return first_mirrors(self._ports.ha_policy(record), record, nodes.up_names, nodes.up, self.census.members)
 
     def is_replicated(self, record: QueueRecord) -> bool:
         """Whether the queue is of a kind with members on several nodes."""
@@ -209,6 +221,8 @@ class Hosting:
             self._begin_member(record, None)
         else:
             self._stand_in(record, None)
+        if not self.is_replicated(record):
+            self.mirrors.record_is(record)
 
     def queue_removed(self, record: QueueRecord) -> None:
         """Stop the queue's group, here and for good."""
@@ -225,7 +239,8 @@ class Hosting:
         self.proxies.pop(record.group, None)
         if self.runners.pop(record.group, None) is not None:
             self._ports.log.delete_group(record.group)
-        self._ports.owned.gone(record.group)
+        self._ports.owned.gone(queue.record)
+        self.mirrors.queue_gone(record.group)
         self._non_members.pop(record.group, None)
         self._ports.queue_gone(record)
 
@@ -236,6 +251,9 @@ class Hosting:
             return
         if queue.member is not None and record.changes < queue.membership_epoch:
             return  # an old story, told again at a start: it knows nothing of this replica
+        if not self.is_replicated(record):
+            self._owner_changed(queue, record)
+            return
         queue.record = record
         if queue.member is not None:
             queue.member.record = record
@@ -317,6 +335,7 @@ class Hosting:
             runner.peer_down(node)
         for proxy in self.proxies.values():
             proxy.peer_down(node)
+        self.mirrors.peer_down(node)
 
     def was_suspended(self) -> None:
         """This process was suspended for so long that other nodes may have given this node up."""
@@ -370,15 +389,77 @@ class Hosting:
         if record.leader == self.node and not record.membership_epoch(self.node) and not record.elected:
             runner.lead_if_nobody_does()  # an older program declared the queue, and elected no leader
 
-    def _begin_owner(self, record: QueueRecord) -> None:
-        """Own a queue that lives on this node alone."""
+    def _begin_owner(
+        self, record: QueueRecord, copy: MirrorRunner | None = None, unapplied: _Unapplied | None = None
+    ) -> None:
+        """Own a queue that is not replicated. ``copy``: the mirror that was here before, and becomes the master;
+        ``unapplied``: the commands of this node's clients."""
         ports, kind = self._ports, self.kinds[record.kind]
+        published = copy.hand_over() if copy is not None else ()
         runner, owner = ports.owned.begin(record, kind, ports.clients, ports.services, ports, ports.now_ms)
         self.hosted[record.group] = runner
         self._has(record, runner, owner)
         self.census.member_knows(record.group, self.node)
+        if record.mirrors:
+            runner.have_mirrors(record, copy.ring if copy is not None else None)
+            self.mirrors.ring_made(record.group)
+        if unapplied is not None:
+            runner.take_over(unapplied, owner.without_answers(published))
         self.tell_non_members(runner)
         self._ports.reconcile(runner)
+
+    def _owner_changed(self, queue: Queue, record: QueueRecord) -> None:
+        """The queue has another owner, or other mirrors."""
+        if record.changes < queue.record.changes:
+            return  # an old story, told again at a start
+        former, queue.record = queue.record, record
+        if queue.member is not None:
+            queue.member.record = record
+        self.census.queue_is(record)
+        owner = self._ports.owned.runners.get(record.group)
+        if record.leader == self.node and owner is None:
+            self._take_over(record)
+        elif record.leader == self.node and owner is not None:
+            had_ring = owner.ring is not None
+            owner.record_changed(record)
+            if owner.ring is not None and not had_ring:
+                self.mirrors.ring_made(record.group)
+            if record.epoch != former.epoch:
+                self.tell_non_members(owner)
+        elif owner is not None:
+            self._give_up(former, record)
+        else:
+            self.proxies[record.group].members_changed(record)
+        self.mirrors.record_is(record)
+        if (runner := self.hosted.get(record.group)) is not None:
+            self._ports.reconcile(runner)
+
+    def _take_over(self, record: QueueRecord) -> None:
+        """This node owns the queue from now on. The messages are those of the mirror here, or those that a former
+        process of this node left on the drive."""
+        log.info("queue %r: this node is the master now, epoch %d", record.name, record.epoch)
+        proxy, copy = self.proxies.pop(record.group), self.mirrors.take(record.group)
+        proxy.stop()
+        self._begin_owner(record, copy, proxy.unapplied)
+
+    def _give_up(self, former: QueueRecord, record: QueueRecord) -> None:
+        """Another node owns the queue from now on. What is here goes; the clients here go on there."""
+        log.info("queue %r: node %s is the master now, epoch %d", record.name, record.leader, record.epoch)
+        runner = self._ports.owned.runners[record.group]
+        del self.hosted[record.group]
+        runner.stop()
+        self._ports.owned.gone(former)
+        self._member_gone(record.group)
+        self._ports.services.lead_lost(record.group)
+        self._stand_in(record, runner.numbers()).attach()
+        self._ports.queue_lost(record)
+
+    def _begin_anew(self) -> None:
+        """The mirrors of queues that this node owned before its start followed a process that is gone."""
+        for record in list(self.mirrors.mirrored.values()):
+            if record.leader == self.node and record.owner_boot != self.boot_id:
+                values = {"epoch": record.epoch, "owner_boot": self.boot_id}
+                self._ports.metadata.change_mirrors(StartMaster, record, lambda _record: None, **values)
 
     def _leave(self, record: QueueRecord) -> None:
         """No member is here any more. The commands that were proposed here go on through a proxy."""
@@ -397,7 +478,9 @@ class Hosting:
     def _stand_in(self, record: QueueRecord, unapplied: _Unapplied | None) -> Proxy:
         kind = self.kinds[record.kind]
         lost = self._ports.queue_lost if kind.owner is not None else None
-        proxy = self.proxies[record.group] = Proxy(record, kind, self._ports, self._ports.now_ms, unapplied, lost)
+        proxy = self.proxies[record.group] = Proxy(
+            record, kind, self._ports, self._ports.now_ms, unapplied, lost, self.mirrors.published_here
+        )
         self._has(record, proxy, None)
         return proxy
 

@@ -8,6 +8,9 @@ purpose                   frames
 ``snapshot``              parts of whole states, for followers that are far behind
 ``commands``              to the leader or owner of a queue: publishes, acknowledgements, and requests of clients
 ``deliveries``            back to a node without a member: deliveries, confirms, and answers
+``ring``                  batches of a mirrored queue on their way round the ring, and the notes of its members
+``mirror``                publishes straight from their node to a mirror
+``sync``                  messages for a mirror that is being synchronised
 ``control``               requests about queues and metadata, and their answers
 ========================  ==================================================================================
 
@@ -36,8 +39,11 @@ CONSENSUS: Final = "consensus"
 SNAPSHOT: Final = "snapshot"
 COMMANDS: Final = "commands"
 DELIVERIES: Final = "deliveries"
+RING: Final = "ring"
+MIRROR: Final = "mirror"
+SYNC: Final = "sync"
 CONTROL: Final = "control"
-PURPOSES: Final = (REPLICATION, CONSENSUS, SNAPSHOT, COMMANDS, DELIVERIES, CONTROL)
+PURPOSES: Final = (REPLICATION, CONSENSUS, SNAPSHOT, COMMANDS, DELIVERIES, RING, MIRROR, SYNC, CONTROL)
 _PROXIED: Final = {
     FrameKind.PROPOSE: COMMANDS,
     FrameKind.ATTACH: COMMANDS,
@@ -47,6 +53,12 @@ _PROXIED: Final = {
     FrameKind.APPLIED: DELIVERIES,
 }
 """The frames of requests and results. Each names the group of its queue in its first octets."""
+_MIRRORED: Final = {
+    FrameKind.RING: RING,
+    FrameKind.NOTE: RING,
+    FrameKind.COPY: MIRROR,
+    FrameKind.FILL: SYNC,
+}
 _GROUP_OCTETS: Final = 8
 
 
@@ -56,7 +68,7 @@ def purpose_of(kind: FrameKind, head: bytes | memoryview) -> str:
         if has_entries(head):
             return REPLICATION
         return SNAPSHOT if is_snapshot(head) else CONSENSUS
-    return _PROXIED.get(kind, CONTROL)
+    return _PROXIED.get(kind) or _MIRRORED.get(kind, CONTROL)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,11 @@ class Nodes:
         """The boot id of a node that is up, None while the node is down."""
         return self.up.get(node)
 
+    @property
+    def up_names(self) -> dict[NodeId, str]:
+        """The names of the nodes that are up."""
+        return {node: self.name(node) for node in self.up}
+
     def name(self, node: NodeId) -> str:
         """The name of a node; its number, if the configuration does not name it."""
         return self._names.get(node, str(node))

@@ -48,6 +48,8 @@ class Operations:
             "transfer-leader": self._transfer_leader,
             "rebalance": self._rebalance,
             "replace-node": self._replace_node,
+            "sync-queue": functools.partial(self._sync_queue, cancels=False),
+            "cancel-sync-queue": functools.partial(self._sync_queue, cancels=True),
             "set-policy": self._set_policy,
             "clear-policy": self._clear_policy,
             "policies": self._policies,
@@ -208,6 +210,16 @@ class Operations:
             self._move_all(rest, moved, answered)
         else:
             self._move(record, move.target, done)
+
+    # Mirrors
+
+    def _sync_queue(self, request: Answer, answered: Answered, *, cancels: bool) -> None:
+        """Have the master fill the mirrors that are not synchronised, or stop that."""
+        record = self._any_queue(request)
+        if not record.mirrors:
+            what = f"queue {record.name!r} has no mirrors"
+            raise RequestError(what, "set a policy with ha-mode for it, or name a queue that has one")
+        self._ask(record.leader, {"op": "sync-mirrors", "group": record.group, "cancels": cancels}, answered)
 
     # Policies
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
 
 from reference_broker.classic.counters import COUNTERS
 from reference_broker.classic.parts import QueueName
-from reference_broker.classic.store import ClassicStore, StoreConfig, was_used
+from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, was_used
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.mirrors import store_of
 from reference_broker.node.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
 from reference_broker.storage.errors import StorageError, drive_failure
@@ -45,6 +46,8 @@ class OwnedQueues:
         the nanoseconds by which syncs are timed."""
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
+        self._followers: dict[GroupId, Callable[[int], None]] = {}
+        """Who hears that messages survive, by the name of the queue in the store."""
         self._config = config
         self._files = files
         self._policy = policy
@@ -59,23 +62,37 @@ class OwnedQueues:
         self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
         now_ms: Callable[[], int],
     ) -> tuple[OwnerRunner, QueueOwner]:  # fmt: skip
-        """Own a queue, with the messages that the store has found of it. Raises StorageError if the store of the first
-        queue cannot be opened."""
+        """Own a queue, with the messages that the store has of it. Raises StorageError if the store of the first queue
+        cannot be opened."""
         assert kind.owner is not None, "a kind that lives on one node has an owner"
-        is_lazy = dict(record.arguments).get("x-queue-mode") == "lazy"
-        name = QueueName(record.group, is_durable=record.durable, is_lazy=is_lazy)
-        host = kind.owner(record, (self.store or self._opened()).queue(name), channels, services, now_ms)
+        host = kind.owner(record, self.begin_copy(record, record.owner_since), channels, services, now_ms)
         runner = self.runners[record.group] = OwnerRunner(record, host, node)
+        self.follow(record, record.owner_since, runner.stored)
         return runner, host
 
-    def gone(self, group: GroupId) -> None:
-        """The queue was deleted."""
-        self.runners.pop(group, None)
+    def gone(self, record: QueueRecord) -> None:
+        """The queue was deleted, or another node owns it."""
+        if self.runners.pop(record.group, None) is not None:
+            self.follow_no_more(record, record.owner_since)
 
-    def became_current(self, groups: Collection[GroupId]) -> None:
-        """These are all the queues of this node: delete what is on the drive of others."""
+    def begin_copy(self, record: QueueRecord, since: int) -> StoredQueue:
+        """The messages of the copy ``since`` of a queue. Raises StorageError as :meth:`begin` does."""
+        is_lazy = dict(record.arguments).get("x-queue-mode") == "lazy"
+        name = QueueName(store_of(record.group, since), is_durable=record.durable, is_lazy=is_lazy)
+        return (self.store or self._opened()).queue(name)
+
+    def follow(self, record: QueueRecord, since: int, stored: Callable[[int], None]) -> None:
+        """Call ``stored`` when messages of the copy survive, with the number below which they do."""
+        self._followers[store_of(record.group, since)] = stored
+
+    def follow_no_more(self, record: QueueRecord, since: int) -> None:
+        """Nobody wants to hear of the copy any more."""
+        self._followers.pop(store_of(record.group, since), None)
+
+    def became_current(self) -> None:
+        """The queues and copies that have begun are all that this node has: delete what is on the drive of others."""
         if self.store is not None:
-            self.store.keep_only(groups)
+            self.store.keep_only(self._followers.keys())
 
     def counters(self) -> Mapping[str, int]:
         """The figures of the store."""
@@ -106,8 +123,8 @@ class OwnedQueues:
             for notice in self._notices.popleft():
                 match notice:
                     case Stored(group, seq_end):
-                        if (runner := self.runners.get(group)) is not None:
-                            runner.stored(seq_end)
+                        if (stored := self._followers.get(group)) is not None:
+                            stored(seq_end)
                     case Deleted(group):
                         log.debug("nothing is left of queue %x", group)
                     case Failed(reason):

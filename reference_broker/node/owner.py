@@ -1,11 +1,13 @@
 """A queue that lives on this node alone: its commands are applied at once, in no log.
 
-Theory of operation
--------------------
-Commands of this node's clients and of other nodes gather until the turn. The turn applies all of them in the order in
-which they came, and has their effects executed. Nothing is agreed with anybody, so there are no rounds and no terms.
-The *term* of the owner is the boot id of its node: whoever hears of a higher term knows that the owner has started
-again, without its channels and consumers.
+Theory of operation ------------------- Commands of this node's clients and of other nodes gather until the turn. The
+turn applies all of them in the order in which they came, and has their effects executed. Nothing is agreed with
+anybody, so there are no rounds and no terms. The *term* of the owner is the boot id of its node, below the number of
+owners that the queue had before: whoever hears of a higher term knows that the owner has started again, or is another
+one, without its channels and consumers.
+
+A queue with *mirrors* has a ring (:mod:`~reference_broker.node.master_ring`). The ring gets the last part of each turn,
+and can keep the owner from applying anything while a new mirror is filled.
 
 Other nodes reach the owner through a :class:`~reference_broker.node.proxy.Proxy`, by the same frames as the leader of a
 Raft group. A link that breaks ends every channel of the other node in this queue: the messages that its consumers held
@@ -17,19 +19,21 @@ Back of the envelope: a turn costs two calls more than the commands and effects 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from reference_broker.classic.part_codec import DamagedPartError
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.node_ports import ProposingPorts
+from reference_broker.mirroring.ring import RingMember
+from reference_broker.node.master_ring import MasterPorts, MasterRing
+from reference_broker.node.mirror_frames import Note
 from reference_broker.node.non_members import NonMember
-from reference_broker.node.proposals import DedupTable, Proposal, Segment, sealed_at, unseal
+from reference_broker.node.proposals import DedupTable, Proposal, Segment, UnappliedCommands, sealed_at, unseal
 from reference_broker.queues.port import QueueOwner
 from reference_broker.types import GroupId, LogIndex, NodeId, Priority, Term
 
 
-class OwnerPorts(ProposingPorts, Protocol):
+class OwnerPorts(MasterPorts, Protocol):
     """What the owner of a queue needs of its node."""
 
     def unused(self, group: GroupId) -> None:
@@ -60,7 +64,9 @@ class OwnerRunner:
         self.host = host
         self.scheduled = False
         self.leader = node.node
-        self.term = Term(node.boot_id)
+        self.term = Term(record.epoch << 32 | node.boot_id)
+        self.ring: MasterRing | None = None
+        """The mirrors of the queue, once it had any."""
         self.unapplied = {priority: _Numbers() for priority in Priority}
         self._node = node
         self._wake = node.wake
@@ -71,6 +77,8 @@ class OwnerRunner:
         self._non_members: dict[NodeId, NonMember] = {}
         self._told: dict[NodeId, None] = {}
         """The nodes whose commands were applied since they were told last."""
+        self._marks: dict[tuple[NodeId, int], int] = {}
+        """Up to which number the waiting commands have the publishes of each process. Only kept for mirrors."""
         self._stopped = False
         self._applied = 0
         host.started()
@@ -86,6 +94,9 @@ class OwnerRunner:
         self._waiting.append(command)
         numbers = self.unapplied[priority]
         numbers.last += 1
+        if self.ring is not None and priority is Priority.LOW:
+            self._marks[self._node.node, self._node.boot_id] = numbers.last
+            self.ring.published_here(numbers.last, command)
         if not self.scheduled:
             self._wake(self)
         return numbers.last
@@ -114,6 +125,10 @@ class OwnerRunner:
         skip = self._dedup.take(segments)
         self._waiting += [command for position, (command, _size) in enumerate(commands) if position not in skip]
         self._told.update(nodes)
+        if self.ring is not None:
+            for node, priority, boot_id, first, count in segments:
+                if priority is Priority.LOW:
+                    self._marks[node, boot_id] = first + count - 1
         self._wake(self)
 
     def highest_applied(self, node: NodeId, boot_id: int) -> tuple[int, int]:
@@ -137,8 +152,62 @@ class OwnerRunner:
 
     def stored(self, seq_end: int) -> None:
         """The store has told that the queue's messages below ``seq_end`` survive a loss of power."""
-        self.host.stored(seq_end)
+        if self.ring is not None:
+            self.ring.stored(seq_end)
+        else:
+            self.host.stored(seq_end)
         self._wake(self)
+
+    # Mirrors
+
+    def record_changed(self, record: QueueRecord) -> None:
+        """The queue may have other mirrors now, or this node is its owner anew."""
+        self.term = Term(record.epoch << 32 | self._node.boot_id)
+        if self.ring is not None:
+            self.ring.record_changed(record)
+        elif record.mirrors:
+            self.have_mirrors(record)
+        self._wake(self)
+
+    def have_mirrors(self, record: QueueRecord, member: RingMember | None = None) -> None:
+        """The queue has mirrors from now on. ``member``: this node's place in the ring so far."""
+        self._apply()
+        self.ring = MasterRing(record, self.host, self._node, member)
+
+    def take_over(self, numbers: Mapping[Priority, UnappliedCommands], published: Sequence[Any]) -> None:
+        """This node was a mirror before. ``published``: what only the nodes of publishers have sent; then come the
+        commands that this node has proposed and nobody has applied."""
+        self._waiting += published
+        for priority in (Priority.NORMAL, Priority.LOW):
+            unapplied = numbers[priority]
+            self._waiting += [command for _number, command, _size in unapplied.all()]
+            self.unapplied[priority].last = unapplied.last
+        self._wake(self)
+
+    def numbers(self) -> dict[Priority, UnappliedCommands]:
+        """The numbers of this node's commands, for a proxy that goes on with them."""
+        return {priority: UnappliedCommands(numbers.last + 1) for priority, numbers in self.unapplied.items()}
+
+    def sync_mirrors(self, *, cancels: bool) -> int:
+        """Fill the mirrors that are not synchronised, or stop that. Returns how many mirrors begin anew: a mirror that
+        is to be filled gives up what it has, as in RabbitMQ."""
+        if self.ring is None:
+            return 0
+        mirrors = self.ring.fill_no_more() if cancels else self.ring.fill_once()
+        for mirror in mirrors:
+            self._node.mirror_lost(self.ring.record, mirror)
+        return len(mirrors)
+
+    def batch(self, view: int, number: int, payload: bytes) -> None:
+        """A batch has been round the ring."""
+        if self.ring is not None:
+            self.ring.batch(view, number, payload)
+
+    def noted(self, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
+        """A note of another member of the ring."""
+        if self.ring is not None:
+            self.ring.noted(node, kind, numbers)
+            self._wake(self)
 
     # How is the queue?
 
@@ -160,6 +229,8 @@ class OwnerRunner:
         """The link to ``node`` broke: its channels have ended here."""
         self._non_members.pop(node, None)
         self._told.pop(node, None)
+        if self.ring is not None:
+            self.ring.peer_down(node)
         self._apply()
         if ended := self.host.ends_of(node):
             self._waiting += ended
@@ -190,12 +261,23 @@ class OwnerRunner:
         self._tell_applied()
         if self._auto_delete:
             self._look_for_consumers()
+        if self.ring is not None:
+            self._turn_ring(self.ring, are_effects_left=are_left)
         if are_left:
             self._wake(self)
 
+    def _turn_ring(self, ring: MasterRing, *, are_effects_left: bool) -> None:
+        """Give the ring its part of the turn. If more is confirmed or may be applied then, there is another turn."""
+        if ring.turn(are_effects_left=are_effects_left) or (self._waiting and not ring.is_blocked):
+            self._wake(self)
+
     def _apply(self) -> None:
-        if not self._waiting:
+        if not self._waiting or (self.ring is not None and self.ring.is_blocked):
             return
+        if self.ring is not None:
+            marks, self._marks = self._marks, {}
+            for (node, boot_id), number in marks.items():
+                self.ring.applied(node, boot_id, number)
         commands, self._waiting = self._waiting, []
         self._applied += len(commands)
         self.host.apply(commands)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.groups import Groups
+from reference_broker.node.owner import OwnerRunner
 from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.replacement import ReplacementSteps
 from reference_broker.node.requests import Answer, Answered, Method, RequestError, answer_by, failure
@@ -32,6 +33,7 @@ class PeerAnswers:
             "counts": self._counts,
             "read-index": self._read_index,
             "applied": self._applied,
+            "sync-mirrors": lambda request, answered: answered(self._sync_mirrors(request)),
             "leading": lambda _request, answered: answered(self._leading()),
             "hand-over": lambda request, answered: answered(self._hand_over(request)),
             "known-life": lambda request, answered: answered(replacement.known_boot_id(request)),
@@ -109,6 +111,13 @@ class PeerAnswers:
             raise RequestError(str(error), "wait until the member is a voter: see quorum-status") from error
         self._wake(runner)
         return {"ok": True}
+
+    def _sync_mirrors(self, request: Answer) -> Answer:
+        runner = self._hosted(request)
+        if not isinstance(runner, OwnerRunner) or runner.ring is None:
+            raise RequestError("this node is not the master of the queue any more", "ask again in a moment")
+        began_anew = runner.sync_mirrors(cancels=bool(request.get("cancels")))
+        return {"ok": True, "mirrors": began_anew}
 
     def _hosted(self, request: Answer) -> QueueRunner:
         """What runs the queue here."""

@@ -62,6 +62,10 @@ class FrameKind(IntEnum):
     APPLIED = 10
     PART = 11
     LAST_PART = 12
+    RING = 13
+    NOTE = 14
+    COPY = 15
+    FILL = 16
 
 
 _PARTS: Final = frozenset({FrameKind.PART, FrameKind.LAST_PART})

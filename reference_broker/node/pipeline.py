@@ -137,10 +137,12 @@ class Pipeline:
         unapplied: dict[Priority, UnappliedCommands] | None,
         *,
         forwarded: Callable[[int, int], None] = lambda _number, _now_ns: None,
+        copied: Callable[[bytes, Sequence[Segment], Sequence[Any]], None] | None = None,
     ) -> None:
         """``runner`` gets a turn when there is something to send, ``encode`` makes a batch of commands. ``unapplied``:
         what the node has proposed to the group so far. ``forwarded`` hears of each publish that is sent to another
-        node: its number, and when (ns)."""
+        node: its number, and when (ns). ``copied`` hears of each batch that is sent to another node: the head of its
+        frame, its segments and its commands."""
         self.unapplied = unapplied or {priority: UnappliedCommands() for priority in Priority}
         self.waiting = CommandQueue()
         self.leader = NOBODY
@@ -152,6 +154,7 @@ class Pipeline:
         self._runner = runner
         self._encode = encode
         self._forwarded = forwarded
+        self._copied = copied
         self._me = (node.node, node.boot_id)
         self._has_timer = False  # for lazy commands
 
@@ -205,3 +208,5 @@ class Pipeline:
                     self._forwarded(first + count - 1, now_ns)
             sealed = seal(self._encode(commands), segments, now_ns, self._node.anatomy.clock)
             self._node.send(self.leader, FrameKind.PROPOSE, [head, sealed])
+            if self._copied is not None:
+                self._copied(head, segments, commands)

@@ -7,6 +7,7 @@ from typing import Final
 
 from reference_broker.amqp.fields import TIME_MS_MAX
 from reference_broker.machines.metadata import Policy
+from reference_broker.mirroring.placement import HaMode
 from reference_broker.node.requests import Answer, RequestError
 
 _SHORT_STRING_OCTETS: Final = 255
@@ -22,9 +23,17 @@ _POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
     "dead-letter-exchange": None,
     "dead-letter-routing-key": None,
     "dead-letter-strategy": ("at-most-once", "at-least-once"),
+    "ha-mode": tuple(HaMode),
+    "ha-params": None,
+    "ha-sync-mode": ("manual", "automatic"),
+    "ha-sync-batch-size": _COUNTS[1:],
+    "ha-promote-on-failure": ("always", "when-synced"),
+    "ha-promote-on-shutdown": ("always", "when-synced"),
 }
 """The allowed values of each key; None: any string of at most 255 octets. They are those of a declaration, so every
-committed policy can be applied."""
+committed policy can be applied. ``ha-params`` has rules of its own."""
+_NOT_FOR_OPERATORS: Final = frozenset({"ha-sync-batch-size"})
+"""Numbers that are no limits."""
 
 
 def read_policy(request: Answer, *, operator: bool = False) -> Policy:
@@ -49,10 +58,30 @@ def read_policy(request: Answer, *, operator: bool = False) -> Policy:
         if key not in _known_keys(operator):
             who = "an operator's policy" if operator else "a policy"
             raise RequestError(f"{where}: {key!r} is nothing that {who} can set", f"use some of {_known(operator)}")
-        if (wanted := _wanted_instead(_POLICY_KEYS[key], value)) is not None:
+        if key != "ha-params" and (wanted := _wanted_instead(_POLICY_KEYS[key], value)) is not None:
             raise RequestError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
-    settings = tuple(sorted(definition.items()))
+    _check_copies(where, definition)
+    settings = tuple(sorted((key, tuple(each) if isinstance(each, list) else each) for key, each in definition.items()))
     return Policy(name=name, pattern=str(pattern), definition=settings, priority=priority, operator=operator)
+
+
+def _check_copies(where: str, definition: dict[str, object]) -> None:
+    """The keys about copies belong together."""
+    mode, params = definition.get("ha-mode"), definition.get("ha-params")
+    if mode is None:
+        if alone := sorted(key for key in definition if key.startswith("ha-")):
+            raise RequestError(f"{where}: {alone[0]} says nothing without ha-mode", "set ha-mode, or leave it out")
+        return
+    if mode == HaMode.ALL:
+        wanted = None if params is None else "no ha-params: every node gets a copy"
+    elif mode == HaMode.EXACTLY:
+        is_count = isinstance(params, int) and not isinstance(params, bool) and params > 0
+        wanted = None if is_count else "ha-params, the number of nodes that have the queue, such as 2"
+    else:
+        is_list = isinstance(params, list) and params and all(isinstance(each, str) and each for each in params)
+        wanted = None if is_list else "ha-params, a list of names of nodes"
+    if wanted is not None:
+        raise RequestError(f"{where}: ha-params = {params!r} does not go with ha-mode {mode}", f"give {wanted}")
 
 
 def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> str | None:
@@ -68,7 +97,10 @@ def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> s
 
 def _known_keys(operator: bool) -> list[str]:
     """The keys that a policy can set. Operators set upper limits: numbers, of which the lower holds."""
-    return sorted(key for key, allowed in _POLICY_KEYS.items() if not operator or isinstance(allowed, range))
+    limits = (
+        key for key, allowed in _POLICY_KEYS.items() if isinstance(allowed, range) and key not in _NOT_FOR_OPERATORS
+    )
+    return sorted(limits if operator else _POLICY_KEYS)
 
 
 def _known(operator: bool) -> str:

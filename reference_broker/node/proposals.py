@@ -54,9 +54,10 @@ class UnappliedCommands:
 
     __slots__ = ("_commands", "_next")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 1) -> None:
+        """``first``: the number of the next command."""
         self._commands: deque[tuple[int, Any, int]] = deque()
-        self._next = 1
+        self._next = first
 
     def add(self, command: object, size: int) -> int:
         """Keep a command; returns its number."""
@@ -69,6 +70,11 @@ class UnappliedCommands:
     def is_used(self) -> bool:
         """Whether anything was ever proposed."""
         return self._next > 1
+
+    @property
+    def last(self) -> int:
+        """The number of the last command that was proposed."""
+        return self._next - 1
 
     @property
     def applied_up_to(self) -> int:
@@ -161,6 +167,20 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     return end, [
         (NodeId(node), Priority(priority), boot_id, first, number) for node, priority, boot_id, first, number in rows
     ]
+
+
+def low_priority(segments: Sequence[Segment], commands: Sequence[Any]) -> tuple[list[Segment], list[Any]]:
+    """The publishes of a batch: what goes to mirrors directly, too."""
+    chosen: list[Segment] = []
+    published: list[Any] = []
+    position = 0
+    for segment in segments:
+        count = segment[4]
+        if segment[1] is Priority.LOW:
+            chosen.append(segment)
+            published += commands[position : position + count]
+        position += count
+    return chosen, published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from reference_broker.node import non_members
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.pipeline import Pipeline
-from reference_broker.node.proposals import UnappliedCommands
+from reference_broker.node.proposals import Segment, UnappliedCommands, low_priority, seal
 from reference_broker.queues.port import Channels, QueueKind
-from reference_broker.types import NOBODY, NodeId, Priority, Term
+from reference_broker.types import NOBODY, GroupId, NodeId, Priority, Term
 
 _ALL: Final = 1 << 62
 """Above the number of every command."""
@@ -39,19 +39,23 @@ class Proxy:
         now_ms: Callable[[], int],
         unapplied: dict[Priority, UnappliedCommands] | None = None,
         lost: Callable[[QueueRecord], None] | None = None,
+        published_here: Callable[[GroupId, int, Sequence[Any]], None] | None = None,
     ) -> None:
         """``unapplied``: the unapplied commands of this node's former member. ``lost`` is called when the link to the
         owner of a queue breaks that lives on one node: the owner ends this node's channels then
-        (:mod:`~reference_broker.node.owner`)."""
+        (:mod:`~reference_broker.node.owner`). ``published_here`` hears what clients of this node publish to such a
+        queue, for a mirror here: the number of the first command, and the commands."""
         self.record = record
         self.group = record.group
         self.scheduled = False
         self._kind = kind
         self._node = node
         self._now_ms = now_ms
-        self._pipeline = Pipeline(record.group, node, self, self._encode, unapplied)
+        copied = self._copy if lost is not None else None
+        self._pipeline = Pipeline(record.group, node, self, self._encode, unapplied, copied=copied)
         self.unapplied = self._pipeline.unapplied
         self._lost = lost
+        self._published_here = published_here
         self._attached = False
         self._stopped = False
 
@@ -90,12 +94,15 @@ class Proxy:
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke."""
         if node == self.leader:
-            self._pipeline.leader = NOBODY
-            if self._lost is not None:
-                self._forget(_ALL, _ALL)
-            self._pipeline.start_over()
-            if self._lost is not None:
-                self._lost(self.record)
+            self._leader_lost()
+
+    def _leader_lost(self) -> None:
+        self._pipeline.leader = NOBODY
+        if self._lost is not None:
+            self._forget(_ALL, _ALL)
+        self._pipeline.start_over()
+        if self._lost is not None:
+            self._lost(self.record)
 
     def was_suspended(self) -> None:
         """This process was suspended, and the members may have given this node up. The frames that are still unread are
@@ -107,9 +114,12 @@ class Proxy:
             self._attach_to(node)
 
     def members_changed(self, record: QueueRecord) -> None:
-        """The members of the queue have changed."""
+        """The members of the queue have changed. A mirror that becomes the owner knows none of the channels here, even
+        if the former owner can still be reached."""
         new = _replica_nodes(record) - _replica_nodes(self.record)
         self.record = record
+        if self._lost is not None and self.leader not in (NOBODY, record.leader):
+            self._leader_lost()
         for node in sorted(new) if self._attached else ():
             self._attach_to(node)
 
@@ -148,6 +158,20 @@ class Proxy:
         self.scheduled = False
         if not self._stopped and self._pipeline.is_due():
             self._pipeline.forward()
+
+    def _copy(self, head: bytes, segments: Sequence[Segment], commands: Sequence[Any]) -> None:
+        """Send the publishes of a batch straight to each mirror, too."""
+        if not self.record.mirrors:
+            return
+        chosen, published = low_priority(segments, commands)
+        if not published:
+            return
+        sealed = seal(self._encode(published), chosen, self._node.now_ns(), self._node.anatomy.clock)
+        for mirror in self.record.mirrors:
+            if mirror.node != self._node.node:
+                self._node.send(mirror.node, FrameKind.COPY, [head, sealed])
+            elif self._published_here is not None:
+                self._published_here(self.group, chosen[0][3], published)
 
     def _attach_to(self, node: NodeId) -> None:
         self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])

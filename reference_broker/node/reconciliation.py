@@ -32,6 +32,8 @@ from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.mirror_steps import MirrorSteps
+from reference_broker.node.owner import OwnerRunner
 from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.queues.port import Queue
 from reference_broker.raft.roles import Role
@@ -43,8 +45,11 @@ _COMMAND_BYTES: Final = 128
 class Reconciliation:
     """The steps that this node takes for the queues that it leads."""
 
-    def __init__(self, groups: Groups, metadata: MetadataHost, wake: Callable[[GroupRunner], None]) -> None:
+    def __init__(
+        self, groups: Groups, metadata: MetadataHost, mirror_steps: MirrorSteps, wake: Callable[[GroupRunner], None]
+    ) -> None:
         self._groups = groups
+        self._mirror_steps = mirror_steps
         self._metadata = metadata
         self._wake = wake
         self._unfinished: set[GroupId] = set()
@@ -57,12 +62,12 @@ class Reconciliation:
         """Try again the steps that could not be taken. Without such steps this costs nothing."""
         unfinished, self._unfinished = self._unfinished, set()
         for group in sorted(unfinished):
-            if (runner := self._groups.runners.get(group)) is not None:
+            if (runner := self._groups.hosted.get(group)) is not None:
                 self.reconcile(runner)
+        self._mirror_steps.look_again()
 
     def reconcile(self, runner: QueueRunner) -> None:
-        """Take the next step, if this node leads the queue and a step is due. A queue that is not replicated only
-        follows the policies."""
+        """Take the next step, if this node leads the queue and a step is due."""
         queue = self._groups.by_group.get(runner.group)
         if queue is None or runner.group == METADATA_GROUP or not runner.leads:
             return
@@ -71,6 +76,8 @@ class Reconciliation:
         self._follow_policy(runner, queue)
         if (member := self._groups.runners.get(runner.group)) is not None:
             self._reconcile_members(member, queue.record)
+        elif isinstance(runner, OwnerRunner) and self._mirror_steps.step(runner, queue.record):
+            self._unfinished.add(runner.group)
 
     def _reconcile_members(self, runner: GroupRunner, record: QueueRecord) -> None:
         core = runner.core

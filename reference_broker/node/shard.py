@@ -22,7 +22,9 @@ from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.machines.metadata import Policy, QueueRecord, in_force
+from reference_broker.machines.mirrors import Mirror
+from reference_broker.mirroring.placement import HaPolicy, ha_policy
 from reference_broker.node.access_requests import AccessRequests
 from reference_broker.node.alarms import NO_ALARM, REAL_ROOM, Alarm, Alarms, Room
 from reference_broker.node.authorization import NodeAccess
@@ -41,6 +43,7 @@ from reference_broker.node.link_octets import LinkOctets
 from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.mirror_steps import MirrorSteps
 from reference_broker.node.node_ports import Runner
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
@@ -64,7 +67,7 @@ from reference_broker.routing.table import RoutingTable
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.executor import IoPolicy, OwnersThread, policy_named
 from reference_broker.storage.files import Files
-from reference_broker.types import NOBODY, ChannelId, GroupId, LogIndex, NodeId
+from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +201,11 @@ class Shard:
         )
         figures = Figures(self.config.name, self.clients, self.hosting, self.alarms)
         self.peer_answers.methods |= {FIGURES: figures.answer, CLOSE: figures.close_connection}
-        self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
+        hosting = self.hosting
+        self.mirror_steps = MirrorSteps(
+            hosting.groups, self.nodes, self.metadata, hosting.census, hosting.mirrors.mirrored, self
+        )
+        self._reconciliation = Reconciliation(hosting.groups, self.metadata, self.mirror_steps, self.wake)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,
             self.now_ms, self.check_suspension,
@@ -247,9 +254,22 @@ class Shard:
         """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
         if self.hosting.kinds[record.kind].owner is None or record.leader == self.node:
             return None
-        if self.nodes.boot_id_of(record.leader) is not None:
-            return None
+        if any(node in self.nodes.up for node in (record.leader, *[mirror.node for mirror in record.mirrors])):
+            return None  # or a mirror is about to own it
         return self.nodes.name(record.leader)
+
+    def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
+        """What the policies say about copies of the queue."""
+        policy = in_force(self.policies(), record.name)
+        return ha_policy(dict(policy.definition)) if policy is not None else None
+
+    def mirror_lost(self, record: QueueRecord, mirror: Mirror) -> None:
+        """A copy must begin anew, or is out of reach: have the metadata drop it."""
+        self.hosting.mirrors.lost(record, mirror)
+
+    def mirror_synchronised(self, record: QueueRecord, mirror: Mirror) -> None:
+        """A copy has every message."""
+        self.hosting.mirrors.synchronised(record, mirror)
 
     def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
@@ -339,6 +359,8 @@ class Shard:
         if runner.leads:
             self.hosting.tell_non_members(runner)
             self.reconcile(runner)
+            if runner.group == METADATA_GROUP:
+                self.mirror_steps.look_for_masters()
         else:
             self.services.lead_lost(runner.group)
         if runner.core.leader != NOBODY:
@@ -363,6 +385,7 @@ class Shard:
         self.turns.link_broken(node)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
+        self.mirror_steps.node_lost(node)
         self.services.node_changed(node)
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:

@@ -31,14 +31,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reference_broker.anatomy.track import Track
+from reference_broker.classic.message_store import MessageStore
 from reference_broker.classic.part_codec import cut
-from reference_broker.classic.parts import NEVER, FoundPart, Part
+from reference_broker.classic.parts import FoundPart
 from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.commands import ChannelDown, Enqueue, Labels, UpdateConfig
 from reference_broker.machines.departures import Departure
@@ -56,6 +57,7 @@ from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.ready import FoundStretch
 from reference_broker.message_run import MessageRun
+from reference_broker.mirroring.master import RecordingStore
 from reference_broker.queues.effect_runner import Answers, EffectRunner, Runs, add_answer, is_on
 from reference_broker.queues.fifo_commands import decode_forwarded, missed_effects
 from reference_broker.queues.keyed_labels import cut_labels, labels_of
@@ -64,36 +66,6 @@ from reference_broker.queues.onward_clock import OnwardClock
 from reference_broker.queues.port import Channels, MemberPorts
 from reference_broker.queues.settings import classic_config_of, key_source_of, max_priority_of
 from reference_broker.types import UNCOUNTED, ChannelId, NodeId
-
-
-class MessageStore(Protocol):
-    """The messages of one queue; :class:`reference_broker.classic.store.StoredQueue` is one."""
-
-    next_seq: int
-    delivered_end: int
-    found: list[FoundPart]
-
-    def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
-        """Take a run behind all other messages. Returns its parts, in order."""
-
-    def is_confirmed_late(self, part: Part) -> bool:
-        """Whether confirms of the part's messages wait until they survive."""
-
-    def run(self, seq: int) -> MessageRun:
-        """The messages of the part that begins at ``seq``."""
-
-    def needs_reading(self, seq: int) -> bool:
-        """Whether :meth:`run` would read from the drive."""
-
-    def take(self, part_seq: int, start: int, count: int, step: int = 1) -> None:
-        """Messages of a part are gone."""
-
-    def delivered(self, seq_end: int) -> None:
-        """Messages below ``seq_end`` have been delivered."""
-
-    def delete(self) -> None:
-        """Give up the queue with everything that it wrote."""
-
 
 Batch = tuple[deque[Effect], list[Departure]]
 """What a batch of commands came to: effects in order, and the messages that have left."""
@@ -113,7 +85,8 @@ class ClassicMember:
         """``channels`` are those of the owner. Takes over what the store has found."""
         self.record = record
         self.track: Track | None = None
-        self._store = store
+        self._store: MessageStore = store
+        self._plain_store = store
         self._channels = channels
         self._clock = OnwardClock(now_ms)
         self._max_priority = max_priority_of(record)
@@ -294,6 +267,20 @@ class ClassicMember:
         """The command that gives the queue the settings of this record; None if it has them."""
         wanted = classic_config_of(record)
         return UpdateConfig(wanted) if wanted != self.machine.config else None
+
+    def without_answers(self, commands: Sequence[Any]) -> list[Enqueue]:
+        """The publishes among commands, without numbers: their channels are not known here."""
+        return [replace(command, first_seq=0) for command in commands if type(command) is Enqueue]
+
+    def record_changes(self) -> RecordingStore:
+        """Mirrors follow the queue from now on: its store records what happens to the messages. What waits for the
+        drive now, waits until all of it has survived."""
+        recording = RecordingStore(self._plain_store)
+        if self._late:
+            recording.stored_end.added(0, max(self._late), is_written=True)
+            recording.stored_end.starts_at(recording.next_seq)
+        self._store = recording
+        return recording
 
     def delete(self) -> None:
         """The queue is deleted: give up its messages, with everything that they have on the drive."""

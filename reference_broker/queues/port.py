@@ -28,6 +28,7 @@ from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
+from reference_broker.mirroring.master import RecordingStore
 from reference_broker.queues.arguments import ArgumentRule
 from reference_broker.queues.session import ConsumeSession, PublishSession
 from reference_broker.types import (
@@ -384,6 +385,12 @@ class QueueOwner(Protocol):
     def settings_change(self, record: QueueRecord) -> Any | None:
         """The command that gives the queue the settings of this record; None if it has them."""
 
+    def without_answers(self, commands: Sequence[Any]) -> Sequence[Any]:
+        """The publishes among commands, as commands that nobody waits for."""
+
+    def record_changes(self) -> RecordingStore:
+        """Mirrors follow the queue from now on: its store records what happens to the messages."""
+
     def delete(self) -> None:
         """The queue is deleted: give up everything that it has on the drive."""
 
@@ -402,6 +409,8 @@ class QueueKind:
     queue's store. A kind has either ``member`` or ``owner``."""
     encode: Callable[[int, Sequence[Any]], Buffers]
     """Commands as a batch stamped with a time in ms. Members read batches with :meth:`HostedMachine.decode`."""
+    decode: Callable[[bytes, int, int], list[tuple[Any, int]]] | None = None
+    """The commands of a batch, as :meth:`HostedMachine.decode`, for a kind whose queues have an owner."""
     expects_reply: Callable[[object], bool]
     """Whether a channel waits for the reply to a command."""
     arguments: Mapping[str, ArgumentRule]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from reference_broker.types import ChannelId, ConsumerId, GroupId
+from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId
 
 NOTHING_YET: Final = 1 << 62
 """Above every message id."""
@@ -74,6 +74,7 @@ class ConsumeSession:
     __slots__ = (
         "_released",
         "_releases",
+        "cancels_on_failover",
         "credit",
         "group",
         "held",
@@ -82,6 +83,7 @@ class ConsumeSession:
         "is_exclusive",
         "next_message_id",
         "no_ack",
+        "priority",
     )
 
     def __init__(self, consumer: ConsumerId, group: GroupId, no_ack: bool) -> None:
@@ -95,10 +97,26 @@ class ConsumeSession:
         self.is_cancelled = False
         self.is_exclusive = False
         """Whether the consumer wants to be the only one."""
+        self.priority = 0
+        self.cancels_on_failover = False
+        """Whether the consumer ends when its queue gets another owner."""
         self._released = 0
         """Messages that the consumer has given up, while the queue may not know it yet."""
         self._releases: deque[tuple[int, int]] = deque()
         """The proposals that give up these messages: number, messages."""
+
+    @property
+    def is_get(self) -> bool:
+        """Whether this is not a consumer, but stands for the messages that a channel has fetched one by one."""
+        return self.id.tag == GET_TAG
+
+    def begun_anew(self) -> ConsumeSession:
+        """The same consumer at a queue that does not know it."""
+        session = ConsumeSession(self.id, self.group, self.no_ack)
+        session.next_message_id = NOTHING_YET
+        session.credit, session.is_exclusive, session.priority = self.credit, self.is_exclusive, self.priority
+        session.cancels_on_failover = self.cancels_on_failover
+        return session
 
     def is_short_of_credit(self, applied: int) -> bool:
         """Whether a queue that has applied proposals up to ``applied`` counts more than half of the credit as used."""

@@ -48,6 +48,8 @@ from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.mirror_steps import MirrorSteps
+from reference_broker.node.nodes import Nodes
 from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.proxy import Proxy
@@ -85,6 +87,8 @@ STEPS = int(os.environ.get("GROUP_STEPS", "6000"))
 
 class MetadataGroup:
     """Stands for the metadata group's runner: proposals get into the one log of the world sooner or later."""
+
+    leads = False
 
     def __init__(self) -> None:
         self.group = METADATA_GROUP
@@ -142,7 +146,8 @@ class Node:
         self.runners = self.hosting.runners
         self.metadata = MetadataHost(self.hosting)
         self.metadata.member = self.group  # type: ignore[assignment]
-        self.reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
+        steps = MirrorSteps(self.hosting.groups, Nodes((), self.node, 1), self.metadata, self.hosting.census, {}, self)
+        self.reconciliation = Reconciliation(self.hosting.groups, self.metadata, steps, self.wake)
         requests = Requests(self, lambda node, request, answered: None)
         self.frames = Frames(self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None)
         self.hosting.recover_queues(recovered)
@@ -155,6 +160,9 @@ class Node:
                 self.hosting.became_current()
         else:
             self.hear()
+
+    def ha_policy(self, record: QueueRecord) -> None:
+        """There are no policies."""
 
     @property
     def runner(self) -> GroupRunner | Proxy:

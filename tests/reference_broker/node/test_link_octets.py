@@ -39,6 +39,10 @@ OTHERS = [
     (FrameKind.LEADING, "deliveries"),
     (FrameKind.EFFECTS, "deliveries"),
     (FrameKind.APPLIED, "deliveries"),
+    (FrameKind.RING, "ring"),
+    (FrameKind.NOTE, "ring"),
+    (FrameKind.COPY, "mirror"),
+    (FrameKind.FILL, "sync"),
     (FrameKind.REQUEST, "control"),
     (FrameKind.ANSWER, "control"),
 ]
@@ -52,7 +56,7 @@ def test_a_notice_of_a_commit_is_no_replication(message: Message, purpose: str) 
 
 @pytest.mark.parametrize(("kind", "purpose"), OTHERS)
 def test_proxied_frames_are_known_by_their_direction(kind: FrameKind, purpose: str) -> None:
-    """Whoever moves a publisher wants to know what publishers cost, apart from consumers."""
+    """Whoever moves a publisher wants to know what publishers cost, apart from consumers and mirrors."""
     assert purpose_of(kind, GROUP.to_bytes(8, "big")) == purpose
 
 

@@ -1,0 +1,111 @@
+"""What a node does so that queues have the mirrors that the policies want, and a master if theirs is lost.
+
+The owner of a queue takes one step at a time: it asks the metadata for a change, and takes the next step when the
+record has changed. While nodes are missing, steps are looked for again now and then.
+
+When the node of a master is lost, the leader of the metadata group has a mirror promoted. So a minority that is cut off
+promotes nobody, and its own masters cannot confirm anything, because they cannot drop the mirrors that do not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.mirrors import AddMirror, DropMirror, Mirror, MoveMaster
+from reference_broker.mirroring.placement import Add, Drop, HaPolicy, Move, next_step, promoted
+from reference_broker.node.census import Census
+from reference_broker.node.groups import Groups
+from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.nodes import Nodes
+from reference_broker.node.owner import OwnerRunner
+from reference_broker.types import METADATA_GROUP, GroupId, NodeId
+
+_PATIENCE: Final = 5
+"""A node that leads the metadata looks so many times before it gives up a master's node that it has never seen: after a
+start of the whole cluster, nodes come one after another."""
+
+
+class Policies(Protocol):
+    """Who knows the policies."""
+
+    def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
+        """What the policies say about copies of the queue."""
+
+
+class MirrorSteps:
+    """The steps of one node."""
+
+    def __init__(
+        self, groups: Groups, nodes: Nodes, metadata: MetadataHost, census: Census, mirrored: Mapping[GroupId,
+        QueueRecord], policies: Policies,
+    ) -> None:  # fmt: skip
+        """``mirrored``: all queues that have copies."""
+        self._groups = groups
+        self._nodes = nodes
+        self._metadata = metadata
+        self._census = census
+        self._mirrored = mirrored
+        self._policies = policies
+        self._asked: set[tuple[GroupId, int]] = set()
+        """Queues, and the number of changes of the record on which a question rests."""
+        self._looks: dict[NodeId, int] = {}
+
+    # The owner
+
+    def step(self, runner: OwnerRunner, record: QueueRecord) -> bool:
+        """Take the next step for a queue that this node owns. Returns whether to look again later."""
+        policy = self._policies.ha_policy(record) if not record.exclusive else None
+        if policy is None and not record.mirrors:
+            return False
+        if runner.ring is not None and policy is not None:
+            runner.ring.fills_automatically, runner.ring.sync_batch = policy.sync_automatically, policy.sync_batch
+        step = next_step(policy, record, self._nodes.up_names, self._census.members)
+        match step:
+            case Add(node):
+                boots = {"member_boot": self._nodes.up[node], "owner_boot": self._nodes.up[record.leader]}
+                self._ask(AddMirror, record, epoch=record.epoch, member=node, **boots)
+            case Drop(mirror):
+                self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
+            case Move(mirror):
+                self._move(record, mirror)
+        return len(self._nodes.up) < len(self._nodes.all) or step is not None
+
+    # The leader of the metadata
+
+    def node_lost(self, node: NodeId) -> None:
+        """A node is out of reach: have the mirrors of its masters promoted."""
+        self._looks[node] = _PATIENCE
+        self.look_for_masters()
+
+    def look_again(self) -> None:
+        """A while has passed."""
+        for node in self._nodes.all:
+            if node in self._nodes.up:
+                self._looks.pop(node, None)
+            else:
+                self._looks[node] = self._looks.get(node, 0) + 1
+        self.look_for_masters()
+
+    def look_for_masters(self) -> None:
+        """Have a mirror promoted for each master whose node is lost, if this node leads the metadata."""
+        metadata = self._groups.runners.get(METADATA_GROUP)
+        if metadata is None or not metadata.leads or not self._groups.is_current:
+            return
+        for record in list(self._mirrored.values()):
+            if record.leader in self._nodes.up or self._looks.get(record.leader, 0) < _PATIENCE:
+                continue
+            mirror = promoted(self._policies.ha_policy(record), record, self._nodes.up, was_stopped=False)
+            if mirror is not None:
+                self._move(record, mirror)
+
+    def _move(self, record: QueueRecord, mirror: Mirror) -> None:
+        values = {"member": mirror.node, "since": mirror.since, "member_boot": self._nodes.up[mirror.node]}
+        self._ask(MoveMaster, record, epoch=record.epoch, **values)
+
+    def _ask(self, command: type[AddMirror | DropMirror | MoveMaster], record: QueueRecord, **values: int) -> None:
+        key = record.group, record.changes
+        if key not in self._asked:
+            self._asked.add(key)
+            self._metadata.change_mirrors(command, record, lambda _record: self._asked.discard(key), **values)

@@ -1,0 +1,259 @@
+"""Mirrored classic queues of three real processes, spoken to by pika: the master is killed, and everything goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import quote
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from infra import local_cluster
+from infra.local_cluster import Cluster, Node
+from tests.integration.test_management_as_rabbitmq import Api
+
+pytestmark = pytest.mark.processes
+
+WAIT_S = 30
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, for one test."""
+    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
+        for node in running.nodes:
+            until(partial(answers, node))
+        yield running
+
+
+def connect(node: Node) -> pika.BlockingConnection:
+    parameters = pika.URLParameters(node.uri)
+    parameters.socket_timeout = parameters.blocked_connection_timeout = WAIT_S
+    return pika.BlockingConnection(parameters)
+
+
+def api(node: Node) -> Api:
+    return Api(f"http://127.0.0.1:{node.metrics_port}")
+
+
+def answers(node: Node) -> bool:
+    """Whether the management API of a node is there: its port opens a little later than that of AMQP."""
+    with contextlib.suppress(URLError):
+        return api(node).call("GET", "overview")[0] == 200
+    return False
+
+
+def set_policy(node: Node, pattern: str, **definition: Any) -> None:
+    body = {"pattern": pattern, "definition": {key.replace("_", "-"): value for key, value in definition.items()}}
+    status, answer = api(node).call("PUT", f"policies/%2F/{quote(pattern)}", body)
+    assert status in (201, 204), answer
+
+
+def seen(node: Node, queue: str) -> dict[str, Any]:
+    """The queue as a node shows it; nothing while it does not."""
+    with contextlib.suppress(URLError):
+        status, row = api(node).call("GET", f"queues/%2F/{quote(queue)}")
+        return row if status == 200 else {}
+    return {}
+
+
+def until(is_so: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end, what()
+        time.sleep(0.02)
+
+
+def until_synchronised(node: Node, queue: str, count: int) -> None:
+    until(lambda: len(seen(node, queue).get("synchronised_slave_nodes", ())) == count, lambda: seen(node, queue))
+
+
+def declared(channel: BlockingChannel, queue: str, **arguments: Any) -> None:
+    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "classic", **arguments})
+
+
+def publish(
+    channel: BlockingChannel, queue: str, numbers: range, properties: pika.BasicProperties = PERSISTENT
+) -> None:
+    for number in numbers:
+        channel.basic_publish("", queue, b"%d" % number, properties, mandatory=True)
+
+
+def drained(channel: BlockingChannel, queue: str) -> list[tuple[int, bool]]:
+    """Everything in the queue: number, and whether it comes as redelivered."""
+    found: list[tuple[int, bool]] = []
+    while True:
+        method, _properties, body = channel.basic_get(queue, auto_ack=True)
+        if method is None:
+            return found
+        found.append((int(body), method.redelivered))
+
+
+@pytest.mark.parametrize("mode", [{}, {"x-queue-mode": "lazy"}], ids=["classic", "lazy"])
+def test_everything_confirmed_is_there_when_the_master_is_killed(cluster: Cluster, mode: dict[str, Any]) -> None:
+    """Transient messages, too: a mirror has them in memory. What was delivered comes as redelivered, in its old
+    place."""
+    first, second, third = cluster.nodes
+    set_policy(first, "orders", ha_mode="all")
+    with connect(second) as publisher, connect(third) as other:
+        channel = publisher.channel()
+        channel.confirm_delivery()
+        with connect(first) as near:
+            declared(near.channel(), "orders", **mode)
+            until_synchronised(first, "orders", 2)
+            assert seen(second, "orders")["node"] == first.name
+            publish(channel, "orders", range(50))
+            publish(channel, "orders", range(50, 60), pika.BasicProperties(delivery_mode=1))
+            held = near.channel()
+            held.basic_qos(prefetch_count=5)
+            got: list[int] = []
+            held.basic_consume("orders", lambda _c, _m, _p, body: got.append(int(body)))
+            until(lambda: near.process_data_events(0.01) or len(got) == 5)
+            held.basic_ack(3, multiple=True)
+            until(lambda: near.process_data_events(0.01) or len(got) == 8)
+            local_cluster.kill(cluster, first.name)
+            with contextlib.suppress(Exception):
+                near.process_data_events(0.1)
+        until(lambda: seen(third, "orders").get("state") == "running", lambda: seen(third, "orders"))
+        assert seen(third, "orders")["node"] == second.name
+        assert seen(third, "orders")["slave_nodes"] == [third.name]
+        found = drained(other.channel(), "orders")
+        assert found == [(number, number < 8) for number in range(3, 60)]
+        publish(channel, "orders", range(60, 70))
+        assert [number for number, _ in drained(other.channel(), "orders")] == list(range(60, 70))
+
+
+def test_consumers_go_on_at_the_new_master(cluster: Cluster) -> None:
+    """By themselves, with what they had not acknowledged; a consumer that asked for it is cancelled instead."""
+    first, second, third = cluster.nodes
+    set_policy(first, "work", ha_mode="exactly", ha_params=2)
+    with connect(first) as near:
+        declared(near.channel(), "work")
+        until_synchronised(first, "work", 1)
+    heir = next(node for node in cluster.nodes if node.name == seen(first, "work")["slave_nodes"][0])
+    outside = next(node for node in (second, third) if node is not heir)
+    with connect(heir) as on_heir, connect(outside) as elsewhere:
+        publisher = elsewhere.channel()
+        publisher.confirm_delivery()
+        got: dict[str, list[tuple[int, bool]]] = {"heir": [], "outside": []}
+        cancelled: list[str] = []
+
+        def consume(connection: pika.BlockingConnection, who: str, **arguments: Any) -> BlockingChannel:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=4)
+            channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
+
+            def delivered(_channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+                got[who].append((int(body), method.redelivered))
+
+            channel.basic_consume("work", delivered, consumer_tag=who, arguments=arguments)
+            return channel
+
+        consume(on_heir, "heir")
+        channel = consume(elsewhere, "outside")
+        consume(elsewhere, "leaves", **{"x-cancel-on-ha-failover": True})
+        publish(publisher, "work", range(12))
+
+        def go_on() -> None:
+            on_heir.process_data_events(0.01)
+            elsewhere.process_data_events(0.01)
+
+        got["leaves"] = []
+        until(lambda: go_on() or len(got["heir"]) + len(got["outside"]) >= 8, lambda: got)
+        local_cluster.kill(cluster, first.name)
+        until(lambda: go_on() or cancelled == ["leaves"], lambda: cancelled)
+
+        def again() -> list[int]:
+            return sorted(number for who in ("heir", "outside") for number, redelivered in got[who] if redelivered)
+
+        until(lambda: go_on() or len(again()) == 8, lambda: got)
+        assert again() == list(range(8))
+        before = len(got["outside"])
+        channel.basic_ack(1)  # of before the change: nobody knows it any more, and nothing happens
+        channel.basic_ack(0, multiple=True)
+        until(lambda: go_on() or len(got["outside"]) == before + 4, lambda: got)
+
+
+def test_a_new_mirror_is_filled_or_waits_until_old_messages_are_gone(cluster: Cluster) -> None:
+    """As ``ha-sync-mode`` says."""
+    first, second, _third = cluster.nodes
+    with connect(second) as other, connect(first) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for queue in ("auto", "manual"):
+            declared(channel, queue)
+            publish(channel, queue, range(100))
+            assert "slave_nodes" not in seen(first, queue)
+        channel.basic_get("auto", auto_ack=True)
+        set_policy(first, "auto", ha_mode="all", ha_sync_mode="automatic")
+        set_policy(first, "manual", ha_mode="exactly", ha_params=2)
+        until_synchronised(first, "auto", 2)
+        until(lambda: len(seen(first, "manual")["slave_nodes"]) == 1)
+        publish(channel, "manual", range(100, 110))
+        assert seen(first, "manual")["synchronised_slave_nodes"] == []
+        for _ in range(99):
+            channel.basic_get("manual", auto_ack=True)
+        assert seen(first, "manual")["synchronised_slave_nodes"] == []
+        channel.basic_get("manual", auto_ack=True)
+        until_synchronised(first, "manual", 1)
+        connection.close()
+        local_cluster.kill(cluster, first.name)
+        until(lambda: all(seen(second, queue).get("state") == "running" for queue in ("auto", "manual")))
+        assert [number for number, _ in drained(other.channel(), "auto")] == list(range(1, 100))
+        assert [number for number, _ in drained(other.channel(), "manual")] == list(range(100, 110))
+
+
+def test_a_node_that_comes_back_begins_as_a_new_mirror(cluster: Cluster) -> None:
+    """With nothing of what it had: the queue went on without it."""
+    first, second, third = cluster.nodes
+    set_policy(first, "back", ha_mode="all", ha_sync_mode="automatic")
+    with connect(second) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        with connect(first) as near:
+            declared(near.channel(), "back")
+        until_synchronised(second, "back", 2)
+        publish(channel, "back", range(20))
+        local_cluster.kill(cluster, first.name)
+        until(lambda: seen(second, "back").get("state") == "running")
+        drained(channel, "back")
+        publish(channel, "back", range(20, 40))
+        cluster = local_cluster.start_node(cluster, first.name)
+        until_synchronised(second, "back", 2)
+        assert seen(second, "back")["slave_nodes"] == [third.name, first.name]
+    for node in (second, third):
+        local_cluster.kill(cluster, node.name)
+        until(lambda lost=node: seen(first, "back").get("node") not in (None, lost.name))  # type: ignore[misc]
+        cluster = local_cluster.start_node(cluster, node.name)
+        until_synchronised(first, "back", 2)
+    assert seen(first, "back")["node"] == first.name
+    with connect(cluster.nodes[0]) as again:
+        assert [number for number, _ in drained(again.channel(), "back")] == list(range(20, 40))
+
+
+def test_the_whole_cluster_starts_again(cluster: Cluster) -> None:
+    """The master has what was persistent, and its mirrors begin anew."""
+    first = cluster.nodes[0]
+    set_policy(first, "all", ha_mode="all", ha_sync_mode="automatic")
+    with connect(first) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        declared(channel, "all")
+        until_synchronised(first, "all", 2)
+        publish(channel, "all", range(30))
+        connection.close()
+    for node in cluster.nodes:
+        local_cluster.kill(cluster, node.name)
+    for node in cluster.nodes:
+        cluster = local_cluster.start_node(cluster, node.name)
+    until_synchronised(cluster.nodes[1], "all", 2)
+    with connect(cluster.nodes[2]) as connection:
+        assert [number for number, _ in drained(connection.channel(), "all")] == list(range(30))
