@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from infra import local_cluster
+from infra import control, local_cluster
 from infra.remote.round_trips import shown
 from perftest.amqp.uri import parse_uri
 from perftest.cli.exits import CliError, explained
 from perftest.results.provenance import redact
+from perftest.spec.cluster import requests_for
 from perftest.spec.plan import Plan, QueueType
 
 if TYPE_CHECKING:
@@ -41,8 +43,16 @@ def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = Non
         make_directory(out)
         began = time.monotonic()
         with local_cluster.temporary(out, nodes=nodes, layout=layout, limits=limits) as cluster:
+            set_policies(cluster, plan)
             _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
             yield cluster
+
+
+def set_policies(cluster: Cluster, plan: Plan) -> None:
+    """Set the policies that the workload asks for. Raises ClusterError if a node refuses one."""
+    for request in requests_for(plan.cluster.policies):
+        control.change(cluster, request)
+        _progress(f"policy {request['pattern']}: {json.dumps(request['definition'])}")
 
 
 def _kept(directory: Path) -> Cluster:

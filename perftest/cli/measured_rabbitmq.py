@@ -7,6 +7,7 @@ of the bundled broker, so a layout for RabbitMQ has mounts, directories and FUSE
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.measured_broker import make_directory
-from perftest.spec.cluster import Product
+from perftest.spec.cluster import Product, requests_for
 from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) ->
                 io_threads=placed.pool_threads if placed is not None else 0,
             )
         )
+        for policy in requests_for(plan.cluster.policies):
+            words = str(policy["name"]), str(policy["pattern"]), json.dumps(policy["definition"])
+            broker.control("set_policy", *words, "--apply-to", "queues")
         _progress(f"RabbitMQ ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
         facts = {"cluster": "local", **({"layout": layout.text} if layout is not None else {})}
         places = fuse_directories(placed) if placed is not None else {}

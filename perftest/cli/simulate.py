@@ -207,6 +207,9 @@ def _setups(
         raise CliError(
             "a simulation has nodes of the bundled broker only", f"{plan.name}: cluster.broker", fix, Exit.USAGE
         )
+    if plan.cluster.policies:
+        fix = "leave out policies, or measure the workload with `perftest sweep`"
+        raise CliError("a simulated cluster has no policies", f"{plan.name}: cluster.policies", fix, Exit.USAGE)
     within = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
     between = Link(
         latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
@@ -36,6 +36,15 @@ class ClusterSpec:
     settings: Annotated[dict[str, int], "limits of the nodes, by their names in node.json"] = field(
         default_factory=dict
     )
+    policies: Annotated[
+        dict[str, dict[str, str | int | list[str]]], "definitions of policies, by the pattern of the queues' names"
+    ] = field(default_factory=dict)
+
+
+def requests_for(policies: Mapping[str, Mapping[str, object]]) -> Iterator[dict[str, object]]:
+    """The policies of a section, as requests to a node or as words for another broker."""
+    for number, (pattern, definition) in enumerate(policies.items(), start=1):
+        yield {"op": "set-policy", "name": f"workload-{number}", "pattern": pattern, "definition": dict(definition)}
 
 
 class Fault(NamedTuple):

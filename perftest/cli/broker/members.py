@@ -1,4 +1,5 @@
-"""Members and leaders of queues: quorum-status, add-member, remove-member, transfer-leader, rebalance."""
+"""Members, leaders and mirrors of queues: quorum-status, add-member, remove-member, transfer-leader, rebalance,
+sync-queue, cancel-sync-queue."""
 
 from __future__ import annotations
 
@@ -53,6 +54,26 @@ def rebalance(directory: Path, as_json: bool) -> None:
     print_table([{key: row[key] for key in ("queue", "from", "to")} for row in moved], as_json=as_json)
 
 
+@command("sync-queue", arguments=("orders",))
+@queue_argument
+def sync_queue(queue: str, directory: Path, as_json: bool) -> None:
+    """Give all messages of a queue to its mirrors that are not synchronised. Meanwhile the queue does nothing else."""
+    answer = change(directory, op="sync-queue", queue=queue)
+    say(f"{_mirrors(answer['mirrors'])} of {queue} to be filled", {"queue": queue, **answer}, as_json)
+
+
+@command("cancel-sync-queue", arguments=("orders",))
+@queue_argument
+def cancel_sync_queue(queue: str, directory: Path, as_json: bool) -> None:
+    """Stop giving messages of a queue to its mirrors."""
+    answer = change(directory, op="cancel-sync-queue", queue=queue)
+    say(f"{_mirrors(answer['mirrors'])} of {queue} no longer filled", {"queue": queue, **answer}, as_json)
+
+
+def _mirrors(count: int) -> str:
+    return "1 mirror" if count == 1 else f"{count} mirrors"
+
+
 def _change_member(directory: Path, op: str, queue: str, node: str, *, outcome: tuple[str, str], as_json: bool) -> None:
     """Ask the cluster for a change of the member of ``queue`` on ``node``.
 
@@ -64,4 +85,4 @@ def _change_member(directory: Path, op: str, queue: str, node: str, *, outcome: 
     say(f"{name} {verb} {queue}", {"queue": queue, key: name, **answer}, as_json)
 
 
-COMMANDS = (quorum_status, add_member, remove_member, transfer_leader, rebalance)
+COMMANDS = (quorum_status, add_member, remove_member, transfer_leader, rebalance, sync_queue, cancel_sync_queue)

@@ -183,6 +183,8 @@ def _prepared(
 ) -> Iterator[Options]:
     """The hosts of one run while it lasts, and the nodes on them with ``options.layout``, unless these stay anyway.
     Raises HostsError, LinkError, ClusterError."""
+    from infra import local_cluster
+    from perftest.cli.measured_broker import set_policies
     from perftest.cli.remote.brokers import brokers, found
     from perftest.cli.remote.crew import crew
     from perftest.cli.remote.faults import faults
@@ -197,6 +199,8 @@ def _prepared(
         if nodes and started is None:
             limits, layout = plan.cluster.settings, options.layout
             started = stack.enter_context(brokers(hosts, nodes, options.out, say, layout, limits))
+            if plan.cluster.policies:
+                set_policies(local_cluster.load(started.directory), plan)
         directory = started.directory if started is not None else None
         yield replace(options, load_from=hosts, faults=on_hosts, cluster=directory, nodes=started, layout=None)
 
