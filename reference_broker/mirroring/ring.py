@@ -12,8 +12,9 @@ and every mirror has a beginning of what its elders have.
 
 Who the members are is decided elsewhere (:mod:`reference_broker.machines.mirrors`). Members hear of it at different
 times. So each member, when it hears of a new *view* of the ring, *subscribes* to its left neighbour, and says how far
-it has come. The left neighbour sends nothing before, and what comes from an outdated view is dropped. A link that
-breaks loses nothing either: the view changes then, because one of its ends is dropped.
+it has come. The left neighbour sends nothing before, and what comes from an outdated view is dropped. When a link comes
+up, the right neighbour subscribes anew. A link that breaks loses nothing either: the view changes then, because one of
+its ends is dropped.
 
 Invariants
     the numbers that a member takes go up by 1
@@ -109,6 +110,15 @@ class RingMember:
         """This new mirror has everything up to the batch ``last``."""
         self.is_ready, self.last, self.acked = True, last, last
         return self._subscription()
+
+    def link_up(self, node: NodeId) -> list[Output]:
+        """The link to a node is there again, or for the first time: what was sent to it before may be lost."""
+        return self._subscription() if len(self.view.members) > 1 and node == self._beside(-1) else []
+
+    def link_down(self, node: NodeId) -> None:
+        """The link to a node broke. If the node is the right neighbour, it will subscribe anew."""
+        if len(self.view.members) > 1 and node == self._right():
+            self._feeds = False
 
     def subscribed(self, node: NodeId, view: int, last: int) -> list[Output]:
         """The right neighbour has everything up to ``last``, and wants the rest."""

@@ -317,6 +317,7 @@ class Hosting:
             runner.peer_up(node)
         for proxy in self.proxies.values():
             proxy.peer_up(node)
+        self.mirrors.peer_up(node)
         if 2 * len(up) > len(self._ports.config.members):
             lowest = min(up)
             groups = sorted(self.census.leaderless, key=lambda group: group != METADATA_GROUP)  # the rest as they are

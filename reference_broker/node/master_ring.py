@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import Part
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror, mirror_on
@@ -92,6 +93,7 @@ class MasterRing:
         batch."""
         self._joining: deque[tuple[NodeId, int]] = deque()
         """New mirrors that ask to join: node and number of the copy."""
+        self._welcomed: set[tuple[NodeId, int]] = set()
         self._filling: _Filling | None = None
         self._begins: dict[NodeId, int] = {}
         """Where the copies begin that are not synchronised."""
@@ -99,6 +101,10 @@ class MasterRing:
         self._local: list[Any] = []
         self._local_first = 0
         self._told_end = 0
+        if ring is not None:
+            # What enters from now on, all mirrors get. Where those that are not synchronised begin, only the former
+            # master knew.
+            self._begins = {each.node: self._log.next_seq for each in record.mirrors if not each.is_synchronised}
         self.record_changed(record)
 
     def record_changed(self, record: QueueRecord) -> None:
@@ -108,6 +114,7 @@ class MasterRing:
         for mirror in record.mirrors:
             self._confirmations.confirmed(mirror.node, self._early.pop((mirror.node, mirror.since), -1))
         copies = {(mirror.node, mirror.since) for mirror in record.mirrors}
+        self._welcomed &= copies
         if self._filling is not None and (self._filling.mirror.node, self._filling.mirror.since) not in copies:
             self._filling = None
         if all(mirror.is_synchronised for mirror in record.mirrors) and record.mirrors:
@@ -142,6 +149,8 @@ class MasterRing:
         self._flush()
         if self.is_blocked and not are_effects_left:
             self._go_on()
+        if self._begins:
+            self._look_for_synchronised()
         return self._tell_end()
 
     def stored(self, seq_end: int) -> None:
@@ -163,8 +172,13 @@ class MasterRing:
         """The copy that is being filled."""
         return self._filling.mirror if self._filling is not None else None
 
+    def peer_up(self, node: NodeId) -> None:
+        """The link to a node is there: what was sent to it before may be lost."""
+        self._send(self._ring.link_up(node))
+
     def peer_down(self, node: NodeId) -> None:
         """The link to a node broke."""
+        self._ring.link_down(node)
         if (mirror := mirror_on(self.record, node)) is not None:
             self._node.mirror_lost(self.record, mirror)
 
@@ -186,13 +200,18 @@ class MasterRing:
             case Note.CONFIRM:
                 self._confirmed(node, first, second)
             case Note.JOIN:
-                if (node, first) not in self._joining and not self._fills(node, first):
-                    self._joining.append((node, first))
+                self._wants_to_join(node, first)
             case Note.FILLED:
                 if self._filling is not None and self._fills(node, first):
                     self._filling.waits = False
             case Note.WELCOME:
                 pass  # for a mirror that this node is not any more
+
+    def _wants_to_join(self, node: NodeId, since: int) -> None:
+        """A new mirror asks, maybe again: before it has heard of its welcome."""
+        copy = node, since
+        if copy not in self._joining and copy not in self._welcomed and not self._fills(node, since):
+            self._joining.append(copy)
 
     def _confirmed(self, node: NodeId, since: int, number: int) -> None:
         if self._is_copy(node, since):
@@ -231,7 +250,6 @@ class MasterRing:
             outputs = self._ring.broadcast(payload)
             self._confirmations.sent(self._ring.last, self._log.next_seq)
             self._send(outputs)
-            self._look_for_synchronised()
 
     def _tell_end(self) -> bool:
         end = self._confirmations.end(self._log.stored_end.end)
@@ -243,9 +261,9 @@ class MasterRing:
 
     def _look_for_synchronised(self) -> None:
         """A copy that began when the queue had messages is synchronised when all these are gone."""
-        if self._begins:
-            oldest = self._log.oldest()
-            for node in [node for node, begins in self._begins.items() if begins <= oldest]:
+        oldest = self._log.oldest()
+        for node in [node for node, begins in self._begins.items() if begins <= oldest]:
+            if self._confirmations.of(node) >= 0:  # else it has not begun
                 del self._begins[node]
                 self._synchronised(mirror_on(self.record, node))
 
@@ -291,7 +309,7 @@ class MasterRing:
         while filling.parts and messages < self.sync_batch and octets < _FILL_BYTES:
             part = filling.parts.popleft()
             if part.left:
-                run = self._log.run(part.seq)
+                run = cut(self._log.run(part.seq), 0, part.count)  # after a restart, its last messages may be gone
                 messages, octets = messages + part.left, octets + len(run.data)
                 buffers += Add(part.seq, run, part.is_persistent, part.expires).buffers()
                 for start, count, step in part.gone or ():
@@ -306,6 +324,7 @@ class MasterRing:
 
     def _welcome(self, mirror: Mirror, *, is_full: bool) -> None:
         last, next_seq = self._ring.last, self._log.next_seq
+        self._welcomed.add((mirror.node, mirror.since))
         self._confirmations.confirmed(mirror.node, last)
         self._ring.all_have(last)
         note = pack_note(self.record.group, Note.WELCOME, mirror.since, last, next_seq)

@@ -67,9 +67,13 @@ class MirrorRunner:
         if term_of(record) != followed:
             self.copy.copies.begin_anew()
         self._send(self.ring.enter(view_of(record)))
+        self._introduce()
+
+    def _introduce(self) -> None:
+        """Tell the master how far this copy is."""
         if not self.ring.is_ready:
             self._note(Note.JOIN, self.mirror.since)
-        elif self._told:
+        else:
             self._note(Note.CONFIRM, self.mirror.since, self._told)
 
     # Frames
@@ -132,10 +136,17 @@ class MirrorRunner:
         self.copy.stored(seq_end)
         self._node.wake(self)
 
+    def peer_up(self, node: NodeId) -> None:
+        """The link to a node is there: what was sent to it before may be lost."""
+        self._send(self.ring.link_up(node))
+        if node == self.record.leader:
+            self._introduce()
+
     def peer_down(self, node: NodeId) -> None:
         """The link to a node broke. If the node is the right neighbour, the ring is open there: the elder of the two
         says so, because the master may not see it."""
         self.copy.copies.link_broke(node)
+        self.ring.link_down(node)
         members = [mirror.node for mirror in self.record.mirrors]
         if node in members and members.index(node) == members.index(self._node.node) + 1:
             self._node.mirror_lost(self.record, self.record.mirrors[members.index(node)])

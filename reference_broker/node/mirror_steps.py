@@ -61,6 +61,11 @@ class MirrorSteps:
             return False
         if runner.ring is not None and policy is not None:
             runner.ring.fills_automatically, runner.ring.sync_batch = policy.sync_automatically, policy.sync_batch
+        for mirror in record.mirrors:
+            if self._nodes.up.get(mirror.node) != mirror.boot_id:
+                # Its process is gone. This node may have become the master later, so that it saw no link break.
+                self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
+                return True
         step = next_step(policy, record, self._nodes.up_names, self._census.members)
         match step:
             case Add(node):

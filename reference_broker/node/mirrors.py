@@ -113,6 +113,11 @@ class Mirrors:
 
     # Peers and frames
 
+    def peer_up(self, node: NodeId) -> None:
+        """The link to a node is there."""
+        for runner in list(self.runners.values()):
+            runner.peer_up(node)
+
     def peer_down(self, node: NodeId) -> None:
         """The link to a node broke."""
         for runner in list(self.runners.values()):

@@ -223,7 +223,9 @@ class OwnerRunner:
     # Peers
 
     def peer_up(self, node: NodeId) -> None:
-        """The other node asks for this owner by itself."""
+        """The other node asks for this owner by itself, unless it has a mirror."""
+        if self.ring is not None:
+            self.ring.peer_up(node)
 
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke: its channels have ended here."""

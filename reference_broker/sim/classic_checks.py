@@ -16,6 +16,7 @@ from reference_broker.classic.recovery import FoundQueue
 from reference_broker.classic.store import ClassicStore
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.mirrors import store_of
 from reference_broker.sim.disk import CLASSIC, SimFiles, UnsyncedFile
 from reference_broker.sim.invariants import check
 from reference_broker.sim.ledger import NUMBER, Ledger
@@ -102,11 +103,14 @@ class ClassicChecks:
 
     # The end
 
-    def ended(self, node: NodeId, files: SimFiles, store: ClassicStore, living: Collection[QueueRecord]) -> None:
-        """All is quiet, and a node has these classic queues: check its files (X11)."""
+    def ended(
+        self, node: NodeId, files: SimFiles, store: ClassicStore, living: Collection[tuple[QueueRecord, int]]
+    ) -> None:
+        """All is quiet, and a node has these classic queues, each with the number of its copy: check its files
+        (X11)."""
         kinds = {True: "durable", False: "transient"}
         for is_durable, name in kinds.items():
-            groups = {f"{each.group:016x}" for each in living if each.durable is is_durable}
+            groups = {f"{store_of(each.group, since):016x}" for each, since in living if each.durable is is_durable}
             others = set(files.names(f"{CLASSIC}/{name}")) - groups
             check(not others, "X11", f"node {node} keeps files of queues that are gone: {name} {sorted(others)}")
         names = [name for kind in kinds.values() for group in files.names(f"{CLASSIC}/{kind}")

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final
 
-from reference_broker.sim.queues import GRAVEYARD, QueuePlan, keyed_arguments
+from reference_broker.sim.queues import GRAVEYARD, MIRRORED, QueuePlan, keyed_arguments
 
 _SHARE: Final = 0.5
 """The share of the worlds that have classic queues."""
+_MIRRORED_SHARE: Final = 0.15
+"""The share of the worlds that have a classic queue with copies."""
 _LAZY: Final = 0.4
 _BALANCED: Final = 0.5
 _LETTERS: Final = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": GRAVEYARD}
@@ -19,6 +21,14 @@ OWN_SHARE: Final = 0.3
 
 def plan_classic_queues(chance: Random, others: Sequence[QueuePlan]) -> list[QueuePlan]:
     """The classic queues of a world, besides ``others``: none, or some."""
+    plans = _plain_plans(chance, others)
+    apart = Random(chance.getstate()[1][0])  # so that the other worlds stay as they were
+    if apart.random() < _MIRRORED_SHARE:
+        plans.append(_plan(apart, MIRRORED, is_kept=False))
+    return plans
+
+
+def _plain_plans(chance: Random, others: Sequence[QueuePlan]) -> list[QueuePlan]:
     if chance.random() > _SHARE:
         return []
     made = [make for make in _MAKES if chance.random() < 0.3] or [chance.choice(_MAKES)]

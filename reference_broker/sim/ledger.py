@@ -149,8 +149,8 @@ class Ledger:
         for text, _ in NUMBER.findall(payload):
             number = self.number_in(queue, int(text))
             self._committed.add(number)
-            if self._home[number].name != queue:
-                continue  # a dead letter
+            if self._home[number].name != queue or self._home[number].is_mirrored:
+                continue  # a dead letter, or a message that a new master takes once more
             check(number not in self._taken, "I23", f"message {number} is enqueued twice in {queue}")
             self._taken[number] = Taken(node, self._processes_ended[node], self._drives_lost[node])
 
@@ -283,6 +283,8 @@ class Ledger:
         if redelivered:
             self.redelivered += 1
             return number
+        if home.is_mirrored:
+            return number  # the next master knows nothing of what the former one delivered last
         check(number not in self._first, "I23", f"{consumer.name} got message {number} as if for the first time")
         self._first.add(number)
         sort = self._sorts.get(number, PLAIN)

@@ -9,12 +9,13 @@ request is answered once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, Final
 
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.invariants import check
 from reference_broker.sim.node import SimNode, host_of
-from reference_broker.sim.queues import FREE, GRAVEYARD
+from reference_broker.sim.queues import FREE, GRAVEYARD, MIRRORED
 from reference_broker.types import NodeId
 
 _POLICY: Final = "freedom"
@@ -48,8 +49,11 @@ class Operator:
         self.changes_members = self.members in self._kinds
         self.changes_policies = self.policy in self._kinds
         self.keeps_members = not self.changes_members and not any(plan.is_small for plan in env.queues)
+        self._mirrors = Random(chance.getstate()[1][0])
         if self._kinds:
             env.scheduler.after(_FROM_S, self._begin)
+        if any(plan.is_mirrored for plan in env.queues):
+            env.scheduler.after(_FROM_S / 3, self._mirror)
 
     def _begin(self) -> None:
         self._env.scheduler.after(self._env.chance.expovariate(1 / self._every_s), self._act)
@@ -91,6 +95,29 @@ class Operator:
         pattern = f"^({'|'.join(FREE)})$"
         request = {"op": "set-policy", "name": _POLICY, "pattern": pattern, "definition": definition}
         self._ask(node, request | {"priority": chance.randint(0, 3)})
+
+    def _mirror(self) -> None:
+        """Set the policy of the queue with copies, again and again."""
+        chance = self._mirrors
+        if not self._env.draining:
+            chance.choice(list(self._nodes.values())).suffer(self._set_mirrors)
+            self._env.scheduler.after(chance.choice((0.2, 1.0, 5.0)), self._mirror)
+
+    def _set_mirrors(self, node: SimNode) -> None:
+        chance = self._mirrors
+        if chance.random() < 0.2:
+            self._ask(node, {"op": chance.choice(("sync-queue", "cancel-sync-queue")), "queue": MIRRORED})
+            return
+        hosts = [host_of(each) for each in self._nodes]
+        modes: tuple[dict[str, Any], ...] = (
+            {"ha-mode": "all"}, {"ha-mode": "all"}, {"ha-mode": "exactly", "ha-params": 2},
+            {"ha-mode": "nodes", "ha-params": chance.sample(hosts, chance.randint(1, len(hosts)))},
+        )  # fmt: skip
+        definition = chance.choice(modes) | {
+            "ha-sync-mode": chance.choice(("manual", "automatic")), "ha-sync-batch-size": chance.choice((1, 3, 4096)),
+            "ha-promote-on-failure": chance.choice(("always", "always", "when-synced")),
+        }  # fmt: skip
+        self._ask(node, {"op": "set-policy", "name": "mirrors", "pattern": f"^{MIRRORED}$", "definition": definition})
 
     def replace(self, lost: SimNode) -> None:
         """Have the cluster give up the replicas that a node had on its drive, then start the node on a blank drive. Try

@@ -11,6 +11,8 @@ GRAVEYARD: Final = "graveyard"
 """The queue of all dead letters."""
 FREE: Final = ("limited", "brief", "short", "loose", "fleeting", "local-brief", "local-short", "local-loose")
 """The queues for which policies are set: messages may leave them by themselves."""
+MIRRORED: Final = "mirrored"
+"""The queue with copies on other nodes, in worlds that have one."""
 _PLAIN: Final = 0.4
 _SIZE: Final = "x-quorum-initial-group-size"
 _SIZED: Final = 0.2
@@ -45,6 +47,11 @@ class QueuePlan:
     def is_small(self) -> bool:
         """Whether the queue has too few members to go on without one of them."""
         return int(dict(self.arguments).get(_SIZE, 3)) < 3
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the queue has copies on other nodes: its owner changes, and messages may come again."""
+        return self.name == MIRRORED
 
     @property
     def max_priority(self) -> int:

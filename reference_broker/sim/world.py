@@ -14,6 +14,8 @@ from zlib import crc32
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import QueueRecord, with_policy
+from reference_broker.machines.mirrors import mirror_on
+from reference_broker.mirroring.placement import next_step
 from reference_broker.node.config import Limits
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.quorum_member import QuorumMember
@@ -179,6 +181,7 @@ class World:
             or self._members_wait()
             or self._changes_wait()
             or self._policies_wait()
+            or self._mirrors_wait()
             or self._channels_wait()
         )
 
@@ -244,6 +247,22 @@ class World:
                 return f"queue {name} on node {node.node}: it has {machine.config}, against the policies"
         return None
 
+    def _mirrors_wait(self) -> str | None:
+        """A queue whose copies are not those that the policy wants, or are not synchronised; and a copy that does not
+        have what the master has (I32): all queues are empty now."""
+        for node in self.living:
+            assert node.shard is not None
+            for record in node.shard.metadata.machine.queues.values():
+                policy = node.shard.ha_policy(record) if record.kind == "classic" else None
+                up = node.shard.nodes.up_names
+                if next_step(policy, record, up, node.shard.hosting.census.members) is not None:
+                    return f"queue {record.name} on node {node.node}: its copies are {record.mirrors}"
+                if not all(mirror.is_synchronised for mirror in record.mirrors):
+                    return f"queue {record.name} on node {node.node}: not synchronised: {record.mirrors}"
+                if (copy := node.shard.hosting.mirrors.runners.get(record.group)) is not None and copy.store.parts():
+                    return f"queue {record.name} on node {node.node}: the copy has messages"
+        return None
+
     def _members_wait(self) -> str | None:
         standings: dict[int, tuple[int, int]] = {}
         for node in self.living:
@@ -292,8 +311,9 @@ class World:
                 known = states.setdefault((group, runner.applied), found)
                 check(known == found, "I13", f"group {group:x} differs on node {node.node}")
             if (store := node.shard.owned.store) is not None:
-                living = [record for record in node.shard.metadata.machine.queues.values()
-                          if record.kind == "classic" and record.leader == node.node]  # fmt: skip
+                records = [each for each in node.shard.metadata.machine.queues.values() if each.kind == "classic"]
+                copies = [(each, _copy_on(each, node.node)) for each in records]
+                living = [(each, since) for each, since in copies if since is not None]
                 self.checkers.classic.ended(node.node, node.files, store, living)
             used = node.files.octets("wal")
             bound = _WAL_FILES_MAX * self._wal_file_bytes
@@ -317,3 +337,11 @@ class World:
         for loop in [node.loop for node in self.nodes.values()] + [client.loop for client in self.clients]:
             if loop is not None:
                 loop.kill()
+
+
+def _copy_on(record: QueueRecord, node: NodeId) -> int | None:
+    """The number of the copy of a queue that a node has: the master's or a mirror's; None if it has none."""
+    if record.leader == node:
+        return record.owner_since
+    mirror = mirror_on(record, node)
+    return mirror.since if mirror is not None else None

@@ -78,7 +78,7 @@ class Bench:
         self.checks.recovered(NODE, self.store)
 
     def end(self, *living: QueueRecord) -> None:
-        self.checks.ended(NODE, self.files, self.store, living)
+        self.checks.ended(NODE, self.files, self.store, [(record, 0) for record in living])
 
 
 @pytest.mark.parametrize("padding", [0, 5000], ids=["small", "large"])
