@@ -7,7 +7,7 @@ queues drain, members agree, policies hold, no confirmed message is lost, disks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 from zlib import crc32
 
@@ -15,7 +15,7 @@ from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.machines.mirrors import mirror_on
-from reference_broker.mirroring.placement import next_step
+from reference_broker.mirroring.placement import next_step, promoted
 from reference_broker.node.config import Limits
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.quorum_member import QuorumMember
@@ -132,19 +132,20 @@ class World:
                 node.loop.paused_until = 0.0
 
     def _give_up_queues(self) -> None:
-        """The classic queues of a node that is lost for good are lost, too: clients no longer ask for them."""
+        """The classic queues of a node that is lost for good are lost, too, unless a mirror becomes the master: clients
+        no longer ask for them."""
         lost = {node.node for node in self.nodes.values() if node.is_lost and not node.is_awaited}
         for node in lost:
             self.checkers.ledger.drive_lost(node)
-        known = [queues.values() for queues in self._known_queues()]
-        gone = {each.name for records in known for each in records if each.kind == "classic" and each.leader in lost}
+        left = self.nodes.keys() - lost
+        gone = {
+            record.name
+            for shard in [node.shard for node in self.nodes.values() if node.shard is not None]
+            for record in shard.metadata.machine.queues.values()
+            if record.kind == "classic" and record.leader in lost
+            and promoted(shard.ha_policy(record), record, left, was_stopped=False) is None
+        }  # fmt: skip
         self.queues[:] = [plan for plan in self.queues if plan.name not in gone]
-
-    def _known_queues(self) -> Iterator[Mapping[str, QueueRecord]]:
-        """The queues of the cluster, as each running node knows them."""
-        for node in self.nodes.values():
-            if node.shard is not None:
-                yield node.shard.metadata.machine.queues
 
     def wait(self, waits_for: Callable[[], str | None]) -> None:
         """Run until ``waits_for`` returns None. Raises ViolationError if that takes too long."""
