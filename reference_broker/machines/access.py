@@ -42,6 +42,15 @@ class PutVhost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteVhost:
+    """Remove a virtual host with everything in it: queues, exchanges, bindings, policies and permissions."""
+
+    name: str
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PutPermission:
     """Add or replace a permission."""
 
@@ -81,12 +90,20 @@ class DeleteTopicPermissions:
 
 
 AccessCommand = (
-    PutUser | DeleteUser | PutVhost | PutPermission | DeletePermission | PutTopicPermission | DeleteTopicPermissions
+    PutUser
+    | DeleteUser
+    | PutVhost
+    | DeleteVhost
+    | PutPermission
+    | DeletePermission
+    | PutTopicPermission
+    | DeleteTopicPermissions
 )
 OPERATIONS: Final[dict[str, type[Any]]] = {
     "put-user": PutUser,
     "delete-user": DeleteUser,
     "put-vhost": PutVhost,
+    "delete-vhost": DeleteVhost,
     "put-permission": PutPermission,
     "delete-permission": DeletePermission,
     "put-topic-permission": PutTopicPermission,
@@ -116,6 +133,8 @@ def apply(table: AccessTable, command: AccessCommand) -> str:
             table.delete_user(name)
         case PutVhost(vhost=vhost):
             table.put_vhost(vhost)
+        case DeleteVhost(name=name):
+            table.delete_vhost(name)
         case PutPermission(permission=permission):
             table.put_permission(permission)
         case DeletePermission(user_name=user_name, vhost_name=vhost_name):

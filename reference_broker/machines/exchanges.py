@@ -1,8 +1,9 @@
 """The exchanges and bindings in the metadata machine: commands that change them, and what the answer to each says.
 
-The machine keeps them in a :class:`~reference_broker.routing.table.RoutingTable`, by which every node routes. A command
-is checked when it is applied, against the state that the log has made by then: only there is it certain that the queue
-and the exchange of a new binding exist. The predeclared exchanges are in every table and never in the log.
+The machine keeps one :class:`~reference_broker.routing.table.RoutingTable` for each virtual host, by which every node
+routes. Names in it are those within the virtual host. A command is checked when it is applied, against the state that
+the log has made by then: only there is it certain that the queue and the exchange of a new binding exist. The
+predeclared exchanges are in every table and never in the log.
 
 Values of arguments are raw octets, written as hexadecimal digits in JSON.
 """
@@ -13,6 +14,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reference_broker.access.names import can_be_name, qualified
+from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.routing.headers import wrong_match
 from reference_broker.routing.records import Arguments, Binding, Destination, Exchange, ExchangeType
 from reference_broker.routing.table import RoutingTable
@@ -26,6 +29,7 @@ class DeclareExchange:
     exchange: Exchange
     node: NodeId
     correlation: int
+    vhost_name: str = DEFAULT_VHOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class DeleteExchange:
     if_unused: bool
     node: NodeId
     correlation: int
+    vhost_name: str = DEFAULT_VHOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,7 @@ class Bind:
     binding: Binding
     node: NodeId
     correlation: int
+    vhost_name: str = DEFAULT_VHOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,7 @@ class Unbind:
     binding: Binding
     node: NodeId
     correlation: int
+    vhost_name: str = DEFAULT_VHOST
 
 
 ExchangeCommand = DeclareExchange | DeleteExchange | Bind | Unbind
@@ -97,7 +104,8 @@ class ExchangeAnswer:
 
 
 def apply(table: RoutingTable, queues: Collection[str], command: ExchangeCommand) -> Outcome:
-    """Apply a command to the table; ``queues`` are the names of the queues that exist."""
+    """Apply a command to the table of its virtual host; ``queues`` are the names in the cluster of the queues that
+    exist."""
     match command:
         case DeclareExchange(exchange=exchange):
             return Outcome(exchange=table.declare(exchange))
@@ -106,7 +114,7 @@ def apply(table: RoutingTable, queues: Collection[str], command: ExchangeCommand
                 return Outcome(is_in_use=True)
             table.delete(name)
         case Bind(binding=binding):
-            refused = _refusal(table, queues, binding)
+            refused = _refusal(table, queues, command.vhost_name, binding)
             if refused.is_refused:
                 return refused
             table.bind(binding)
@@ -123,21 +131,25 @@ def present_outcome(table: RoutingTable, queues: Collection[str], command: Excha
         case DeleteExchange(name=name):
             return Outcome(is_in_use=command.if_unused and table.is_in_use(name))
         case Bind(binding=binding):
-            return _refusal(table, queues, binding)
+            return _refusal(table, queues, command.vhost_name, binding)
         case Unbind():
             return DONE
 
 
-def _refusal(table: RoutingTable, queues: Collection[str], binding: Binding) -> Outcome:
+def _refusal(table: RoutingTable, queues: Collection[str], vhost: str, binding: Binding) -> Outcome:
     source, to = table.exchange(binding.source), binding.destination
     if source is None:
         return Outcome(missing=Destination(binding.source, is_exchange=True))
-    is_there = table.exchange(to.name) is not None if to.is_exchange else to.name in queues
+    is_there = table.exchange(to.name) is not None if to.is_exchange else _is_queue(queues, vhost, to.name)
     if not is_there:
         return Outcome(missing=to)
     if source.type is ExchangeType.HEADERS:
         return Outcome(wrong_match=wrong_match(binding.arguments))
     return DONE
+
+
+def _is_queue(queues: Collection[str], vhost: str, short_name: str) -> bool:
+    return can_be_name(short_name) and qualified(vhost, short_name) in queues
 
 
 def exchange_to_json(exchange: Exchange) -> dict[str, Any]:
@@ -183,3 +195,21 @@ def _arguments_to_json(arguments: Arguments) -> list[list[str]]:
 
 def _arguments_from_json(raw: list[list[str]]) -> Arguments:
     return tuple((name.encode(), bytes.fromhex(value)) for name, value in raw)
+
+
+def table_to_json(table: RoutingTable) -> dict[str, Any]:
+    """What was declared in a virtual host, canonical."""
+    return {
+        "exchanges": [exchange_to_json(each) for each in table.declared()],
+        "bindings": [binding_to_json(each) for each in table.bindings()],
+    }
+
+
+def table_from_json(raw: dict[str, Any]) -> RoutingTable:
+    """Read back what :func:`table_to_json` wrote; a part that is missing is empty."""
+    table = RoutingTable()
+    for each in raw.get("exchanges", ()):
+        table.declare(exchange_from_json(each))
+    for each in raw.get("bindings", ()):
+        table.bind(binding_from_json(each))
+    return table

@@ -16,11 +16,12 @@ Mirrors
     (:mod:`reference_broker.machines.mirrors`).
 
 Routing
-    Exchanges and bindings are in a routing table of their own (:mod:`reference_broker.machines.exchanges`). The
-    deletion of a queue removes its bindings in the same entry.
+    Each virtual host has a routing table of its own with its exchanges and bindings
+    (:mod:`reference_broker.machines.exchanges`). The deletion of a queue removes its bindings in the same entry.
 
 Access
-    Users, virtual hosts and permissions are in a table of their own (:mod:`reference_broker.machines.access`).
+    Users, virtual hosts and permissions are in a table of their own (:mod:`reference_broker.machines.access`). A
+    virtual host goes with everything in it, in the same entry.
 
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
@@ -33,10 +34,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from reference_broker.access.records import Permission, TopicPermission, User, Vhost
+from reference_broker.access.names import can_be_name, qualified, short, vhost_of
+from reference_broker.access.records import DEFAULT_VHOST, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
 from reference_broker.machines import access, exchanges, mirrors
-from reference_broker.machines.access import AccessAnswer, AccessCommand
+from reference_broker.machines.access import AccessAnswer, AccessCommand, DeleteVhost, PutVhost
 from reference_broker.machines.exchanges import (
     Bind,
     DeclareExchange,
@@ -58,7 +60,7 @@ from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 9
+VERSION: Final = 10
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
 membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
 are replicated, 5 no exchanges, 8 no mirrors. A node of an older version applies no entries of a newer leader, so the
@@ -72,7 +74,8 @@ DEFAULT_KIND: Final = "quorum"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """A queue that exists. ``kind`` is its ``x-queue-type``, ``arguments`` are the other arguments of its declaration.
+    """A queue that exists. ``name`` is its name in the cluster (:mod:`reference_broker.access.names`), ``kind`` its
+    ``x-queue-type``, ``arguments`` are the other arguments of its declaration.
 
     ``members`` are the nodes on which a member is wanted, ``leaving`` the nodes whose member is being removed. The
     nodes in ``returning`` are leaving too, and get a new member afterwards. ``founders`` are the nodes of the first
@@ -105,6 +108,16 @@ class QueueRecord:
     epoch: int = 0
     owner_boot: int = 0
     owner_since: int = 0
+
+    @property
+    def vhost(self) -> str:
+        """The virtual host of the queue."""
+        return vhost_of(self.name)
+
+    @property
+    def short_name(self) -> str:
+        """The name within the virtual host, which clients know."""
+        return short(self.name)
 
     def is_of(self, node: NodeId, boot_id: int, connection: int) -> bool:
         """Whether the exclusive queue belongs to this connection."""
@@ -141,24 +154,28 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Settings (``definition``) for the queues whose name ``pattern`` finds, unless a higher policy holds. An
-    ``operator``'s policy holds beside those of users, and sets upper limits only."""
+    """Settings (``definition``) for the queues of a virtual host whose short name ``pattern`` finds, unless a higher
+    policy holds. An ``operator``'s policy holds beside those of users, and sets upper limits only."""
 
     name: str
     pattern: str
     definition: tuple[tuple[str, ArgumentValue], ...]
     priority: int = 0
     operator: bool = False
+    vhost: str = DEFAULT_VHOST
 
     @property
-    def key(self) -> str:
+    def key(self) -> PolicyKey:
         """Its name among all policies: an operator's and a user's may have the same name."""
-        return policy_key(self.name, operator=self.operator)
+        return policy_key(self.vhost, self.name, operator=self.operator)
 
 
-def policy_key(name: str, *, operator: bool) -> str:
+PolicyKey = tuple[str, str, bool]
+
+
+def policy_key(vhost: str, name: str, *, operator: bool) -> PolicyKey:
     """The name of a policy among all policies."""
-    return f"operator\0{name}" if operator else name
+    return vhost, name, operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +273,7 @@ class ClearPolicy:
     node: NodeId
     correlation: int
     operator: bool = False
+    vhost_name: str = DEFAULT_VHOST
 
 
 MemberChange = AddMember | RemoveMember | ReplaceMember
@@ -342,14 +360,27 @@ MetadataEffect = (
 
 
 class MetadataMachine:
-    """The queues and policies by name, in ``routing`` the exchanges and bindings, in ``access`` the users and what they
-    may do. ``apply`` is deterministic; the type of an effect says who executes it."""
+    """The queues by their names in the cluster, the policies, and in ``access`` the users, virtual hosts and
+    permissions. ``apply`` is deterministic; the type of an effect says who executes it."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
-        self.policies: dict[str, Policy] = {}
-        self.routing = RoutingTable()
+        self.policies: dict[PolicyKey, Policy] = {}
         self.access = AccessTable.of_a_new_cluster()
+        self._routing = {name: RoutingTable() for name in self.access.vhosts}
+
+    def routing(self, vhost: str = DEFAULT_VHOST) -> RoutingTable:
+        """The exchanges and bindings of a virtual host. One that does not exist has those of a new one."""
+        found = self._routing.get(vhost)
+        return RoutingTable() if found is None else found
+
+    def queue(self, vhost: str, short_name: str) -> QueueRecord | None:
+        """The queue of this name in a virtual host."""
+        return self.queues.get(qualified(vhost, short_name)) if can_be_name(short_name) else None
+
+    def queues_in(self, vhost: str) -> list[QueueRecord]:
+        """The queues of a virtual host, in the order of their names."""
+        return [self.queues[name] for name in sorted(self.queues) if vhost_of(name) == vhost]
 
     def apply(self, payload: bytes | memoryview, skip: frozenset[int] = frozenset()) -> list[MetadataEffect]:
         """Apply one log entry of :func:`encode`, without the commands at the positions ``skip``."""
@@ -371,18 +402,17 @@ class MetadataMachine:
                 return [Answer(command.node, command.correlation, found)]
             case SetPolicy(policy=policy):
                 self.policies[policy.key] = policy
-            case ClearPolicy(name=name, operator=operator):
-                self.policies.pop(policy_key(name, operator=operator), None)
+            case ClearPolicy(name=name, operator=operator, vhost_name=vhost):
+                self.policies.pop(policy_key(vhost, name, operator=operator), None)
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
-                outcome = exchanges.apply(self.routing, self.queues, command)
+                outcome = exchanges.apply(self.routing(command.vhost_name), self.queues, command)
                 return [ExchangeAnswer(command.node, command.correlation, outcome)]
             case AddMember() | RemoveMember() | ReplaceMember() | MemberLeft():
                 return self._change_members(command)
             case AddMirror() | DropMirror() | MirrorSynchronised() | MoveMaster() | StartMaster():
                 return self._change_mirrors(command)
             case _:
-                missing = access.apply(self.access, command)
-                return [AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
+                return self._change_access(command)
         return [PoliciesChanged(), Answer(command.node, command.correlation, None)]
 
     def snapshot(self) -> bytes:
@@ -391,8 +421,7 @@ class MetadataMachine:
             "version": VERSION,
             "queues": [_plain(self.queues[name]) for name in sorted(self.queues)],
             "policies": [_plain(self.policies[name]) for name in sorted(self.policies)],
-            "exchanges": [exchanges.exchange_to_json(each) for each in self.routing.declared()],
-            "bindings": [exchanges.binding_to_json(each) for each in self.routing.bindings()],
+            "routing": {name: exchanges.table_to_json(table) for name, table in self._routing.items()},
             "access": access.to_json(self.access),
         }
         return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
@@ -413,18 +442,17 @@ class MetadataMachine:
         for raw in content.get("policies", ()):
             policy = _policy_from_json(raw)
             machine.policies[policy.key] = policy
-        for raw in content.get("exchanges", ()):
-            machine.routing.declare(exchanges.exchange_from_json(raw))
-        for raw in content.get("bindings", ()):
-            machine.routing.bind(exchanges.binding_from_json(raw))
         machine.access = access.from_json(content.get("access"))
+        tables = content.get("routing", {DEFAULT_VHOST: content})  # up to version 9, those of the virtual host /
+        machine._routing = {name: exchanges.table_from_json(tables.get(name, {})) for name in machine.access.vhosts}
         return machine
 
     def _declare(self, command: DeclareQueue) -> list[MetadataEffect]:
         record = command.record
         existing = self.queues.get(record.name)
-        answer = Answer(command.node, command.correlation, existing or record)
-        if existing is not None:
+        has_vhost = record.vhost in self.access.vhosts
+        answer = Answer(command.node, command.correlation, existing or (record if has_vhost else None))
+        if existing is not None or not has_vhost:
             return [answer]
         self.queues[record.name] = record
         return [QueueAdded(record), answer]
@@ -435,8 +463,28 @@ class MetadataMachine:
         if existing is None or existing.group != command.group:
             return [answer]
         del self.queues[command.name]
-        self.routing.remove_queue(command.name)
+        self.routing(existing.vhost).remove_queue(existing.short_name)
         return [QueueRemoved(existing), answer]
+
+    def _change_access(self, command: AccessCommand) -> list[MetadataEffect]:
+        missing = access.apply(self.access, command)
+        removed: list[MetadataEffect] = []
+        match command:
+            case PutVhost(vhost=vhost):
+                self._routing.setdefault(vhost.name, RoutingTable())
+            case DeleteVhost(name=name):
+                removed = self._empty_vhost(name)
+        return [*removed, AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
+
+    def _empty_vhost(self, vhost: str) -> list[MetadataEffect]:
+        """Remove everything that a virtual host had. Its policies find no queue any more, so nobody needs to hear of
+        them."""
+        self._routing.pop(vhost, None)
+        self.policies = {key: policy for key, policy in self.policies.items() if policy.vhost != vhost}
+        records = self.queues_in(vhost)
+        for record in records:
+            del self.queues[record.name]
+        return [QueueRemoved(record) for record in records]
 
     def _change_members(self, command: MemberChange | MemberLeft) -> list[MetadataEffect]:
         existing = self.queues.get(command.name)
@@ -608,6 +656,7 @@ def _policy_from_json(raw: dict[str, Any]) -> Policy:
         definition=definition,
         priority=int(raw["priority"]),
         operator=bool(raw.get("operator", False)),
+        vhost=raw.get("vhost", DEFAULT_VHOST),
     )
 
 
@@ -621,14 +670,21 @@ _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
 """How to read the fields of commands that are more than a name or a number."""
 
 
-# Policies. As in RabbitMQ, one policy holds for a queue: of the policies whose pattern finds its name, the policy
-# of the highest priority (of equals, the first by name). If the declaration sets the same key, the lower of two limits
-# holds; for other values the declaration holds. An operator's policy comes last, and has limits only: the lower holds.
+# Policies. As in RabbitMQ, one policy holds for a queue: of those of its virtual host whose pattern finds its name, the
+# policy of the highest priority (of equals, the first by name). If the declaration sets the same key, the lower of two
+# limits holds; for other values the declaration holds. An operator's policy comes last, and has limits only: the lower
+# holds.
 
 
 def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -> Policy | None:
-    """The policy that holds for the queue with this name: of those of users, or of those of operators."""
-    fitting = [policy for policy in policies if policy.operator is operator and re.search(policy.pattern, name)]
+    """The policy that holds for the queue with this name in the cluster: of those of users, or of those of
+    operators."""
+    vhost, short_name = vhost_of(name), short(name)
+    fitting = [
+        policy
+        for policy in policies
+        if policy.operator is operator and policy.vhost == vhost and re.search(policy.pattern, short_name)
+    ]
     return min(fitting, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from reference_broker.machines.metadata import MetadataMachine, in_force
 from reference_broker.management import shapes
 from reference_broker.management.session import Session
-from reference_broker.management.shapes import VHOST, Row
+from reference_broker.management.shapes import Row
 from reference_broker.node.figures import CLOSE, FIGURES
 from reference_broker.node.requests import Answer
 from reference_broker.node.shard import Shard
@@ -44,9 +44,9 @@ class Cluster:
         nodes = self.shard.nodes
         return {node: (nodes.name(node), node in nodes.up) for node in nodes.all}
 
-    def session(self, user: str) -> Session:
-        """AMQP as this user."""
-        return Session(self.shard, user, VHOST)
+    def session(self, at: Row) -> Session:
+        """AMQP as the user who asks, in the virtual host of the path."""
+        return Session(self.shard, at["user"], at["vhost"])
 
     async def change(self, op: str, **values: Any) -> Answer:
         """An operation of operators. Raises :class:`OperationError`."""
@@ -83,13 +83,13 @@ class Cluster:
         return any(answer.get("closed") for answer in answers)
 
     async def queues(self) -> list[Row]:
-        """All queues."""
-        counts = {row["name"]: row for row in await self.rows("queues")}
+        """All queues, those of a virtual host together."""
+        counts = {(row["vhost"], row["name"]): row for row in await self.rows("queues")}
         policies = list(self.machine.policies.values())
         nodes, found = self.nodes, []
         for name, record in sorted(self.machine.queues.items()):
             in_effect = in_force(policies, name), in_force(policies, name, operator=True)
-            found.append(shapes.queue(record, counts.get(name), in_effect, nodes))
+            found.append(shapes.queue(record, counts.get((record.vhost, record.short_name)), in_effect, nodes))
             if len(found) % _ROWS_A_TURN == 0:
                 await asyncio.sleep(0)  # messages have their turn
         return found
@@ -101,13 +101,20 @@ class Cluster:
 
     def exchanges(self) -> list[Row]:
         """All exchanges, the predeclared ones too."""
-        every = [*PREDECLARED.values(), *self.machine.routing.declared()]
-        return [shapes.exchange(each) for each in every]
+        return [
+            shapes.exchange(vhost, each)
+            for vhost in sorted(self.machine.access.vhosts)
+            for each in [*PREDECLARED.values(), *self.machine.routing(vhost).declared()]
+        ]
 
     def bindings(self) -> list[Row]:
         """All bindings, those of the default exchange too."""
-        default = [shapes.default_binding(name) for name in sorted(self.machine.queues)]
-        return default + [shapes.binding(each) for each in self.machine.routing.bindings()]
+        default = [shapes.default_binding(record) for _name, record in sorted(self.machine.queues.items())]
+        return default + [
+            shapes.binding(vhost, each)
+            for vhost in sorted(self.machine.access.vhosts)
+            for each in self.machine.routing(vhost).bindings()
+        ]
 
 
 async def _answer(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:

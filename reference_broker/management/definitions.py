@@ -13,17 +13,23 @@ from typing import Any, Final
 
 import reference_broker
 from reference_broker.access import passwords
+from reference_broker.access.names import can_be_name
+from reference_broker.access.records import Vhost
 from reference_broker.access.table import problem_with_pattern
 from reference_broker.machines.metadata import MetadataMachine, Policy
 from reference_broker.management import shapes
-from reference_broker.management.shapes import VHOST, Row
+from reference_broker.management.shapes import Row
 
 PARTS: Final = (
     "vhosts", "users", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings",
 )  # fmt: skip
 """In the order of an import."""
+OF_A_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+"""The parts that belong to one virtual host."""
 OPERATOR_POLICY: Final = "operator_policy"
 """The component of parameters that are operators' policies."""
+VHOST_LIMITS: Final = "vhost-limits"
+"""The component of parameters that are limits of virtual hosts."""
 _TEXT: Final = "a text"
 _NAME: Final = "a text of 1 to 255 octets"
 _FLAG: Final = "true or false"
@@ -31,9 +37,9 @@ _OBJECT: Final = "an object"
 _PATTERN: Final = "a regular expression"
 _TAGS: Final = "words, as a list or with commas"
 _HASH: Final = "a hash of rabbit_password_hashing_sha256"
-_VHOST: Final = "a virtual host that exists"
+_VHOST: Final = "a virtual host that exists or stands here"
 _FIELDS: Final[dict[str, dict[str, str]]] = {
-    "vhosts": {"name": _VHOST},
+    "vhosts": {"name": _NAME},
     "users": {"name": _NAME, "password_hash": _HASH, "tags": _TAGS},
     "permissions": {"user": _NAME, "vhost": _VHOST, "configure": _PATTERN, "write": _PATTERN, "read": _PATTERN},
     "topic_permissions": {"user": _NAME, "vhost": _VHOST, "exchange": _TEXT, "write": _PATTERN, "read": _PATTERN},
@@ -60,36 +66,58 @@ def _value(policy: Policy) -> Row:
 def export(machine: MetadataMachine) -> Row:
     """Everything that was set up and is durable, and belongs to no connection."""
     table = machine.access
-    queues = [each for _name, each in sorted(machine.queues.items()) if each.durable and not each.exclusive]
-    declared = [each for each in machine.routing.declared() if each.durable]
+    vhosts = [export_vhost(machine, name) for name in sorted(table.vhosts)]
     return {
         "rabbit_version": "3.10.0",
         "product_name": "reference_broker",
         "product_version": reference_broker.__version__,
         "users": [shapes.user(each) for _name, each in sorted(table.users.items())],
-        "vhosts": [{"name": name} for name in sorted(table.vhosts)],
+        "vhosts": [_vhost(each) for _name, each in sorted(table.vhosts.items())],
         "permissions": [asdict(each) for _key, each in sorted(table.permissions.items())],
         "topic_permissions": [asdict(each) for _key, each in sorted(table.topic_permissions.items())],
-        "parameters": [
-            {"component": OPERATOR_POLICY, "vhost": VHOST, "name": each.name, "value": _value(each)}
-            for _key, each in sorted(machine.policies.items())
-            if each.operator
-        ],
         "global_parameters": [],
-        "policies": [shapes.policy(each) for _key, each in sorted(machine.policies.items()) if not each.operator],
+        **{part: [row for of_vhost in vhosts for row in of_vhost[part]] for part in OF_A_VHOST},
+    }
+
+
+def export_vhost(machine: MetadataMachine, vhost: str) -> Row:
+    """The parts that belong to one virtual host."""
+    policies = [each for _key, each in sorted(machine.policies.items()) if each.vhost == vhost]
+    queues = [each for each in machine.queues_in(vhost) if each.durable and not each.exclusive]
+    table = machine.routing(vhost)
+    return {
+        "parameters": _parameters(machine, vhost, policies),
+        "policies": [shapes.policy(each) for each in policies if not each.operator],
         "queues": [
             {
-                "name": each.name, "vhost": VHOST, "durable": each.durable, "auto_delete": each.auto_delete,
+                "name": each.short_name, "vhost": vhost, "durable": each.durable, "auto_delete": each.auto_delete,
                 "arguments": shapes.declared_arguments(each),
             }
             for each in queues
         ],
-        "exchanges": [shapes.exchange(each) for each in declared],
+        "exchanges": [shapes.exchange(vhost, each) for each in table.declared() if each.durable],
         "bindings": [
-            {key: value for key, value in shapes.binding(each).items() if key != "properties_key"}
-            for each in machine.routing.bindings()
+            {key: value for key, value in shapes.binding(vhost, each).items() if key != "properties_key"}
+            for each in table.bindings()
         ],
     }  # fmt: skip
+
+
+def _vhost(found: Vhost) -> Row:
+    return {"name": found.name, "description": found.description, "tags": list(found.tags)}
+
+
+def _parameters(machine: MetadataMachine, vhost: str, policies: list[Policy]) -> list[Row]:
+    """What RabbitMQ keeps as parameters: operators' policies, and the limits of the virtual host."""
+    limits = shapes.vhost_limits(machine.access.vhosts[vhost])["value"]
+    return [
+        *(
+            {"component": OPERATOR_POLICY, "vhost": vhost, "name": each.name, "value": _value(each)}
+            for each in policies
+            if each.operator
+        ),
+        *([{"component": VHOST_LIMITS, "vhost": vhost, "name": "limits", "value": limits}] if limits else []),
+    ]
 
 
 def problems(given: object, vhosts: set[str]) -> list[str]:
@@ -97,6 +125,7 @@ def problems(given: object, vhosts: set[str]) -> list[str]:
     if not isinstance(given, dict):
         return ["the definitions are no JSON object"]
     found = []
+    vhosts = vhosts | _names_of(given.get("vhosts"))
     for part in PARTS:
         rows = given.get(part, [])
         if not isinstance(rows, list):
@@ -118,17 +147,22 @@ def _wrong(row: object, fields: dict[str, str], vhosts: set[str]) -> Iterator[st
             yield f".{key}: {row[key]!r}: must be {kind}"
 
 
+def _names_of(vhosts: Any) -> set[str]:
+    rows = vhosts if isinstance(vhosts, list) else ()
+    return {row["name"] for row in rows if isinstance(row, dict) and _is_name(row.get("name"))}
+
+
 def _is_vhost(value: Any, vhosts: set[str]) -> bool:
     return isinstance(value, str) and value in vhosts
 
 
 def _contradictions(given: Row) -> Iterator[str]:
     """Rows of one name that differ from each other."""
-    for part, key in (("users", "name"), ("queues", "name"), ("exchanges", "name"), ("policies", "name")):
-        seen: dict[str, Row] = {}
+    for part in ("users", "vhosts", "queues", "exchanges", "policies"):
+        seen: dict[tuple[str, str], Row] = {}
         for number, row in enumerate(given.get(part, [])):
-            if seen.setdefault(row[key], row) != row:
-                yield f"{part}[{number}]: {row[key]!r} stands here twice, and differs"
+            if seen.setdefault((row.get("vhost", ""), row["name"]), row) != row:
+                yield f"{part}[{number}]: {row['name']!r} stands here twice, and differs"
 
 
 def tags_of(value: Any) -> list[str]:
@@ -137,7 +171,7 @@ def tags_of(value: Any) -> list[str]:
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.encode("utf-8", "replace")) <= 255
+    return isinstance(value, str) and 0 < len(value.encode("utf-8", "replace")) <= 255 and can_be_name(value)
 
 
 _KINDS: Final[dict[str, Callable[[Any], bool]]] = {

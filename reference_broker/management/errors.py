@@ -18,6 +18,7 @@ _NAME: Final = re.compile("^[A-Z_]+ - ")
 _OF_AMQP: Final = {
     ReplyCode.NOT_FOUND: NOT_FOUND,
     ReplyCode.ACCESS_REFUSED: NOT_AUTHORISED,
+    ReplyCode.NOT_ALLOWED: NOT_AUTHORISED,
 }
 
 

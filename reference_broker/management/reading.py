@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import reference_broker
+from reference_broker.access.names import listed
 from reference_broker.access.records import Tag
 from reference_broker.management import shapes
 from reference_broker.management.cluster import Cluster
-from reference_broker.management.definitions import export
-from reference_broker.management.errors import NOT_FOUND, ApiError
+from reference_broker.management.definitions import export, export_vhost
+from reference_broker.management.errors import NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
 from reference_broker.types import METADATA_GROUP
 
@@ -29,17 +30,39 @@ def one(rows: Iterable[Row], **wanted: str) -> Row:
 
 
 def check_vhost(cluster: Cluster, at: Row) -> None:
-    """Raises :class:`ApiError` 404 for a virtual host in the path that does not exist."""
-    if at.get("vhost", shapes.VHOST) not in cluster.machine.access.vhosts:
-        raise ApiError(NOT_FOUND, f"vhost {at['vhost']!r} not found")
+    """Raises :class:`ApiError` for a virtual host in the path: 404 if it does not exist, 401 if it is not for the
+    user."""
+    name = at.get("vhost")
+    if name is None:
+        return
+    if name not in cluster.machine.access.vhosts:
+        raise ApiError(NOT_FOUND, f"vhost {name!r} not found")
+    if not (at["administers"] or cluster.machine.access.may_open(at["user"], name)):
+        raise ApiError(NOT_AUTHORISED, "User not authorised to access virtual host")
 
 
-async def overview(cluster: Cluster, _at: Row) -> Row:
+def _sees(cluster: Cluster, at: Row, vhost: str) -> bool:
+    """Whether lists show the user what is in a virtual host."""
+    return at["monitors"] or cluster.machine.access.may_open(at["user"], vhost)
+
+
+def _visible(cluster: Cluster, at: Row, rows: Iterable[Row]) -> list[Row]:
+    """The rows of the virtual host in the path, or of all that the user may see."""
+    if "vhost" in at:
+        return [row for row in rows if _vhost_of(row) == at["vhost"]]
+    return [row for row in rows if _sees(cluster, at, _vhost_of(row))]
+
+
+def _vhost_of(row: Row) -> str:
+    return str(row["vhost"] if "vhost" in row else row["queue"]["vhost"])
+
+
+async def overview(cluster: Cluster, at: Row) -> Row:
     """The cluster at a glance."""
     queues, connections, channels = (
-        await cluster.queues(),
-        await cluster.rows("connections"),
-        await cluster.rows("channels"),
+        await _queues(cluster, at),
+        await _connection_rows(cluster, at),
+        await _channel_rows(cluster, at),
     )
     nodes = await cluster.node_rows()
     totals = {key: sum(row[key] for row in queues) for key in ("messages", "messages_ready", "messages_unacknowledged")}
@@ -54,7 +77,7 @@ async def overview(cluster: Cluster, _at: Row) -> Row:
         "object_totals": {
             "connections": len(connections),
             "channels": len(channels),
-            "exchanges": len(cluster.exchanges()),
+            "exchanges": len(await _exchanges(cluster, at)),
             "queues": len(queues),
             "consumers": sum(row["consumers"] for row in queues),
         },
@@ -95,7 +118,7 @@ async def is_quorum_critical(cluster: Cluster, _at: Row) -> Row:
     """Whether this node may stop: no quorum queue would lose its majority. 503 if one would."""
     nodes, here = cluster.nodes, cluster.shard.node
     critical = [
-        record.name
+        listed(record.name)
         for record in cluster.machine.queues.values()
         if record.kind != "classic" and here in record.members and len(record.members) > 1
         and 2 * (sum(nodes[each][1] for each in record.members if each in nodes) - 1) <= len(record.members)
@@ -118,24 +141,28 @@ def _healthy(is_well: bool, reason: str) -> Row:
 
 
 async def _queue_bindings(cluster: Cluster, at: Row) -> list[Row]:
-    one(await cluster.queues(), name=at["name"])
-    return [row for row in cluster.bindings() if (row["destination_type"], row["destination"]) == ("queue", at["name"])]
+    one(await _queues(cluster, at), name=at["name"])
+    return await _bound(cluster, at, destination_type="queue", destination=at["name"])
 
 
 async def _bindings_from(cluster: Cluster, at: Row) -> list[Row]:
-    one(cluster.exchanges(), name=_exchange(at))
-    return [row for row in cluster.bindings() if row["source"] == _exchange(at)]
+    one(await _exchanges(cluster, at), name=_exchange(at))
+    return await _bound(cluster, at, source=_exchange(at))
 
 
 async def _bindings_to(cluster: Cluster, at: Row) -> list[Row]:
-    one(cluster.exchanges(), name=_exchange(at))
-    to = ("exchange", _exchange(at))
-    return [row for row in cluster.bindings() if (row["destination_type"], row["destination"]) == to]
+    one(await _exchanges(cluster, at), name=_exchange(at))
+    return await _bound(cluster, at, destination_type="exchange", destination=_exchange(at))
 
 
 async def _bindings_between(cluster: Cluster, at: Row) -> list[Row]:
-    wanted = ("queue" if at["kind"] == "q" else "exchange", at["destination"], _exchange(at))
-    return [row for row in cluster.bindings() if (row["destination_type"], row["destination"], row["source"]) == wanted]
+    kind = "queue" if at["kind"] == "q" else "exchange"
+    return await _bound(cluster, at, destination_type=kind, destination=at["destination"], source=_exchange(at))
+
+
+async def _bound(cluster: Cluster, at: Row, **wanted: str) -> list[Row]:
+    """The bindings with these values."""
+    return [row for row in await _bindings(cluster, at) if all(row[key] == value for key, value in wanted.items())]
 
 
 def _exchange(at: Row) -> str:
@@ -148,8 +175,26 @@ async def _users(cluster: Cluster, _at: Row) -> list[Row]:
     return [shapes.user(each) for _name, each in sorted(cluster.machine.access.users.items())]
 
 
-async def _vhosts(cluster: Cluster, _at: Row) -> list[Row]:
-    return [shapes.vhost(each) for _name, each in sorted(cluster.machine.access.vhosts.items())]
+async def _vhosts(cluster: Cluster, at: Row) -> list[Row]:
+    queues: dict[str, list[Row]] = {}
+    for row in await cluster.queues():
+        queues.setdefault(row["vhost"], []).append(row)
+    return [
+        shapes.vhost(each, queues.get(name, []), cluster.nodes)
+        for name, each in sorted(cluster.machine.access.vhosts.items())
+        if _sees(cluster, at, name)
+    ]
+
+
+async def _vhost(cluster: Cluster, at: Row) -> Row:
+    found = one(await _vhosts(cluster, at | {"monitors": True}), name=at["name"])
+    check_vhost(cluster, at | {"vhost": at["name"]})
+    return found
+
+
+async def _vhost_limits(cluster: Cluster, at: Row) -> list[Row]:
+    rows = [shapes.vhost_limits(each) for _name, each in sorted(cluster.machine.access.vhosts.items())]
+    return [row for row in _visible(cluster, at, rows) if row["value"]]
 
 
 async def _permissions(cluster: Cluster, _at: Row) -> list[Row]:
@@ -160,37 +205,38 @@ async def _topic_permissions(cluster: Cluster, _at: Row) -> list[Row]:
     return [asdict(each) for _key, each in sorted(cluster.machine.access.topic_permissions.items())]
 
 
-async def _policies(cluster: Cluster, _at: Row) -> list[Row]:
-    return [shapes.policy(each) for _key, each in sorted(cluster.machine.policies.items()) if not each.operator]
+def _policies_of(*, operator: bool) -> Reader:
+    async def read(cluster: Cluster, at: Row) -> list[Row]:
+        policies = sorted(cluster.machine.policies.items())
+        return _visible(cluster, at, [shapes.policy(each) for _key, each in policies if each.operator is operator])
 
-
-async def _operator_policies(cluster: Cluster, _at: Row) -> list[Row]:
-    return [shapes.policy(each) for _key, each in sorted(cluster.machine.policies.items()) if each.operator]
+    return read
 
 
 def _rows(kind: str) -> Reader:
     """The rows of all nodes; only those of its own for a user who may not see those of others."""
 
     async def read(cluster: Cluster, at: Row) -> list[Row]:
-        return [row for row in await cluster.rows(kind) if at["monitors"] or row.get("user") in (None, at["user"])]
+        rows = _visible(cluster, at, await cluster.rows(kind))
+        return [row for row in rows if at["monitors"] or row.get("user") in (None, at["user"])]
 
     return read
 
 
-async def _queues(cluster: Cluster, _at: Row) -> list[Row]:
-    return await cluster.queues()
+async def _queues(cluster: Cluster, at: Row) -> list[Row]:
+    return _visible(cluster, at, await cluster.queues())
 
 
 async def _nodes(cluster: Cluster, _at: Row) -> list[Row]:
     return await cluster.node_rows()
 
 
-async def _exchanges(cluster: Cluster, _at: Row) -> list[Row]:
-    return cluster.exchanges()
+async def _exchanges(cluster: Cluster, at: Row) -> list[Row]:
+    return _visible(cluster, at, cluster.exchanges())
 
 
-async def _bindings(cluster: Cluster, _at: Row) -> list[Row]:
-    return cluster.bindings()
+async def _bindings(cluster: Cluster, at: Row) -> list[Row]:
+    return _visible(cluster, at, cluster.bindings())
 
 
 def _one_of(read: Reader, **keys: str) -> Reader:
@@ -212,13 +258,23 @@ def _those_of(read: Reader, **keys: str) -> Reader:
     return found
 
 
+async def _topic_permissions_in(cluster: Cluster, at: Row) -> list[Row]:
+    found: list[Row] = await _those_of(_topic_permissions, user="name", vhost="vhost")(cluster, at)
+    if not found:
+        raise ApiError(NOT_FOUND, "Not Found")
+    return found
+
+
 async def _channels_of(cluster: Cluster, at: Row) -> list[Row]:
     one(await _connection_rows(cluster, at), name=at["name"])
     return [row for row in await _channel_rows(cluster, at) if row["connection_details"]["name"] == at["name"]]
 
 
-async def _definitions(cluster: Cluster, _at: Row) -> Row:
-    return export(cluster.machine)
+async def _definitions(cluster: Cluster, at: Row) -> Row:
+    if "vhost" not in at:
+        return export(cluster.machine)
+    parts = export_vhost(cluster.machine, at["vhost"])
+    return {part: [{key: row[key] for key in row if key != "vhost"} for row in rows] for part, rows in parts.items()}
 
 
 async def _extensions(_cluster: Cluster, _at: Row) -> list[Row]:
@@ -230,6 +286,7 @@ async def _cluster_name(cluster: Cluster, _at: Row) -> Row:
 
 
 _channel_rows, _consumer_rows, _connection_rows = _rows("channels"), _rows("consumers"), _rows("connections")
+_policies, _operator_policies = _policies_of(operator=False), _policies_of(operator=True)
 READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "overview": (EVERYBODY, overview),
     "cluster-name": (EVERYBODY, _cluster_name),
@@ -257,8 +314,13 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "bindings/{vhost}": (EVERYBODY, _bindings),
     "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}": (EVERYBODY, _bindings_between),
     "vhosts": (EVERYBODY, _vhosts),
-    "vhosts/{vhost}": (EVERYBODY, _one_of(_vhosts, name="vhost")),
+    "vhosts/{name}": (EVERYBODY, _vhost),
+    "vhosts/{vhost}/connections": (EVERYBODY, _connection_rows),
+    "vhosts/{vhost}/channels": (EVERYBODY, _channel_rows),
     "vhosts/{vhost}/permissions": (ADMINISTRATOR, _those_of(_permissions, vhost="vhost")),
+    "vhosts/{vhost}/topic-permissions": (ADMINISTRATOR, _those_of(_topic_permissions, vhost="vhost")),
+    "vhost-limits": (EVERYBODY, _vhost_limits),
+    "vhost-limits/{vhost}": (EVERYBODY, _vhost_limits),
     "users": (ADMINISTRATOR, _users),
     "users/{name}": (ADMINISTRATOR, _one_of(_users, name="name")),
     "users/{name}/permissions": (ADMINISTRATOR, _those_of(_permissions, user="name")),
@@ -266,7 +328,7 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "permissions": (ADMINISTRATOR, _permissions),
     "permissions/{vhost}/{name}": (ADMINISTRATOR, _one_of(_permissions, user="name", vhost="vhost")),
     "topic-permissions": (ADMINISTRATOR, _topic_permissions),
-    "topic-permissions/{vhost}/{name}": (ADMINISTRATOR, _those_of(_topic_permissions, user="name", vhost="vhost")),
+    "topic-permissions/{vhost}/{name}": (ADMINISTRATOR, _topic_permissions_in),
     "policies": (EVERYBODY, _policies),
     "policies/{vhost}": (EVERYBODY, _policies),
     "policies/{vhost}/{name}": (EVERYBODY, _one_of(_policies, name="name")),

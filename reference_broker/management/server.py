@@ -105,7 +105,8 @@ def _asked(cluster: Cluster, request: web.Request, tag: Tag) -> Row:
     held = _tags(cluster, user)
     if tag not in held:
         raise ApiError(NOT_AUTHORISED, f"Not_Authorized: a user needs the tag {tag}")
-    at: Row = {**request.query, **request.match_info, "user": user, "monitors": Tag.MONITORING in held}
+    rights = {"user": user, "monitors": Tag.MONITORING in held, "administers": Tag.ADMINISTRATOR in held}
+    at: Row = {**request.query, **request.match_info, **rights}
     check_vhost(cluster, at)
     return at
 

@@ -16,7 +16,6 @@ from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import NodeId
 
 Row = dict[str, Any]
-VHOST: Final = "/"
 _NO_COUNTS: Final = dict.fromkeys(("ready", "unacked", "consumers", "ready_bytes", "enqueued", "settled"), 0)
 
 
@@ -60,8 +59,8 @@ def queue(record: QueueRecord, counts: Row | None, policies: Policies, nodes: No
         "online": [name for name, is_up in members if is_up],
     }
     return {
-        "name": record.name,
-        "vhost": VHOST,
+        "name": record.short_name,
+        "vhost": record.vhost,
         "type": record.kind,
         "durable": record.durable,
         "auto_delete": record.auto_delete,
@@ -110,11 +109,11 @@ def _effective(policies: Policies) -> Row:
     return found
 
 
-def exchange(found: Exchange) -> Row:
+def exchange(vhost: str, found: Exchange) -> Row:
     """An exchange."""
     return {
         "name": found.name,
-        "vhost": VHOST,
+        "vhost": vhost,
         "type": str(found.type),
         "durable": found.durable,
         "auto_delete": found.auto_delete,
@@ -123,11 +122,11 @@ def exchange(found: Exchange) -> Row:
     }
 
 
-def binding(found: Binding) -> Row:
+def binding(vhost: str, found: Binding) -> Row:
     """A binding. Its properties key names it in an address: the routing key, and a mark of the arguments."""
     return {
         "source": found.source,
-        "vhost": VHOST,
+        "vhost": vhost,
         "destination": found.destination.name,
         "destination_type": "exchange" if found.destination.is_exchange else "queue",
         "routing_key": found.key,
@@ -136,10 +135,11 @@ def binding(found: Binding) -> Row:
     }
 
 
-def default_binding(name: str) -> Row:
+def default_binding(record: QueueRecord) -> Row:
     """The binding that the default exchange has to every queue."""
+    name = record.short_name
     return {
-        "source": "", "vhost": VHOST, "destination": name, "destination_type": "queue", "routing_key": name,
+        "source": "", "vhost": record.vhost, "destination": name, "destination_type": "queue", "routing_key": name,
         "arguments": {}, "properties_key": quote(name, safe="") or "~",
     }  # fmt: skip
 
@@ -168,20 +168,29 @@ def user(found: User) -> Row:
     }
 
 
-def vhost(found: Vhost) -> Row:
-    """A virtual host."""
+def vhost(found: Vhost, queues: list[Row], nodes: Nodes) -> Row:
+    """A virtual host with its queues."""
+    totals = {key: sum(row[key] for row in queues) for key in ("messages", "messages_ready", "messages_unacknowledged")}
     return {
         "name": found.name,
         "description": found.description,
         "tags": list(found.tags),
         "metadata": {"description": found.description, "tags": list(found.tags)},
         "tracing": False,
+        "cluster_state": {name: "running" for name, is_up in nodes.values() if is_up},
+        **totals,
     }
+
+
+def vhost_limits(found: Vhost) -> Row:
+    """The limits of a virtual host."""
+    limits = {"max-connections": found.max_connections, "max-queues": found.max_queues}
+    return {"vhost": found.name, "value": {key: value for key, value in limits.items() if value != NO_LIMIT}}
 
 
 def policy(found: Policy) -> Row:
     """A policy."""
     return {
-        "vhost": VHOST, "name": found.name, "pattern": found.pattern, "apply-to": "queues",
+        "vhost": found.vhost, "name": found.name, "pattern": found.pattern, "apply-to": "queues",
         "definition": dict(found.definition), "priority": found.priority,
     }  # fmt: skip

@@ -11,13 +11,14 @@ from urllib.parse import unquote
 
 from pamqp import commands
 
-from reference_broker.access.records import Tag
+from reference_broker.access.records import DEFAULT_VHOST, Tag
 from reference_broker.machines.metadata import policy_key
 from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
-from reference_broker.management.definitions import OPERATOR_POLICY
+from reference_broker.management.definitions import OPERATOR_POLICY, VHOST_LIMITS
 from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
+from reference_broker.node.authorization import OPERATOR
 
 ADMINISTRATOR, POLICYMAKER, EVERYBODY = Tag.ADMINISTRATOR, Tag.POLICYMAKER, Tag.MANAGEMENT
 CREATED: Final = 201
@@ -46,12 +47,12 @@ def field(body: Row, key: str, kind: type, default: Any = None) -> Any:
 
 
 async def _put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    is_new = at["name"] not in cluster.machine.queues
+    is_new = cluster.machine.queue(at["vhost"], at["name"]) is None
     method = commands.Queue.Declare(
         0, at["name"], durable=field(body, "durable", bool, False), auto_delete=field(body, "auto_delete", bool, False),
         arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         await session.call(method, commands.Queue.DeclareOk)
     return (CREATED if is_new else NO_CONTENT), None
 
@@ -59,13 +60,13 @@ async def _put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
 async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     _check_queue(cluster, at)
     is_unused, is_empty = at.get("if-unused") == "true", at.get("if-empty") == "true"
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         await session.call(commands.Queue.Delete(0, at["name"], is_unused, is_empty), commands.Queue.DeleteOk)
     return NO_CONTENT, None
 
 
 async def _purge(cluster: Cluster, at: Row, _body: Row) -> Outcome:
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         await session.call(commands.Queue.Purge(0, at["name"]), commands.Queue.PurgeOk)
     return NO_CONTENT, None
 
@@ -77,7 +78,7 @@ async def _act(cluster: Cluster, at: Row, body: Row) -> Outcome:
         raise ApiError(BAD_REQUEST, f"give an action of {', '.join(_ACTIONS)}")
     _check_queue(cluster, at)
     try:
-        await cluster.change(_ACTIONS[action], queue=at["name"])
+        await cluster.change(_ACTIONS[action], queue=at["name"], vhost=at["vhost"])
     except OperationError as error:
         raise ApiError(BAD_REQUEST, str(error)) from error
     return NO_CONTENT, None
@@ -91,7 +92,7 @@ async def _get(cluster: Cluster, at: Row, body: Row) -> Outcome:
         raise ApiError(BAD_REQUEST, f"give a count from 1 to {_GET_MAX} and an ackmode of {', '.join(_ACK_MODES)}")
     found: list[Row] = []
     last_tag = 0
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         while len(found) < count and (got := await session.get(at["name"], no_ack=False)) is not None:
             method, properties, payload = got
             last_tag = method.delivery_tag
@@ -123,28 +124,28 @@ def _message(method: Any, properties: Any, payload: bytes, octets: int, encoding
 
 
 async def _put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    is_new = cluster.machine.routing.exchange(at["name"]) is None
+    is_new = cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None
     method = commands.Exchange.Declare(
         0, at["name"], field(body, "type", str), durable=field(body, "durable", bool, False),
         auto_delete=field(body, "auto_delete", bool, False), internal=field(body, "internal", bool, False),
         arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         await session.call(method, commands.Exchange.DeclareOk)
     return (CREATED if is_new else NO_CONTENT), None
 
 
 async def _delete_exchange(cluster: Cluster, at: Row, _body: Row) -> Outcome:
-    _check_exchange(cluster, at["name"])
+    _check_exchange(cluster, at)
     method = commands.Exchange.Delete(0, at["name"], at.get("if-unused") == "true")
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         await session.call(method, commands.Exchange.DeleteOk)
     return NO_CONTENT, None
 
 
 async def _publish(cluster: Cluster, at: Row, body: Row) -> Outcome:
     exchange = "" if at["name"] == "amq.default" else at["name"]
-    if cluster.machine.routing.exchange(exchange) is None:
+    if cluster.machine.routing(at["vhost"]).exchange(exchange) is None:
         raise ApiError(BAD_REQUEST, f"no exchange {exchange!r} in vhost {at['vhost']!r}")
     payload = _payload(field(body, "payload", str), field(body, "payload_encoding", str, "string"))
     try:
@@ -154,7 +155,7 @@ async def _publish(cluster: Cluster, at: Row, body: Row) -> Outcome:
         properties.marshal()
     except (TypeError, ValueError, AttributeError) as error:
         raise ApiError(BAD_REQUEST, f"properties: {error}") from error
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         routed = await session.publish(exchange, field(body, "routing_key", str), properties, payload)
     return 200, {"routed": routed}
 
@@ -172,7 +173,7 @@ def _payload(text: str, encoding: str) -> bytes:
 
 async def _bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
     key, arguments = field(body, "routing_key", str, ""), field(body, "arguments", dict, {})
-    async with cluster.session(at["user"]) as session:
+    async with cluster.session(at) as session:
         if at["kind"] == "q":
             method = commands.Queue.Bind(0, at["destination"], at["name"], key, False, arguments)
             await session.call(method, commands.Queue.BindOk)
@@ -184,13 +185,13 @@ async def _bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
 
 async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     is_exchange = at["kind"] == "e"
-    for found in cluster.machine.routing.bindings():
+    for found in cluster.machine.routing(at["vhost"]).bindings():
         to = found.destination
         if (found.source, to.name, to.is_exchange) == (at["name"], at["destination"], is_exchange) and (
             at["key"] in (shapes.properties_key(found), unquote(shapes.properties_key(found)))
         ):
             arguments = shapes.arguments(found.arguments)
-            async with cluster.session(at["user"]) as session:
+            async with cluster.session(at) as session:
                 if is_exchange:
                     exchange_unbind = commands.Exchange.Unbind(0, to.name, found.source, found.key, False, arguments)
                     await session.call(exchange_unbind, commands.Exchange.UnbindOk)
@@ -199,6 +200,53 @@ async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
                     await session.call(queue_unbind, commands.Queue.UnbindOk)
             return NO_CONTENT, None
     raise ApiError(NOT_FOUND, "Not Found")
+
+
+async def _put_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """A virtual host. Who makes one may do everything in it, as in RabbitMQ."""
+    outcome = await _set_vhost(cluster, at["name"], body)
+    if outcome[0] == CREATED and at["user"] in cluster.machine.access.users:
+        everything = dict.fromkeys(("configure", "write", "read"), ".*")
+        await cluster.change("set-permissions", user=at["user"], vhost=at["name"], **everything)
+    return outcome
+
+
+async def _import_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """A virtual host of definitions: newer ones have what describes it as ``metadata``."""
+    return await _set_vhost(cluster, at["vhost"], {**field(body, "metadata", dict, {}), **body})
+
+
+async def _set_vhost(cluster: Cluster, name: str, body: Row) -> Outcome:
+    values: Row = {"description": field(body, "description", str)} if "description" in body else {}
+    if "tags" in body:
+        values["tags"] = definitions.tags_of(field(body, "tags", str if isinstance(body["tags"], str) else list))
+    is_new = name not in cluster.machine.access.vhosts
+    if is_new or values:
+        await cluster.change("add-vhost" if is_new else "set-vhost", name=name, **values)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_vhost(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    if at["name"] not in cluster.machine.access.vhosts:
+        raise ApiError(NOT_FOUND, "Not Found")
+    await cluster.change("delete-vhost", name=at["name"])
+    return NO_CONTENT, None
+
+
+async def _put_vhost_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): field(body, "value", int)})
+    return NO_CONTENT, None
+
+
+async def _delete_vhost_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): -1})
+    return NO_CONTENT, None
+
+
+def _vhost_limit(at: Row) -> str:
+    if at["limit"] not in ("max-connections", "max-queues"):
+        raise ApiError(BAD_REQUEST, f"{at['limit']!r} is no limit of a virtual host: use max-connections or max-queues")
+    return str(at["limit"]).replace("-", "_")
 
 
 async def _put_user(cluster: Cluster, at: Row, body: Row) -> Outcome:
@@ -217,6 +265,12 @@ async def _delete_user(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     _check_user(cluster, at["name"])
     await cluster.change("delete-user", name=at["name"])
     return NO_CONTENT, None
+
+
+async def _grant(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    if at["of"] not in cluster.machine.access.vhosts:
+        raise ApiError(BAD_REQUEST, "vhost_or_user_not_found")
+    return await _put_permission(cluster, at | {"vhost": at["of"]}, body)
 
 
 async def _put_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
@@ -266,10 +320,11 @@ def _limit(at: Row) -> str:
 
 def _putting_policy(*, operator: bool) -> Writer:
     async def write(cluster: Cluster, at: Row, body: Row) -> Outcome:
-        is_new = policy_key(at["name"], operator=operator) not in cluster.machine.policies
+        is_new = policy_key(at["vhost"], at["name"], operator=operator) not in cluster.machine.policies
         policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
         op = "set-operator-policy" if operator else "set-policy"
-        await cluster.change(op, name=at["name"], priority=field(body, "priority", int, 0), **policy)
+        named = {"name": at["name"], "vhost": at["vhost"]}
+        await cluster.change(op, **named, priority=field(body, "priority", int, 0), **policy)
         return (CREATED if is_new else NO_CONTENT), None
 
     return write
@@ -277,9 +332,10 @@ def _putting_policy(*, operator: bool) -> Writer:
 
 def _deleting_policy(*, operator: bool) -> Writer:
     async def write(cluster: Cluster, at: Row, _body: Row) -> Outcome:
-        if policy_key(at["name"], operator=operator) not in cluster.machine.policies:
+        if policy_key(at["vhost"], at["name"], operator=operator) not in cluster.machine.policies:
             raise ApiError(NOT_FOUND, "Not Found")
-        await cluster.change("clear-operator-policy" if operator else "clear-policy", name=at["name"])
+        op = "clear-operator-policy" if operator else "clear-policy"
+        await cluster.change(op, name=at["name"], vhost=at["vhost"])
         return NO_CONTENT, None
 
     return write
@@ -289,9 +345,14 @@ _put_policy = _putting_policy(operator=False)
 
 
 async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    """A parameter of definitions: operators' policies are such. Parameters of RabbitMQ's plugins are left out."""
+    """A parameter of definitions: operators' policies are such, and limits of virtual hosts. Parameters of RabbitMQ's
+    plugins are left out."""
+    value = field(body, "value", dict)
     if body.get("component") == OPERATOR_POLICY:
-        await _putting_policy(operator=True)(cluster, at, field(body, "value", dict))
+        await _putting_policy(operator=True)(cluster, at, value)
+    elif body.get("component") == VHOST_LIMITS:
+        for limit in value:
+            await _put_vhost_limit(cluster, at | {"limit": limit}, {"value": field(value, limit, int)})
     return NO_CONTENT, None
 
 
@@ -299,6 +360,16 @@ async def _delete_connection(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     if not await cluster.close_connection(at["name"], at.get("reason", "closed via the management API")):
         raise ApiError(NOT_FOUND, "Not Found")
     return NO_CONTENT, None
+
+
+async def _import_into_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Definitions of one virtual host, whose rows need not name it."""
+    rows = {
+        part: [{**row, "vhost": at["vhost"]} if isinstance(row, dict) else row for row in each]
+        for part, each in body.items()
+        if isinstance(each, list) and part in definitions.OF_A_VHOST
+    }
+    return await import_definitions(cluster, at, {**body, **rows})
 
 
 async def import_definitions(cluster: Cluster, at: Row, body: Row) -> Outcome:
@@ -309,7 +380,8 @@ async def import_definitions(cluster: Cluster, at: Row, body: Row) -> Outcome:
     for part, write in _IMPORTS.items():
         for number, row in enumerate(body.get(part, [])):
             try:
-                await write(cluster, {"user": at["user"], "vhost": shapes.VHOST, **_path_of(part, row)}, row)
+                place = {"user": OPERATOR, "vhost": row.get("vhost", DEFAULT_VHOST)}
+                await write(cluster, place | _path_of(part, row), row)
             except (ApiError, OperationError) as error:
                 raise ApiError(BAD_REQUEST, f"{part}[{number}]: {error}; everything before it was imported") from error
     return NO_CONTENT, None
@@ -323,11 +395,14 @@ def _path_of(part: str, row: Row) -> Row:
             return {"name": row["source"], "destination": row["destination"], "kind": kind}
         case "permissions" | "topic_permissions":
             return {"name": row["user"]}
+        case "vhosts":
+            return {"vhost": row["name"]}
         case _:
             return {"name": row["name"]}
 
 
 _IMPORTS: Final[dict[str, Writer]] = {
+    "vhosts": _import_vhost,
     "users": _put_user,
     "permissions": _put_permission,
     "topic_permissions": _put_topic_permission,
@@ -341,13 +416,13 @@ _IMPORTS: Final[dict[str, Writer]] = {
 
 
 def _check_queue(cluster: Cluster, at: Row) -> None:
-    if at["name"] not in cluster.machine.queues:
+    if cluster.machine.queue(at["vhost"], at["name"]) is None:
         raise ApiError(NOT_FOUND, f"no queue {at['name']!r}")
 
 
-def _check_exchange(cluster: Cluster, name: str) -> None:
-    if cluster.machine.routing.exchange(name) is None:
-        raise ApiError(NOT_FOUND, f"no exchange {name!r}")
+def _check_exchange(cluster: Cluster, at: Row) -> None:
+    if cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None:
+        raise ApiError(NOT_FOUND, f"no exchange {at['name']!r}")
 
 
 def _check_user(cluster: Cluster, name: str) -> None:
@@ -366,9 +441,13 @@ WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
     ("POST", "exchanges/{vhost}/{name}/publish"): (EVERYBODY, _publish),
     ("POST", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}"): (EVERYBODY, _bind),
     ("DELETE", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}/{key}"): (EVERYBODY, _unbind),
+    ("PUT", "vhosts/{name}"): (ADMINISTRATOR, _put_vhost),
+    ("DELETE", "vhosts/{name}"): (ADMINISTRATOR, _delete_vhost),
+    ("PUT", "vhost-limits/{vhost}/{limit}"): (ADMINISTRATOR, _put_vhost_limit),
+    ("DELETE", "vhost-limits/{vhost}/{limit}"): (ADMINISTRATOR, _delete_vhost_limit),
     ("PUT", "users/{name}"): (ADMINISTRATOR, _put_user),
     ("DELETE", "users/{name}"): (ADMINISTRATOR, _delete_user),
-    ("PUT", "permissions/{vhost}/{name}"): (ADMINISTRATOR, _put_permission),
+    ("PUT", "permissions/{of}/{name}"): (ADMINISTRATOR, _grant),
     ("DELETE", "permissions/{vhost}/{name}"): (ADMINISTRATOR, _delete_permission),
     ("PUT", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, _put_topic_permission),
     ("DELETE", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, _delete_topic_permissions),
@@ -380,6 +459,6 @@ WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
     ("DELETE", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _deleting_policy(operator=True)),
     ("DELETE", "connections/{name}"): (ADMINISTRATOR, _delete_connection),
     ("POST", "definitions"): (ADMINISTRATOR, import_definitions),
-    ("POST", "definitions/{vhost}"): (ADMINISTRATOR, import_definitions),
+    ("POST", "definitions/{vhost}"): (ADMINISTRATOR, _import_into_vhost),
 }
 """By method and path below ``/api/``: the tag that a user needs, and what does it."""

@@ -11,7 +11,8 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from reference_broker.access import passwords
-from reference_broker.access.records import DEFAULT_VHOST, NO_LIMIT, Permission, TopicPermission, User
+from reference_broker.access.names import can_be_name
+from reference_broker.access.records import DEFAULT_VHOST, NO_LIMIT, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable, problem_with_pattern
 from reference_broker.machines import access
 from reference_broker.machines.access import AccessCommand
@@ -21,6 +22,7 @@ from reference_broker.node.requests import Answer, Answered, Method, RequestErro
 
 _NAME_OCTETS_MAX: Final = 255
 _LIMITS_OF_A_USER: Final = ("max_connections", "max_channels")
+_LIMITS_OF_A_VHOST: Final = ("max_connections", "max_queues")
 _NAMES_MAX: Final = 10
 
 
@@ -40,6 +42,11 @@ class AccessRequests:
             "authenticate": self._authenticate,
             "set-user-tags": self._set_tags,
             "set-user-limits": self._set_limits,
+            "vhosts": self._vhosts,
+            "add-vhost": self._add_vhost,
+            "set-vhost": self._set_vhost,
+            "delete-vhost": self._delete_vhost,
+            "set-vhost-limits": self._set_vhost_limits,
             "permissions": self._permissions,
             "set-permissions": self._set_permissions,
             "clear-permissions": self._clear_permissions,
@@ -83,6 +90,40 @@ class AccessRequests:
     def _set_limits(self, request: Answer, answered: Answered) -> None:
         limits: dict[str, Any] = {key: _limit(request, key) for key in _LIMITS_OF_A_USER if key in request}
         self._change(access.PutUser, answered, user=replace(self._user(request), **limits))
+
+    # Virtual hosts
+
+    def _vhosts(self, _request: Answer, answered: Answered) -> None:
+        machine = self._metadata.machine
+        answered({
+            "vhosts": [
+                {**asdict(vhost), "queues": len(machine.queues_in(name))}
+                for name, vhost in sorted(self._table.vhosts.items())
+            ]
+        })  # fmt: skip
+
+    def _add_vhost(self, request: Answer, answered: Answered) -> None:
+        name = _text(request, "name", most=_NAME_OCTETS_MAX)
+        if name in self._table.vhosts:
+            raise RequestError(f"virtual host {name!r} exists already", "choose another name")
+        if not can_be_name(name):
+            raise RequestError(f"virtual host {name!r} has a NUL in its name", "choose another name")
+        vhost = Vhost(name=name, description=_description(request), tags=_tags(request))
+        self._change(access.PutVhost, answered, vhost=vhost)
+
+    def _set_vhost(self, request: Answer, answered: Answered) -> None:
+        vhost = self._table.vhosts[vhost_in(self._table, request, "name")]
+        values: dict[str, Any] = {"description": _description(request)} if "description" in request else {}
+        values |= {"tags": _tags(request)} if "tags" in request else {}
+        self._change(access.PutVhost, answered, vhost=replace(vhost, **values))
+
+    def _delete_vhost(self, request: Answer, answered: Answered) -> None:
+        self._change(access.DeleteVhost, answered, name=vhost_in(self._table, request, "name"))
+
+    def _set_vhost_limits(self, request: Answer, answered: Answered) -> None:
+        vhost = self._table.vhosts[vhost_in(self._table, request, "name")]
+        limits: dict[str, Any] = {key: _limit(request, key) for key in _LIMITS_OF_A_VHOST if key in request}
+        self._change(access.PutVhost, answered, vhost=replace(vhost, **limits))
 
     # Permissions
 
@@ -137,12 +178,7 @@ class AccessRequests:
         return user
 
     def _vhost(self, request: Answer) -> str:
-        name = request.get("vhost", DEFAULT_VHOST)
-        if not isinstance(name, str) or name not in self._table.vhosts:
-            raise RequestError(
-                f"virtual host {name!r} does not exist", f"name one of {', '.join(sorted(self._table.vhosts))}"
-            )
-        return name
+        return vhost_in(self._table, request)
 
     def _hash(self, request: Answer) -> str:
         """The stored value of the password in a request: as it came if it is hashed, or empty for none."""
@@ -152,6 +188,25 @@ class AccessRequests:
             return stored
         password = _text(request, "password")
         return passwords.hashed(password.encode(), self._random_bits(8 * passwords.SALT_OCTETS).to_bytes(4, "big"))
+
+
+def vhost_in(table: AccessTable, request: Answer, key: str = "vhost") -> str:
+    """The virtual host that a request names, ``/`` if it names none. Raises :class:`RequestError` if there is none of
+    that name."""
+    name = request.get(key, DEFAULT_VHOST)
+    if not isinstance(name, str) or name not in table.vhosts:
+        names = sorted(table.vhosts)
+        rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+        known = f"name one of {', '.join(names[:_NAMES_MAX])}{rest}" if names else "add one with add-vhost"
+        raise RequestError(f"virtual host {name!r} does not exist", known)
+    return name
+
+
+def _description(request: Answer) -> str:
+    value = request.get("description", "")
+    if not isinstance(value, str):
+        raise RequestError(f"description {value!r} is no text", "give a text, or leave it out")
+    return value
 
 
 def _shown(user: User) -> Answer:

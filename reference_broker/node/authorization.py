@@ -81,12 +81,12 @@ class NodeAccess:
     def __init__(
         self,
         table: Callable[[], AccessTable],
-        routing: Callable[[], RoutingTable],
+        routing: Callable[[str], RoutingTable],
         file_users: Mapping[str, str],
         loopback_users: Iterable[str],
         connections: Callable[[], Iterable[LoggedIn]],
     ) -> None:
-        """``table`` and ``routing``: as they are now. ``connections``: those of this node."""
+        """``table`` and ``routing``, of a virtual host: as they are now. ``connections``: those of this node."""
         self.table = table
         self.loopback_users = frozenset(loopback_users)
         self._routing = routing
@@ -185,7 +185,7 @@ class Guard:
     """What one user may do in one virtual host."""
 
     def __init__(
-        self, user: str, vhost: str, table: Callable[[], AccessTable], routing: Callable[[], RoutingTable]
+        self, user: str, vhost: str, table: Callable[[], AccessTable], routing: Callable[[str], RoutingTable]
     ) -> None:
         self._user = user
         self._vhost = vhost
@@ -231,7 +231,7 @@ class Guard:
         return table.may_use_key(self._user, self._vhost, need.access, need.name, need.key)
 
     def _is_topic(self, exchange: str) -> bool:
-        known = self._routing().exchange(exchange)
+        known = self._routing(self._vhost).exchange(exchange)
         return known is not None and known.type is ExchangeType.TOPIC
 
     def _refusal(self, need: Need) -> str:

@@ -23,6 +23,7 @@ from reference_broker.node import reply_to
 from reference_broker.node.authorization import Handler
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.local_clients import Connection
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.session import ConsumeSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId, IdRange, Outcome
 
@@ -37,6 +38,7 @@ class LimitableChannel(Protocol):
     id: ChannelId
     node: ClientPorts
     ports: ConnectionPorts
+    vhost: VirtualHost
     connection: Connection | None
     consumers: dict[str, ConsumeSession]
     limit: ChannelLimit | None
@@ -152,9 +154,9 @@ def first_of(slices: list[RunSlice], count: int) -> list[RunSlice]:
 def consume(channel: LimitableChannel, event: Consume) -> None:
     """basic.consume. On a channel with a limit, a queue that cannot heed it closes the connection, as in RabbitMQ."""
     if channel.limit is not None and (most := channel.limit.most) != _NO_LIMIT and not event.no_ack:
-        queue = channel.node.queues.get(event.queue)
+        queue = channel.vhost.queues.get(event.queue)
         if queue is not None and not queue.kind.takes_channel_limits:
-            text = f"queue '{event.queue}' in vhost '/' does not support global qos"
+            text = f"{channel.vhost.queue_called(event.queue)} does not support global qos"
             channel.ports.handle(channel.ports.core.connection_error(ReplyCode.NOT_IMPLEMENTED, text, "basic.consume"))
             return
         channel.limit.consuming(event.consumer_tag)

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, cast
 
+from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.errors import ReplyCode
@@ -50,6 +51,8 @@ class ClientConnection(asyncio.Protocol):
         self._gate = gate
         self._guard: Guard | None = None
         self.user = self.vhost = ""
+        self.virtual_host = node.virtual_host(DEFAULT_VHOST)
+        """What the client has opened, once it is logged in."""
         self._loop = asyncio.get_running_loop()
         self.core = ServerConnection(config, self._loop.time())
         self.channels: dict[int, ClientChannel] = {}
@@ -248,6 +251,7 @@ class ClientConnection(asyncio.Protocol):
     def _handle_one(self, event: Event) -> None:
         if isinstance(event, ConnectionOpened):
             self.user, self.vhost = event.user, event.vhost
+            self.virtual_host = self._node.virtual_host(event.vhost)
             self._node.clients.logging_in -= 1
             self.access_changed()
             return

@@ -52,7 +52,6 @@ from reference_broker.node.authorization import Handler
 from reference_broker.node.channel_state import Awaited
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
-from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.gets import Gets
 from reference_broker.node.local_clients import Connection
 from reference_broker.node.requests import Answer, Answered
@@ -71,12 +70,13 @@ class ClientChannel:
         "_core", "_credit_owed", "_fan_out", "_gets", "_handlers", "_last_correlation", "_number",
         "_queues", "_queues_known", "_repeated", "_sessions", "_ticks_waited", "_waits_for",
         "awaited", "connection", "consumers", "handlers", "id", "is_gone", "limit", "node", "ports", "replies",
-        "resubscribed", "transaction", "waiting",
+        "resubscribed", "transaction", "vhost", "waiting",
     )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
         self.connection: Connection | None = connection
         self.ports = connection
+        self.vhost = connection.virtual_host
         self._core = connection.core
         self.node = node
         self._number = number
@@ -175,7 +175,7 @@ class ClientChannel:
         group = record.group
         session = self._sessions.pop(group, None)
         if session is not None and (unanswered := self._resolved(session, _EVERYTHING)):
-            self._answer_for(record.name, unanswered)
+            self._answer_for(record.short_name, unanswered)
         self._stop_awaiting(group)
         self._cancel_consumers(group)
         self._queues.pop(group, None)
@@ -225,7 +225,7 @@ class ClientChannel:
 
         def current(found: bool) -> None:
             if self.is_open:
-                if not (found and name not in self.node.queues):
+                if not (found and name not in self.vhost.queues):
                     self._reject(unanswered)
                 else:
                     for first_seq, last_seq in self._fan_out.confirmed(unanswered):
@@ -244,9 +244,9 @@ class ClientChannel:
 
     def _publish(self, event: Publish) -> None:
         if event.exchange or event.ttl_ms == COPIES:
-            routed_publishes.publish(self, self.node, event)
+            routed_publishes.publish(self, event)
             return
-        queue = self.node.queues.get(event.routing_key)
+        queue = self.vhost.queues.get(event.routing_key)
         if queue is None:
             if self._queues_known is None:
                 self.publish_when_current(event)
@@ -384,7 +384,7 @@ class ClientChannel:
     def declare(self, event: QueueDeclare) -> None:
         """queue.declare."""
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
-        existing = self.node.queues.get(name)
+        existing = self.vhost.queues.get(name)
         if event.passive and existing is None and self.repeats_when_current(event):
             return
         if existing is not None and not event.passive and self._has_ended(existing):
@@ -393,10 +393,12 @@ class ClientChannel:
         if existing is not None and self._refuses_down(existing, "queue.declare"):
             return
         try:
-            if event.passive or existing is not None:
+            if existing is None and event.passive:
+                raise DeclarationError(ReplyCode.NOT_FOUND, f"no {self.vhost.queue_called(event.queue)}")
+            if existing is not None:
                 self._declared(event, declaration.check(event, existing, self._asker))
                 return
-            record = self.node.new_record(event, name, self.ports.number)
+            record = self.node.new_record(event, self.vhost.qualified(name), self.ports.number)
         except DeclarationError as refused:
             self.refuse(refused.code, refused.text, "queue.declare")
             return
@@ -422,11 +424,11 @@ class ClientChannel:
             if "error" in counts:
                 self._refuse_uncounted(event, queue, counts, "queue.declare")
             else:
-                self._core.queue_declare_ok(self._number, queue.record.name, counts["ready"], counts["consumers"])
+                self._core.queue_declare_ok(self._number, queue.record.short_name, counts["ready"], counts["consumers"])
 
         if not event.nowait:
             if is_new:
-                self._core.queue_declare_ok(self._number, queue.record.name, 0, 0)
+                self._core.queue_declare_ok(self._number, queue.record.short_name, 0, 0)
             else:
                 self._count(queue, counted)
 
@@ -437,17 +439,17 @@ class ClientChannel:
     def _refuse_uncounted(self, event: QueueDeclare | QueueDelete, queue: Queue, why: Answer, method: str) -> None:
         """Refuse with RabbitMQ's code for a durable queue whose node is down. If nobody counts because the queue was
         deleted, of which this node may hear last, the request is one to a queue that does not exist."""
-        now = self.node.queues.get(queue.record.name)
+        now = self.vhost.queues.get(queue.record.short_name)
         if now is None or now.record.group != queue.record.group:
             HANDLERS[type(event)](self, event)
             return
         if self._refuses_down(queue, method):
             return
-        text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
+        text = f"{self.vhost.queue_called(queue.record.short_name)} does not answer: {why['error']}"
         self.refuse(ReplyCode.NOT_FOUND, text, method)
 
     def _delete(self, event: QueueDelete) -> None:
-        queue = self.node.queues.get(event.queue)
+        queue = self.vhost.queues.get(event.queue)
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
             if not self.repeats_when_current(event):
                 self._deleted(event, 0)
@@ -468,10 +470,10 @@ class ClientChannel:
         full = event.if_empty and (ready or counts.get("dead_letters", 0))
         if full or (event.if_unused and consumers):
             why = "not empty" if full else "in use"
-            text = f"queue '{event.queue}' in vhost '/' {why}"
+            text = f"{self.vhost.queue_called(event.queue)} {why}"
             self.refuse(ReplyCode.PRECONDITION_FAILED, text, "queue.delete")
             return
-        queue = self.node.queues.get(event.queue)
+        queue = self.vhost.queues.get(event.queue)
         if queue is None:
             self._deleted(event, 0)
             return
@@ -507,7 +509,7 @@ class ClientChannel:
         if queue is None:
             return
         try:
-            priority = declaration.consumer_priority(event, queue.kind)
+            priority = declaration.consumer_priority(event, queue)
         except DeclarationError as refused:
             self.refuse(refused.code, refused.text, "basic.consume")
             return
@@ -525,7 +527,7 @@ class ClientChannel:
 
         def consuming(next_message_id: int) -> None:
             if next_message_id == IN_EXCLUSIVE_USE:
-                text = f"queue '{event.queue}' in vhost '/' in exclusive use"
+                text = f"{self.vhost.queue_called(event.queue)} in exclusive use"
                 self.refuse(ReplyCode.ACCESS_REFUSED, text, "basic.consume")
                 return
             if known.next_message_id == NOTHING_YET or next_message_id > known.next_message_id:
@@ -581,11 +583,6 @@ class ClientChannel:
 
     # Exchanges
 
-    @property
-    def exchanges(self) -> Exchanges:
-        """The exchanges of this node."""
-        return self.node.exchanges
-
     def exchange_done(self, event: ExchangeEvent) -> None:
         """Answer a request about exchanges, unless the client wants no answer."""
         if not event.nowait:
@@ -593,7 +590,7 @@ class ClientChannel:
 
     def refuses_binding_to(self, name: str, method: str) -> bool:
         """Refuse a queue that another connection owns, or whose only node is out of reach."""
-        queue = self.node.queues.get(name)
+        queue = self.vhost.queues.get(name)
         return queue is not None and self._refuses_access(queue, method)
 
     def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
@@ -611,7 +608,7 @@ class ClientChannel:
     # Queues that are not known here
 
     def _queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
-        queue = self.node.queues.get(event.queue)
+        queue = self.vhost.queues.get(event.queue)
         if queue is None and not self.repeats_when_current(event):
             self._refuse_missing(event, method)
         if queue is not None and self._refuses_access(queue, method):
@@ -656,7 +653,7 @@ class ClientChannel:
         return self.id.node, self.id.boot_id, self.ports.number
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
-        self.refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
+        self.refuse(ReplyCode.NOT_FOUND, f"no {self.vhost.queue_called(event.queue)}", method)
 
     def repeats_when_current(self, event: Event) -> bool:
         """Repeat a request for an unknown queue once this node knows all earlier declares: another node may have

@@ -11,8 +11,8 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.authorization import Handler, NodeAccess
 from reference_broker.node.config import Limits
-from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import Queue
 
 
@@ -22,12 +22,10 @@ class ClientPorts(Protocol):
     limits: Limits
     alarms: Alarms
     clients: LocalClients
-    exchanges: Exchanges
     access: NodeAccess
 
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        """The queues that this node knows, by name."""
+    def virtual_host(self, name: str) -> VirtualHost:
+        """The queues and exchanges of a virtual host."""
 
     def now_ns(self) -> int:
         """The host's monotonic clock."""
@@ -39,8 +37,8 @@ class ClientPorts(Protocol):
         """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
 
     def new_record(self, event: QueueDeclare, name: str, connection: int) -> QueueRecord:
-        """The record of a queue that the connection may declare. Raises :class:`~reference_broker.node.declaration.
-        DeclarationError`."""
+        """The record of a queue of this name in the cluster, which the connection may declare. Raises
+        :class:`~reference_broker.node.declaration.DeclarationError`."""
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
@@ -63,6 +61,8 @@ class ConnectionPorts(Connection, Protocol):
     core: ServerConnection
     read_ns: int
     is_writable: bool
+    virtual_host: VirtualHost
+    """What the client has opened."""
     number: int
     """The connection among those of the node."""
     unconfirmed_bytes: int

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from reference_broker.access.names import shown
 from reference_broker.amqp.addressing import address_of, without_copies
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
@@ -34,9 +35,9 @@ from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
 from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.queues.session import PublishSession
-from reference_broker.routing.table import RoutingTable
 from reference_broker.types import ConsumerId, GroupId, IdRange
 
 log = logging.getLogger(__name__)
@@ -52,13 +53,8 @@ class DeadLetterPorts(Protocol):
     limits: Limits
     clients: LocalClients
 
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        """The queues that this node knows, by name."""
-
-    @property
-    def routing(self) -> RoutingTable:
-        """The exchanges and bindings, as this node knows them."""
+    def virtual_host(self, name: str) -> VirtualHost:
+        """The queues and exchanges of a virtual host, as this node knows them."""
 
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""
@@ -72,11 +68,13 @@ class DeadLetterPorts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The target of a queue's dead letters. ``exchange`` is None if a policy set the exchange and was cleared after the
-    messages died: such letters have no route, because the default exchange would return them to their queue."""
+    """The target of a queue's dead letters, in its virtual host. ``exchange`` is None if a policy set the exchange and
+    was cleared after the messages died: such letters have no route, because the default exchange would return them to
+    their queue."""
 
     exchange: str | None
     routing_key: str | None
+    vhost: str
 
     @classmethod
     def of(cls, record: QueueRecord, policies: Iterable[Policy]) -> Address:
@@ -84,7 +82,7 @@ class Address:
         arguments = dict(with_policy(record, policies).arguments)
         key = arguments.get("x-dead-letter-routing-key")
         exchange = arguments.get("x-dead-letter-exchange")
-        return cls(None if exchange is None else str(exchange), None if key is None else str(key))
+        return cls(None if exchange is None else str(exchange), None if key is None else str(key), record.vhost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class DeadLetters:
         """Send dead letters of a queue on their way."""
         record = queue.record
         reason, time_s = letters.reason.name.lower(), self._node.now_ms() // 1000
-        dead = [_dead(record.name, reason, time_s, letter) for letter in contents]
+        dead = [_dead(record.short_name, reason, time_s, letter) for letter in contents]
         if not letters.first_id:
             self._send_untracked(record, self.address(record), dead)
             return
@@ -148,8 +146,8 @@ class DeadLetters:
         if record.group not in self._warned:
             self._warned.add(record.group)
             exchange = self.address(record).exchange
-            text = "queue %r: dead letters for exchange %r, key %r have no route and are %s"
-            log.warning(text, record.name, exchange, key, outcome)
+            text = "queue %s: dead letters for exchange %r, key %r have no route and are %s"
+            log.warning(text, shown(record.name), exchange, key, outcome)
 
     def letter(self, address: Address, published_key: str, content: bytes) -> Letter:
         """Where a letter goes. Without a routing key of the dead letters it goes by the keys of the message, CC ones
@@ -159,12 +157,13 @@ class DeadLetters:
         copies = own.copies if address.routing_key is None else ()
         if own.copies and not copies:
             content = without_copies(content)
-        table, exchange = self._node.routing, address.exchange
+        vhost, exchange = self._node.virtual_host(address.vhost), address.exchange
+        table = vhost.exchanges.table
         names: tuple[str, ...] = ()
         if exchange is not None and table.exchange(exchange) is not None:
             headers = own.headers if table.heeds_headers(exchange) else ()
             names = table.route(exchange, (key, *copies), headers)
-        known = [name for name in names if name in self._node.queues]
+        known = [name for name in names if name in vhost.queues]
         queues = tuple(name for name in known if not is_cycle(content, name))
         route = short_string(exchange or "") + short_string(key)
         return Letter(route, key, content, queues, circles=len(queues) < len(known))
@@ -178,11 +177,12 @@ class DeadLetters:
                 self.counts["cycle"] += 1
             else:
                 self.no_route(record, letter.key, 1, "dropped")
+        queues = self._node.virtual_host(record.vhost).queues
         for (route, names), letters in ways.items():
             for batch in _batches([each.content for each in letters], self._node.limits.batch_bytes_max):
                 run = MessageRun.of(route, batch)
                 for name in names:
-                    self._node.queues[name].forward(run)
+                    queues[name].forward(run)
             self.counts["routed"] += len(letters)
 
 
@@ -286,7 +286,8 @@ class Mailer:
             self._retry_later([number])
             return ()
         has = self._owed.setdefault(number, set()) | self._arrived.get(number, set())
-        targets = {queue.record.group: queue for queue in map(self._node.queues.__getitem__, letter.queues)}
+        queues = self._node.virtual_host(self._queue.record.vhost).queues
+        targets = {queue.record.group: queue for queue in map(queues.__getitem__, letter.queues)}
         for group in targets.keys() - has:
             self._targets.setdefault(group, (targets[group], PublishSession(self._channel)))
         if not targets:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from reference_broker.access import names
+from reference_broker.access.records import NO_LIMIT
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import Consume, FieldValue, QueueDeclare
 from reference_broker.machines.metadata import DEFAULT_KIND, ArgumentValue, QueueRecord
@@ -45,15 +47,18 @@ def new_record(
     kinds: Mapping[str, QueueKind],
     asker: Asker,
 ) -> QueueRecord:
-    """The record of a queue that does not exist yet, of one of ``kinds``, with a group id of its own. Raises
-    :class:`DeclarationError`."""
+    """The record of a queue that does not exist yet, of one of ``kinds``, with a group id of its own. ``name`` is its
+    name in the cluster. Raises :class:`DeclarationError`."""
     if event.queue.startswith("amq."):
-        raise DeclarationError(ReplyCode.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        raise DeclarationError(ReplyCode.ACCESS_REFUSED, f"queue name '{event.queue}' contains reserved prefix 'amq.*'")
+    if not names.can_be_name(event.queue):
+        raise DeclarationError(ReplyCode.PRECONDITION_FAILED, f"queue name '{event.queue}' contains a NUL")
     named = event.arguments.get(QUEUE_TYPE, _KIND_WITHOUT_ARGUMENT)
     kind = kinds.get(named) if isinstance(named, str) else None
     arguments = _arguments(event, name, kind or kinds[DEFAULT_KIND], kinds)
     if kind is None:
-        text = f"queue type '{named}' is not available here; declare '{name}' with {QUEUE_TYPE}={' or '.join(kinds)}"
+        instead = f"declare '{names.short(name)}' with {QUEUE_TYPE}={' or '.join(kinds)}"
+        text = f"queue type '{named}' is not available here; {instead}"
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     _check_properties(event, name, kind)
     if kind.name == _KIND_WITHOUT_ARGUMENT and QUEUE_TYPE in event.arguments:
@@ -72,41 +77,47 @@ def new_record(
     )
 
 
+def check_limit(name: str, queues: int, limit: int) -> None:
+    """Raises :class:`DeclarationError` if the virtual host has as many queues as its ``limit`` allows."""
+    if limit != NO_LIMIT and queues >= limit:
+        what = f"cannot declare queue '{names.short(name)}'"
+        text = f"{what}: queue limit in vhost '{names.vhost_of(name)}' ({limit}) is reached"
+        raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
+
+
 def new_group(random_bits: Callable[[int], int]) -> GroupId:
     """A random id: no other queue has it, nor an earlier queue of the same name."""
     return GroupId(random_bits(63) | 1)
 
 
-def consumer_priority(event: Consume, kind: QueueKind) -> int:
+def consumer_priority(event: Consume, queue: Queue) -> int:
     """The priority of a consumer. Raises :class:`DeclarationError` for arguments that the kind of queue does not
     support. RabbitMQ 3.10 ignores *exclusive* for a quorum queue, but a client that asks for it relies on it."""
-    if event.exclusive and not kind.takes_exclusive_consumers:
-        text = f"exclusive consumers are not supported by {kind.name} queues; use x-single-active-consumer"
+    if event.exclusive and not queue.kind.takes_exclusive_consumers:
+        text = f"exclusive consumers are not supported by {queue.kind.name} queues; use x-single-active-consumer"
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     try:
         return any_integer(event.arguments.get("x-priority", 0), event.arguments)
     except WrongArgumentError as wrong:
-        raise _invalid("x-priority", event.queue, f": {wrong}") from wrong
+        raise _invalid("x-priority", queue.record.name, f": {wrong}") from wrong
 
 
 def check_get(queue: Queue) -> None:
     """Raises :class:`DeclarationError` if the queue does not support basic.get."""
     if dict(queue.record.arguments).get("x-single-active-consumer") and not queue.kind.gets_beside_single_active:
         text = (
-            f"cannot obtain access to locked queue '{queue.record.name}' in vhost '/'. basic.get operations are not "
+            f"cannot obtain access to locked {names.queue_in_vhost(queue.record.name)}. basic.get operations are not "
             f"supported by {queue.kind.name} queues with single active consumer"
         )
         raise DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
 
 
-def check(event: QueueDeclare, queue: Queue | None, asker: Asker) -> Queue:
+def check(event: QueueDeclare, queue: Queue, asker: Asker) -> Queue:
     """The existing queue, if the declaration matches it. Raises :class:`DeclarationError`."""
-    if queue is None:
-        raise DeclarationError(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
     check_access(queue.record, asker)
     if event.passive:
         return queue
-    name = queue.record.name
+    what = names.queue_in_vhost(queue.record.name)
     _check_flags_equal(event, queue.record)
     existing: dict[str, FieldValue] = dict(queue.record.arguments)
     if queue.kind.name != _KIND_WITHOUT_ARGUMENT:
@@ -116,7 +127,7 @@ def check(event: QueueDeclare, queue: Queue | None, asker: Asker) -> Queue:
         if key == QUEUE_TYPE and {received, current} <= {None, _KIND_WITHOUT_ARGUMENT}:
             continue
         if received != current or isinstance(received, bool) != isinstance(current, bool):
-            raise inequivalent(key, f"queue '{name}' in vhost '/'", *difference(received, current))
+            raise inequivalent(key, what, *difference(received, current))
     return queue
 
 
@@ -131,7 +142,7 @@ def _locked(name: str) -> DeclarationError:
         "It could be originally declared on another connection or the exclusive property value does not match "
         "that of the original declaration."
     )
-    text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. {why}"
+    text = f"cannot obtain exclusive access to locked {names.queue_in_vhost(name)}. {why}"
     return DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
 
 
@@ -143,9 +154,8 @@ def _check_flags_equal(event: QueueDeclare, record: QueueRecord) -> None:
         ("auto_delete", event.auto_delete, record.auto_delete),
     ):
         if received != current:
-            raise inequivalent(
-                key, f"queue '{record.name}' in vhost '/'", f"'{worded(received)}'", f"'{worded(current)}'"
-            )
+            what = names.queue_in_vhost(record.name)
+            raise inequivalent(key, what, f"'{worded(received)}'", f"'{worded(current)}'")
 
 
 def inequivalent(key: str, what: str, received: str, current: str) -> DeclarationError:
@@ -178,7 +188,7 @@ def _check_properties(event: QueueDeclare, name: str, kind: QueueKind) -> None:
         (not event.durable, "non-durable"),
     ):
         if wrong and prop in kind.refused_properties:
-            text = f"invalid property '{prop}' for queue '{name}' in vhost '/'"
+            text = f"invalid property '{prop}' for {names.queue_in_vhost(name)}"
             raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 
@@ -208,17 +218,18 @@ def _check_queue_type(kind: FieldValue, name: str, kinds: Mapping[str, QueueKind
 
 def _wrong(key: str, name: str, value: FieldValue, why: str) -> DeclarationError:
     if key == "x-dead-letter-exchange":
-        text = f"invalid type '{type_name(value)}' for arg '{key}' in queue '{name}' in vhost '/'"
+        text = f"invalid type '{type_name(value)}' for arg '{key}' in {names.queue_in_vhost(name)}"
         return DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     return _invalid(key, name, f": {why}")
 
 
 def _invalid(key: str, name: str, why: str) -> DeclarationError:
-    return DeclarationError(ReplyCode.PRECONDITION_FAILED, f"invalid arg '{key}' for queue '{name}' in vhost '/'{why}")
+    text = f"invalid arg '{key}' for {names.queue_in_vhost(name)}{why}"
+    return DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 
 def home_down(record: QueueRecord, home: str) -> str:
     """RabbitMQ's words for a queue whose node is down: a queue that is not durable is no more."""
     if record.ends_with_its_node:
-        return f"no queue '{record.name}' in vhost '/'"
-    return f"home node '{home}' of durable queue '{record.name}' in vhost '/' is down or inaccessible"
+        return f"no {names.queue_in_vhost(record.name)}"
+    return f"home node '{home}' of durable {names.queue_in_vhost(record.name)} is down or inaccessible"

@@ -17,7 +17,7 @@ from reference_broker.amqp.events import BindingChange, ExchangeDeclare, Exchang
 from reference_broker.machines.exchanges import Outcome
 from reference_broker.node import declaration
 from reference_broker.node.declaration import DeclarationError
-from reference_broker.node.exchanges import Exchanges
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.arguments import type_name
 from reference_broker.routing.records import (
     ALTERNATE,
@@ -37,9 +37,7 @@ T = TypeVar("T")
 class AskingChannel(Protocol):
     """What the requests need of their channel."""
 
-    @property
-    def exchanges(self) -> Exchanges:
-        """The exchanges of this node."""
+    vhost: VirtualHost
 
     def exchange_done(self, event: ExchangeEvent) -> None:
         """Answer the client, unless it wants no answer."""
@@ -60,18 +58,18 @@ class AskingChannel(Protocol):
 
 def declare(channel: AskingChannel, event: ExchangeDeclare) -> None:
     """exchange.declare."""
-    existing = channel.exchanges.table.exchange(event.exchange)
+    existing = channel.vhost.exchanges.table.exchange(event.exchange)
     try:
         _check_not_default(event.exchange)
         if not event.passive:
             if existing is None:
-                _check_new(event)
+                _check_new(event, channel.vhost)
             _declare_new(channel, event)
             return
         if existing is None:
             if channel.repeats_when_current(event):
                 return
-            raise DeclarationError(ReplyCode.NOT_FOUND, f"no {_called(event.exchange)}")
+            raise DeclarationError(ReplyCode.NOT_FOUND, f"no {channel.vhost.exchange_called(event.exchange)}")
     except DeclarationError as refused:
         channel.refuse(refused.code, refused.text, event.method)
         return
@@ -90,13 +88,13 @@ def _declare_new(channel: AskingChannel, event: ExchangeDeclare) -> None:
 
     def answered(existing: Exchange) -> None:
         try:
-            _check_equal(event, wanted, existing)
+            _check_equal(event, channel.vhost.exchange_called(event.exchange), wanted, existing)
         except DeclarationError as refused:
             channel.refuse(refused.code, refused.text, event.method)
         else:
             channel.exchange_done(event)
 
-    channel.exchanges.declare(wanted, channel.until(answered))
+    channel.vhost.exchanges.declare(wanted, channel.until(answered))
 
 
 def delete(channel: AskingChannel, event: ExchangeDelete) -> None:
@@ -104,7 +102,7 @@ def delete(channel: AskingChannel, event: ExchangeDelete) -> None:
     try:
         _check_not_default(event.exchange)
         if event.exchange.startswith(_RESERVED):
-            text = f"deletion of system {_called(event.exchange)} not allowed"
+            text = f"deletion of system {channel.vhost.exchange_called(event.exchange)} not allowed"
             raise DeclarationError(ReplyCode.ACCESS_REFUSED, text)
     except DeclarationError as refused:
         channel.refuse(refused.code, refused.text, event.method)
@@ -112,12 +110,12 @@ def delete(channel: AskingChannel, event: ExchangeDelete) -> None:
 
     def answered(outcome: Outcome) -> None:
         if outcome.is_in_use:
-            text = f"{_called(event.exchange)} in use"
+            text = f"{channel.vhost.exchange_called(event.exchange)} in use"
             channel.refuse(ReplyCode.PRECONDITION_FAILED, text, event.method)
         else:
             channel.exchange_done(event)
 
-    channel.exchanges.delete(event.exchange, channel.until(answered), if_unused=event.if_unused)
+    channel.vhost.exchanges.delete(event.exchange, channel.until(answered), if_unused=event.if_unused)
 
 
 def change_binding(channel: AskingChannel, event: BindingChange) -> None:
@@ -136,13 +134,13 @@ def change_binding(channel: AskingChannel, event: BindingChange) -> None:
 
     def answered(outcome: Outcome) -> None:
         if outcome.missing is not None:
-            channel.refuse(ReplyCode.NOT_FOUND, f"no {_destination(outcome.missing)}", event.method)
+            channel.refuse(ReplyCode.NOT_FOUND, f"no {_called(channel.vhost, outcome.missing)}", event.method)
         elif outcome.wrong_match is not None:
             channel.refuse(ReplyCode.PRECONDITION_FAILED, _wrong_match(outcome.wrong_match), event.method)
         else:
             channel.exchange_done(event)
 
-    exchanges = channel.exchanges
+    exchanges = channel.vhost.exchanges
     (exchanges.bind if event.adds else exchanges.unbind)(binding, channel.until(answered))
 
 
@@ -151,18 +149,18 @@ def _check_not_default(name: str) -> None:
         raise DeclarationError(ReplyCode.ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
-def _check_new(event: ExchangeDeclare) -> None:
+def _check_new(event: ExchangeDeclare, vhost: VirtualHost) -> None:
     name = event.exchange
     if name.startswith(_RESERVED) and name not in PREDECLARED:
         text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
         raise DeclarationError(ReplyCode.ACCESS_REFUSED, text)
     alternate = event.arguments.get(_ALTERNATE)
     if alternate is not None and not isinstance(alternate, str):
-        text = f"invalid type '{type_name(alternate)}' for arg '{_ALTERNATE}' in {_called(name)}"
+        text = f"invalid type '{type_name(alternate)}' for arg '{_ALTERNATE}' in {vhost.exchange_called(name)}"
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 
-def _check_equal(event: ExchangeDeclare, wanted: Exchange, existing: Exchange) -> None:
+def _check_equal(event: ExchangeDeclare, what: str, wanted: Exchange, existing: Exchange) -> None:
     """Raises :class:`DeclarationError` 406 if the exchange differs from the declaration. RabbitMQ checks in this
     order."""
     for key, received, current in (
@@ -172,11 +170,11 @@ def _check_equal(event: ExchangeDeclare, wanted: Exchange, existing: Exchange) -
         ("internal", wanted.internal, existing.internal),
     ):
         if received != current:
-            raise declaration.inequivalent(key, _called(event.exchange), *declaration.difference(received, current))
+            raise declaration.inequivalent(key, what, *declaration.difference(received, current))
     alternate = event.arguments.get(_ALTERNATE)
     if alternate != existing.alternate:
         texts = declaration.difference(alternate, existing.alternate)
-        raise declaration.inequivalent(_ALTERNATE, _called(event.exchange), *texts)
+        raise declaration.inequivalent(_ALTERNATE, what, *texts)
 
 
 def _wrong_match(value: bytes) -> str:
@@ -187,9 +185,5 @@ def _wrong_match(value: bytes) -> str:
     return f"Invalid x-match field type {type_name(found)} (value {declaration.worded(found)}); expected longstr"
 
 
-def _called(name: str) -> str:
-    return f"exchange '{name}' in vhost '/'"
-
-
-def _destination(to: Destination) -> str:
-    return _called(to.name) if to.is_exchange else f"queue '{to.name}' in vhost '/'"
+def _called(vhost: VirtualHost, to: Destination) -> str:
+    return vhost.exchange_called(to.name) if to.is_exchange else vhost.queue_called(to.name)

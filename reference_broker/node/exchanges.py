@@ -21,16 +21,17 @@ from reference_broker.routing.table import RoutingTable
 
 
 class Exchanges:
-    """The exchanges of one node. Each ``answered`` is called once."""
+    """The exchanges of a virtual host on one node. Each ``answered`` is called once."""
 
-    def __init__(self, metadata: MetadataHost, everywhere: Everywhere) -> None:
+    def __init__(self, metadata: MetadataHost, everywhere: Everywhere, vhost: str) -> None:
         self._metadata = metadata
         self._everywhere = everywhere
+        self._vhost = vhost
 
     @property
     def table(self) -> RoutingTable:
         """By which this node routes. Another table takes its place when the node jumps over a part of the log."""
-        return self._metadata.machine.routing
+        return self._metadata.machine.routing(self._vhost)
 
     def declare(self, exchange: Exchange, answered: Callable[[Exchange], None]) -> None:
         """Create the exchange if its name is free; ``answered`` gets the exchange of that name."""
@@ -41,19 +42,19 @@ class Exchanges:
             else:
                 answered(outcome.exchange)
 
-        self._metadata.declare_exchange(exchange, committed)
+        self._metadata.declare_exchange(self._vhost, exchange, committed)
 
     def delete(self, name: str, answered: ExchangeAnswered, *, if_unused: bool) -> None:
         """Delete the exchange and its bindings on every node."""
-        self._metadata.delete_exchange(name, self._when_everywhere(answered), if_unused=if_unused)
+        self._metadata.delete_exchange(self._vhost, name, self._when_everywhere(answered), if_unused=if_unused)
 
     def bind(self, binding: Binding, answered: ExchangeAnswered) -> None:
         """Add the binding on every node."""
-        self._metadata.change_binding(Bind, binding, self._when_everywhere(answered))
+        self._metadata.change_binding(Bind, self._vhost, binding, self._when_everywhere(answered))
 
     def unbind(self, binding: Binding, answered: ExchangeAnswered) -> None:
         """Remove the binding on every node."""
-        self._metadata.change_binding(Unbind, binding, self._when_everywhere(answered))
+        self._metadata.change_binding(Unbind, self._vhost, binding, self._when_everywhere(answered))
 
     def _when_everywhere(self, answered: ExchangeAnswered) -> ExchangeAnswered:
         def committed(outcome: Outcome) -> None:

@@ -172,7 +172,7 @@ class Figures:
         queue = self._hosting.by_group.get(consumer.group)
         if not tag or consumer.is_cancelled or queue is None:
             return None
-        return _consumer(each, number, tag, consumer, queue.record.name)
+        return _consumer(each, number, tag, consumer, queue.record.short_name)
 
     def _queue(self, queue: Queue) -> Answer | None:
         """The row of a queue that this node leads or owns."""
@@ -184,7 +184,8 @@ def _counts(queue: Queue) -> Answer:
     assert queue.member is not None
     counts = queue.member.counts()
     return {
-        "name": queue.record.name, "ready": counts.ready, "unacked": counts.unacked, "consumers": counts.consumers,
+        "name": queue.record.short_name, "vhost": queue.record.vhost,
+        "ready": counts.ready, "unacked": counts.unacked, "consumers": counts.consumers,
         "ready_bytes": counts.ready_bytes, "enqueued": counts.enqueued, "settled": counts.settled,
         "keys": counts.keys, "reserved_keys": counts.reserved_keys,
     }  # fmt: skip

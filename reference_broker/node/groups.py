@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from reference_broker.access.names import short, vhost_of
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.queue_runner import QueueRunner
@@ -17,6 +21,8 @@ class Groups:
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
+        """By their names in the cluster."""
+        self._of_vhosts: dict[str, dict[str, Queue]] = {}
         self.by_group: dict[GroupId, Queue] = {}
         self.runners: dict[GroupId, GroupRunner] = {}
         """The Raft groups that have a member here, the metadata group among them: whoever asks what Raft says."""
@@ -28,6 +34,22 @@ class Groups:
         """The queues that run elsewhere."""
         self.is_current = False
         """Whether this node has heard everything that was committed before its start."""
+
+    def of_vhost(self, vhost: str) -> Mapping[str, Queue]:
+        """The queues of a virtual host by their short names, now and later."""
+        return self._of_vhosts.setdefault(vhost, {})
+
+    def name(self, record: QueueRecord, queue: Queue) -> None:
+        """Give a queue its name."""
+        self.queues[record.name] = queue
+        self._of_vhosts.setdefault(vhost_of(record.name), {})[short(record.name)] = queue
+
+    def free_name(self, queue: Queue) -> None:
+        """Take a queue's name away, unless another queue has it by now."""
+        name = queue.record.name
+        if self.queues.get(name) is queue:
+            del self.queues[name]
+            del self._of_vhosts[vhost_of(name)][short(name)]
 
     def proposer(self, group: GroupId) -> QueueRunner | Proxy | None:
         """What takes proposals to a group here: its runner, or the proxy of a queue; None for a queue that is gone."""

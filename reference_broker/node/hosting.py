@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+from reference_broker.access.names import shown, vhost_of
+from reference_broker.access.records import NO_LIMIT
 from reference_broker.amqp.events import QueueDeclare
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
@@ -168,9 +170,11 @@ class Hosting:
     # For clients
 
     def new_record(self, event: QueueDeclare, name: str, connection: int) -> QueueRecord:
-        """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
-        DeclarationError`."""
-        ports = self._ports
+        """The record of a queue of this name in the cluster, which may be declared. Raises
+        :class:`~reference_broker.node.declaration.DeclarationError`."""
+        ports, vhost = self._ports, vhost_of(name)
+        known = ports.metadata.machine.access.vhosts.get(vhost)
+        declaration.check_limit(name, len(self.groups.of_vhost(vhost)), known.max_queues if known else NO_LIMIT)
         return self.place(
             declaration.new_record(
                 event, name, ports.nodes.all, ports.random_bits, self.kinds, (self.node, self.boot_id, connection)
@@ -195,6 +199,8 @@ class Hosting:
         yet."""
 
         def committed(existing: QueueRecord | None) -> None:
+            if existing is None and record.vhost not in self._ports.metadata.machine.access.vhosts:
+                return  # the virtual host was deleted, and its connections are being closed
             if existing is None:  # declared and deleted again within entries that this node jumped over
                 self.declare(replace(record, group=declaration.new_group(self._ports.random_bits)), answered)
                 return
@@ -212,7 +218,7 @@ class Hosting:
         """Run the queue here, and give it its name: after a restart the log may tell of queues of that name that came
         and went before."""
         if (known := self.by_group.get(record.group)) is not None:
-            self.queues[record.name] = known
+            self.groups.name(record, known)
             if known.record.changes <= record.changes:
                 self.members_changed(record)
         elif record.leader == self.node and not self.is_replicated(record):
@@ -234,8 +240,7 @@ class Hosting:
         queue.proposer = GONE
         self.census.queue_gone(record.group)
         self._member_gone(record.group)
-        if self.queues.get(record.name) is queue:
-            del self.queues[record.name]
+        self.groups.free_name(queue)
         self.proxies.pop(record.group, None)
         if self.runners.pop(record.group, None) is not None:
             self._ports.log.delete_group(record.group)
@@ -374,7 +379,7 @@ class Hosting:
 
     def _join(self, record: QueueRecord) -> None:
         """A member is here from now on, instead of the proxy."""
-        log.info("queue %r: a member here, membership epoch %d", record.name, record.membership_epoch(self.node))
+        log.info("queue %s: a member here, membership epoch %d", shown(record.name), record.membership_epoch(self.node))
         proxy = self.proxies.pop(record.group)
         proxy.stop()
         self._begin_member(record, proxy.unapplied)
@@ -438,14 +443,14 @@ class Hosting:
     def _take_over(self, record: QueueRecord) -> None:
         """This node owns the queue from now on. The messages are those of the mirror here, or those that a former
         process of this node left on the drive."""
-        log.info("queue %r: this node is the master now, epoch %d", record.name, record.epoch)
+        log.info("queue %s: this node is the master now, epoch %d", shown(record.name), record.epoch)
         proxy, copy = self.proxies.pop(record.group), self.mirrors.take(record.group)
         proxy.stop()
         self._begin_owner(record, copy, proxy.unapplied)
 
     def _give_up(self, former: QueueRecord, record: QueueRecord) -> None:
         """Another node owns the queue from now on. What is here goes; the clients here go on there."""
-        log.info("queue %r: node %s is the master now, epoch %d", record.name, record.leader, record.epoch)
+        log.info("queue %s: node %s is the master now, epoch %d", shown(record.name), record.leader, record.epoch)
         runner = self._ports.owned.runners[record.group]
         del self.hosted[record.group]
         runner.stop()
@@ -464,7 +469,7 @@ class Hosting:
 
     def _leave(self, record: QueueRecord) -> None:
         """No member is here any more. The commands that were proposed here go on through a proxy."""
-        log.info("queue %r: no member here any more, its replica is deleted", record.name)
+        log.info("queue %s: no member here any more, its replica is deleted", shown(record.name))
         runner = self.runners.pop(record.group)
         del self.hosted[record.group]
         runner.stop()
@@ -519,7 +524,8 @@ class Hosting:
             queue = kind.queue(kind, record, self._ports)
         queue.record, queue.proposer = record, proposer
         queue.member, queue.membership_epoch = member, membership_epoch
-        self.queues[record.name] = self.by_group[record.group] = queue
+        self.groups.name(record, queue)
+        self.by_group[record.group] = queue
         self.census.queue_is(record)
 
     def _run(

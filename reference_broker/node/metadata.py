@@ -152,22 +152,25 @@ class MetadataHost:
         """Set or replace a policy; ``answered`` gets None."""
         self._propose(SetPolicy(policy=policy, **self._asker(answered)))
 
-    def clear_policy(self, name: str, answered: Answered, *, operator: bool) -> None:
-        """Remove a policy, an operator's or a user's; ``answered`` gets None."""
-        self._propose(ClearPolicy(name=name, operator=operator, **self._asker(answered)))
+    def clear_policy(self, policy: Policy, answered: Answered) -> None:
+        """Remove the policy of this name; ``answered`` gets None."""
+        asker = self._asker(answered)
+        self._propose(ClearPolicy(name=policy.name, operator=policy.operator, vhost_name=policy.vhost, **asker))
 
-    def declare_exchange(self, exchange: Exchange, answered: ExchangeAnswered) -> None:
+    def declare_exchange(self, vhost: str, exchange: Exchange, answered: ExchangeAnswered) -> None:
         """Create the exchange if its name is free; ``answered`` gets the exchange of that name."""
-        command = DeclareExchange(exchange=exchange, **self._asker(answered))
+        command = DeclareExchange(exchange=exchange, vhost_name=vhost, **self._asker(answered))
         self._propose(command, _octets(exchange.arguments))
 
-    def delete_exchange(self, name: str, answered: ExchangeAnswered, *, if_unused: bool) -> None:
+    def delete_exchange(self, vhost: str, name: str, answered: ExchangeAnswered, *, if_unused: bool) -> None:
         """Delete the exchange and its bindings, with ``if_unused`` only if it has none."""
-        self._propose(DeleteExchange(name=name, if_unused=if_unused, **self._asker(answered)))
+        self._propose(DeleteExchange(name=name, if_unused=if_unused, vhost_name=vhost, **self._asker(answered)))
 
-    def change_binding(self, kind: type[Bind | Unbind], binding: Binding, answered: ExchangeAnswered) -> None:
+    def change_binding(
+        self, kind: type[Bind | Unbind], vhost: str, binding: Binding, answered: ExchangeAnswered
+    ) -> None:
         """Add or remove a binding."""
-        self._propose(kind(binding=binding, **self._asker(answered)), _octets(binding.arguments))
+        self._propose(kind(binding=binding, vhost_name=vhost, **self._asker(answered)), _octets(binding.arguments))
 
     def change_access(self, command: Callable[..., AccessCommand], answered: AccessAnswered, **values: Any) -> None:
         """Change users, virtual hosts or permissions: ``values`` are the command's own."""
@@ -284,7 +287,8 @@ class MetadataHost:
             case SetPolicy() | ClearPolicy():
                 return None
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
-                return exchanges.present_outcome(self.machine.routing, self.machine.queues, command)
+                table = self.machine.routing(command.vhost_name)
+                return exchanges.present_outcome(table, self.machine.queues, command)
             case (
                 DeclareQueue()
                 | DeleteQueue()

@@ -88,9 +88,9 @@ class NodeCollector:
         counted = [(queue.record, queue.member) for queue in here if queue.member is not None]
         yield from _gauges(_QUEUE_GAUGES, counted, _queue_values)
         yield from _gauges(_RAFT_GAUGES, members, _raft_values)
-        terms = CounterMetricFamily("rabbitmq_raft_term", "Current Raft term number", labels=("queue",))
+        terms = CounterMetricFamily("rabbitmq_raft_term", "Current Raft term number", labels=_OF_QUEUE)
         for record, runner in members:
-            terms.add_metric((record.name,), runner.core.term)
+            terms.add_metric(_place(record), runner.core.term)
         yield terms
         yield from self._stages()
 
@@ -193,6 +193,8 @@ class NodeCollector:
 
 
 _Of = TypeVar("_Of")
+_OF_QUEUE: Final = ("vhost", "queue")
+"""The labels of a queue's metrics, as RabbitMQ's detailed ones."""
 
 
 def _gauges(
@@ -200,11 +202,15 @@ def _gauges(
     of_queues: list[tuple[QueueRecord, _Of]],
     values: Callable[[_Of], tuple[int, ...]],
 ) -> Iterator[Metric]:
-    families = [GaugeMetricFamily(name, text, labels=("queue",)) for name, text in specs]
+    families = [GaugeMetricFamily(name, text, labels=_OF_QUEUE) for name, text in specs]
     for record, each in of_queues:
         for family, value in zip(families, values(each), strict=True):
-            family.add_metric((record.name,), value)
+            family.add_metric(_place(record), value)
     yield from families
+
+
+def _place(record: QueueRecord) -> tuple[str, str]:
+    return record.vhost, record.short_name
 
 
 def _buckets(series: Series) -> list[tuple[str, float]]:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from reference_broker.access.names import shown
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
 from reference_broker.mirroring.mirror import DivergedError, MirrorCopy, MirrorStore
@@ -104,7 +105,7 @@ class MirrorRunner:
                 self._send(self.ring.begin(second))
                 self._node.wake(self)
             case _:
-                log.debug("queue %r: a late note %s", self.record.name, kind)
+                log.debug("queue %s: a late note %s", shown(self.record.name), kind)
 
     def fill(self, node: NodeId, since: int, payload: bytes) -> None:
         """Messages that were in the queue before this copy began."""
@@ -174,7 +175,7 @@ class MirrorRunner:
         return self.copy.copies.rest()
 
     def _give_up(self, error: Exception) -> None:
-        log.error("queue %r: the mirror here begins anew: %s", self.record.name, error)
+        log.error("queue %s: the mirror here begins anew: %s", shown(self.record.name), error)
         self._node.mirror_lost(self.record, self.mirror)
 
     def _note(self, kind: Note, *numbers: int) -> None:

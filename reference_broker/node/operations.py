@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reference_broker.access.names import short, shown, vhost_of
+from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
+from reference_broker.node.access_requests import vhost_in
 from reference_broker.node.policies import read_policy
 from reference_broker.node.replacement import ClusterPorts, Replacement
 from reference_broker.node.requests import (
@@ -76,13 +79,13 @@ class Operations:
 
         def gathered(answers: dict[NodeId, Answer]) -> None:
             rows = [_row(self._nodes.name(node), answers[node]) for node in nodes]
-            answered({"ok": True, "queue": record.name, "members": rows})
+            answered({"ok": True, "queue": record.short_name, "vhost": record.vhost, "members": rows})
 
         self._gather(nodes, {"op": "member", "group": record.group}, gathered)
 
     def _add_member(self, request: Answer, answered: Answered) -> None:
         record, node = self._queue(request), self._node(request)
-        what = f"queue {record.name!r}, node {self._nodes.name(node)!r}"
+        what = f"queue {shown(record.name)}, node {self._nodes.name(node)!r}"
         if node in record.leaving:
             raise RequestError(f"{what}: its member is being removed", "wait until it has left, then add it")
         if node in record.members:
@@ -104,7 +107,7 @@ class Operations:
 
     def _remove_member(self, request: Answer, answered: Answered) -> None:
         record, node = self._queue(request), self._node(request)
-        what = f"queue {record.name!r}, node {self._nodes.name(node)!r}"
+        what = f"queue {shown(record.name)}, node {self._nodes.name(node)!r}"
         if not record.has_replica(node):
             raise RequestError(f"{what}: there is no member", "quorum-status shows where the members are")
         if record.members == (node,):
@@ -138,7 +141,7 @@ class Operations:
         def gathered(answers: dict[NodeId, Answer]) -> None:
             terms = {node: row["term"] for node, row in answers.items() if row.get("raft_state") == "leader"}
             if not terms:
-                what = f"queue {record.name!r} has no leader at this moment"
+                what = f"queue {shown(record.name)} has no leader at this moment"
                 answered(failure(what, "wait for the election, or start a majority of its members"))
                 return
             newest = max(terms, key=terms.__getitem__)  # one that was deposed may not know yet
@@ -149,13 +152,13 @@ class Operations:
     def _transfer_leader(self, request: Answer, answered: Answered) -> None:
         record, node = self._queue(request), self._node(request)
         if node not in record.members:
-            what = f"queue {record.name!r} has no member on node {self._nodes.name(node)!r}"
+            what = f"queue {shown(record.name)} has no member on node {self._nodes.name(node)!r}"
             raise RequestError(what, f"choose one of {', '.join(self._names(record))}")
         self._move(record, node, answered)
 
     def _move(self, record: QueueRecord, node: NodeId, answered: Answered) -> None:
         """Have the queue led from ``node``."""
-        what = f"queue {record.name!r}"
+        what = f"queue {shown(record.name)}"
 
         def leads(answers: dict[NodeId, Answer]) -> bool:
             return answers.get(node, {}).get("raft_state") == "leader"
@@ -203,7 +206,8 @@ class Operations:
             if "error" in answer:
                 answered({**answer, "moved": moved})
                 return
-            row = {"queue": move.queue, "from": self._nodes.name(move.source), "to": self._nodes.name(move.target)}
+            place = {"queue": short(move.queue), "vhost": vhost_of(move.queue)}
+            row = place | {"from": self._nodes.name(move.source), "to": self._nodes.name(move.target)}
             self._move_all(rest, [*moved, row], answered)
 
         if record is None:
@@ -217,30 +221,34 @@ class Operations:
         """Have the master fill the mirrors that are not synchronised, or stop that."""
         record = self._any_queue(request)
         if not record.mirrors:
-            what = f"queue {record.name!r} has no mirrors"
+            what = f"queue {shown(record.name)} has no mirrors"
             raise RequestError(what, "set a policy with ha-mode for it, or name a queue that has one")
         self._ask(record.leader, {"op": "sync-mirrors", "group": record.group, "cancels": cancels}, answered)
 
     # Policies
 
     def _set_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
-        policy = read_policy(request, operator=operator)
+        policy = read_policy(request, operator=operator, vhost=self._vhost(request))
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {policy.name!r}")
         self._metadata.set_policy(policy, done)
 
     def _clear_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
-        name = request.get("name")
-        names = [policy.name for policy in self._metadata.machine.policies.values() if policy.operator is operator]
-        if name not in names:
-            raise RequestError(f"there is no policy {name!r}", _choice(names, "none is set: nothing is to be cleared"))
+        name, vhost = request.get("name"), self._vhost(request)
+        there = {
+            policy.name: policy
+            for policy in self._metadata.machine.policies.values()
+            if policy.operator is operator and policy.vhost == vhost
+        }
+        if not isinstance(name, str) or name not in there:
+            raise RequestError(f"there is no policy {name!r}", _choice(there, "none is set: nothing is to be cleared"))
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {name!r}")
-        self._metadata.clear_policy(str(name), done, operator=operator)
+        self._metadata.clear_policy(there[name], done)
 
     def _policies(self, _request: Answer, answered: Answered, *, operator: bool = False) -> None:
         policies = self._metadata.machine.policies
         rows = [
             {"name": policy.name, "pattern": policy.pattern, "definition": dict(policy.definition),
-             "priority": policy.priority}
+             "priority": policy.priority, "vhost": policy.vhost}
             for _, policy in sorted(policies.items())
             if policy.operator is operator
         ]  # fmt: skip
@@ -249,18 +257,23 @@ class Operations:
     # Helpers
 
     def _any_queue(self, request: Answer) -> QueueRecord:
-        name = request.get("queue")
-        record = self._metadata.machine.queues.get(name) if isinstance(name, str) else None
+        name, vhost = request.get("queue"), self._vhost(request)
+        machine = self._metadata.machine
+        record = machine.queue(vhost, name) if isinstance(name, str) else None
         if record is None:
-            raise RequestError(f"no queue {name!r}", _choice(self._metadata.machine.queues, _NO_QUEUES))
+            there = [each.short_name for each in machine.queues_in(vhost)]
+            where = "" if vhost == DEFAULT_VHOST else f" in virtual host {vhost!r}"
+            raise RequestError(f"no queue {name!r}{where}", _choice(there, _NO_QUEUES))
         return record
+
+    def _vhost(self, request: Answer) -> str:
+        return vhost_in(self._metadata.machine.access, request)
 
     def _queue(self, request: Answer) -> QueueRecord:
         record = self._any_queue(request)
         if not self._cluster.is_replicated(record):
-            what = (
-                f"queue {record.name!r} is a {record.kind} queue: it lives on node {self._nodes.name(record.leader)!r}"
-            )
+            home = self._nodes.name(record.leader)
+            what = f"queue {shown(record.name)} is a {record.kind} queue: it lives on node {home!r}"
             raise RequestError(f"{what} alone, without members", "name a quorum queue")
         return record
 

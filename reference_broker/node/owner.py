@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from reference_broker.access.names import shown
 from reference_broker.classic.part_codec import DamagedPartError
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.mirroring.ring import RingMember
@@ -258,7 +259,7 @@ class OwnerRunner:
         try:
             are_left = self.host.run_effects(self._non_members.values())
         except (OSError, DamagedPartError) as error:
-            self._node.drive_failed(f"a message of queue {self.host.record.name!r} cannot be read back: {error}")
+            self._node.drive_failed(f"a message of queue {shown(self.host.record.name)} cannot be read back: {error}")
             return
         self._tell_applied()
         if self._auto_delete:

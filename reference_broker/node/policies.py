@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.fields import TIME_MS_MAX
 from reference_broker.machines.metadata import Policy
 from reference_broker.mirroring.placement import HaMode
@@ -36,8 +37,9 @@ _NOT_FOR_OPERATORS: Final = frozenset({"ha-sync-batch-size"})
 """Numbers that are no limits."""
 
 
-def read_policy(request: Answer, *, operator: bool = False) -> Policy:
-    """A policy out of a request, a user's or an ``operator``'s. Raises :class:`RequestError` for a wrong policy."""
+def read_policy(request: Answer, *, operator: bool = False, vhost: str = DEFAULT_VHOST) -> Policy:
+    """A policy of a virtual host out of a request: a user's, or an ``operator``'s. Raises :class:`RequestError` for a
+    wrong policy."""
     name, pattern, definition = request.get("name"), request.get("pattern"), request.get("definition")
     priority = request.get("priority", 0)
     where = f"policy {name!r}"
@@ -62,7 +64,9 @@ def read_policy(request: Answer, *, operator: bool = False) -> Policy:
             raise RequestError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
     _check_copies(where, definition)
     settings = tuple(sorted((key, tuple(each) if isinstance(each, list) else each) for key, each in definition.items()))
-    return Policy(name=name, pattern=str(pattern), definition=settings, priority=priority, operator=operator)
+    return Policy(
+        name=name, pattern=str(pattern), definition=settings, priority=priority, operator=operator, vhost=vhost
+    )
 
 
 def _check_copies(where: str, definition: dict[str, object]) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from reference_broker.access.names import listed
 from reference_broker.machines.metadata import QueueRecord, ReplaceMember
 from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits
@@ -91,15 +92,15 @@ class Replacement:
         records = [record for record in self._records() if record.has_replica(self._node)]
         alone = [record for record in records if set(record.members) <= {self._node}]
         owned = [record for record in alone if not self._cluster.is_replicated(record)]
-        if last := sorted(record.name for record in alone if record not in owned):
+        if last := sorted(listed(record.name) for record in alone if record not in owned):
             what = f"{self._what} has the only member of {_listed(last)}: nobody else has their messages"
             self._finish(failure(what, "bring its directories back, or delete these queues first"))
             return
-        self._lost_queues = sorted(record.name for record in owned)
+        self._lost_queues = sorted(listed(record.name) for record in owned)
         self._to_delete = {record.group: record for record in owned}
         replicated = [record for record in records if record not in owned]
         wanted = [record for record in replicated if self._node in (*record.members, *record.returning)]
-        self._queues = sorted(record.name for record in wanted)
+        self._queues = sorted(listed(record.name) for record in wanted)
         self._lost_epochs = {record.group: record.membership_epoch(self._node) for record in replicated}
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_boot_id)
 
@@ -169,8 +170,8 @@ class Replacement:
             self._cluster.ask(node, request, note)
 
     def _give_up(self) -> None:
-        waiting = sorted(record.name for record in self._records() if record.group in self._lost_epochs)
-        left = sorted(record.name for record in self._to_delete.values())
+        waiting = sorted(listed(record.name) for record in self._records() if record.group in self._lost_epochs)
+        left = sorted(listed(record.name) for record in self._to_delete.values())
         why = f"{_listed(left)} cannot be deleted" if left else self._trouble
         why = f"the members of {_listed(waiting)} have not changed" if waiting else why
         fix = "start a majority of the other nodes, or delete a queue that lost the majority of its members; then again"

@@ -19,6 +19,7 @@ from reference_broker.amqp.errors import BASIC_PUBLISH, ReplyCode, SoftError
 from reference_broker.amqp.events import Consume, QueueDeclare
 from reference_broker.message_run import MessageRun
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import Queue
 from reference_broker.types import REPLY_TO
 
@@ -63,6 +64,7 @@ class ReplyChannel(Protocol):
     replies: Replies
     node: ClientPorts
     ports: ConnectionPorts
+    vhost: VirtualHost
 
     def consume(self, event: Consume) -> None:
         """Consume from a queue."""
@@ -101,15 +103,16 @@ def _begin(channel: ReplyChannel, event: Consume) -> None:
         channel.replies.begin(event.consumer_tag, name)
         channel.consume(replace(event, queue=name))
 
-    channel.node.declare(channel.node.new_record(wanted, name, channel.ports.number), channel.until(declared))
+    record = channel.node.new_record(wanted, channel.vhost.qualified(name), channel.ports.number)
+    channel.node.declare(record, channel.until(declared))
 
 
 def declare(channel: ReplyChannel, event: QueueDeclare) -> None:
     """queue.declare. Of a queue for direct replies it only tells whether somebody still waits there."""
     if not event.queue.startswith(NAME):
         channel.declare(event)
-    elif event.queue != NAME and event.queue not in channel.node.queues:
-        channel.refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", "queue.declare")
+    elif event.queue != NAME and event.queue not in channel.vhost.queues:
+        channel.refuse(ReplyCode.NOT_FOUND, f"no {channel.vhost.queue_called(event.queue)}", "queue.declare")
     elif not event.nowait:
         core: ServerConnection = channel.ports.core
         core.queue_declare_ok(event.channel, event.queue, 0, 1)

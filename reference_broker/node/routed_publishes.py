@@ -9,7 +9,6 @@ The stretches of a run that go to several queues share their octets: a queue get
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,27 +17,18 @@ from reference_broker.amqp.addressing import Address
 from reference_broker.amqp.errors import ReplyCode, SoftError
 from reference_broker.amqp.events import Publish
 from reference_broker.message_run import MessageRun
-from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.reply_to import Replies
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import Queue
 from reference_broker.routing.records import DEFAULT, Arguments
 from reference_broker.types import COPIES
-
-
-class RoutingPorts(Protocol):
-    """What these publishes need of the node."""
-
-    exchanges: Exchanges
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        """The queues that this node knows, by name."""
 
 
 class PublishingChannel(Protocol):
     """What these publishes need of their channel."""
 
     replies: Replies
+    vhost: VirtualHost
 
     @property
     def knows_queues(self) -> bool | None:
@@ -61,38 +51,38 @@ class PublishingChannel(Protocol):
         """Close the channel: the client must not publish this. Later publishes are dropped."""
 
 
-def publish(channel: PublishingChannel, node: RoutingPorts, event: Publish) -> None:
+def publish(channel: PublishingChannel, event: Publish) -> None:
     """Publish a run by the routing table."""
-    if not may_publish(channel, node.exchanges, event):
+    if not may_publish(channel, event):
         return
-    if event.ttl_ms == COPIES or node.exchanges.table.heeds_headers(event.exchange):
-        _publish_stretches(channel, node, event)
+    if event.ttl_ms == COPIES or channel.vhost.exchanges.table.heeds_headers(event.exchange):
+        _publish_stretches(channel, event)
     else:
-        _publish_by(channel, node, event, (event.routing_key,), ())
+        _publish_by(channel, event, (event.routing_key,), ())
 
 
-def may_publish(channel: PublishingChannel, exchanges: Exchanges, event: Publish) -> bool:
+def may_publish(channel: PublishingChannel, event: Publish) -> bool:
     """Whether clients may publish to the exchange. If not, the publish is answered, or waits for news."""
-    exchange = exchanges.table.exchange(event.exchange)
+    exchange = channel.vhost.exchanges.table.exchange(event.exchange)
     if exchange is None:
         if channel.knows_queues is None:
             channel.publish_when_current(event)
         elif channel.knows_queues:
-            text = f"no exchange '{event.exchange}' in vhost '/'"
+            text = f"no {channel.vhost.exchange_called(event.exchange)}"
             channel.refuse_publish(event, ReplyCode.NOT_FOUND, text)
         else:
             channel.unroutable(event, is_sure=False)
     elif exchange.internal:
-        text = f"cannot publish to internal exchange '{event.exchange}' in vhost '/'"
+        text = f"cannot publish to internal {channel.vhost.exchange_called(event.exchange)}"
         channel.refuse_publish(event, ReplyCode.ACCESS_REFUSED, text)
     else:
         return True
     return False
 
 
-def _publish_stretches(channel: PublishingChannel, node: RoutingPorts, event: Publish) -> None:
-    heeds_headers = node.exchanges.table.heeds_headers(event.exchange)
-    if _names_unknown_queues(channel, node, event):
+def _publish_stretches(channel: PublishingChannel, event: Publish) -> None:
+    heeds_headers = channel.vhost.exchanges.table.heeds_headers(event.exchange)
+    if _names_unknown_queues(channel, event):
         channel.publish_when_current(event)
         return
     for start, run, address in addressing.stretches(event.run):
@@ -105,30 +95,28 @@ def _publish_stretches(channel: PublishingChannel, node: RoutingPorts, event: Pu
         seq = event.first_seq and event.first_seq + start
         part = replace(event, run=_delivered(run, address), first_seq=seq, ttl_ms=address.ttl_ms)
         keys = (event.routing_key, *address.copies)
-        _publish_by(channel, node, part, keys, address.headers if heeds_headers else ())
+        _publish_by(channel, part, keys, address.headers if heeds_headers else ())
 
 
-def _names_unknown_queues(channel: PublishingChannel, node: RoutingPorts, event: Publish) -> bool:
+def _names_unknown_queues(channel: PublishingChannel, event: Publish) -> bool:
     """Whether a key names a queue that may have been declared elsewhere a moment ago. Only the keys of the default
     exchange can: this node has applied all bindings."""
     if event.exchange != DEFAULT or channel.knows_queues is not None:
         return False
     copies = (key for _start, _run, address in addressing.stretches(event.run) for key in address.copies)
-    return any(name not in node.queues for name in (event.routing_key, *copies))
+    return any(name not in channel.vhost.queues for name in (event.routing_key, *copies))
 
 
 def _delivered(run: MessageRun, address: Address) -> MessageRun:
     return addressing.without_blind_copies(run) if address.has_blind_copies else run
 
 
-def _publish_by(
-    channel: PublishingChannel, node: RoutingPorts, event: Publish, keys: tuple[str, ...], headers: Arguments
-) -> None:
+def _publish_by(channel: PublishingChannel, event: Publish, keys: tuple[str, ...], headers: Arguments) -> None:
     reached: list[Queue] = []
     is_sure = event.exchange != DEFAULT or channel.knows_queues is not False
     is_short = False
-    for name in node.exchanges.table.route(event.exchange, keys, headers):
-        queue = node.queues.get(name)
+    for name in channel.vhost.exchanges.table.route(event.exchange, keys, headers):
+        queue = channel.vhost.queues.get(name)
         if queue is not None and channel.can_publish_to(queue):
             reached.append(queue)
         elif queue is not None and not queue.record.ends_with_its_node:

@@ -34,7 +34,6 @@ from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
 from reference_broker.node.everywhere import Everywhere
-from reference_broker.node.exchanges import Exchanges
 from reference_broker.node.figures import CLOSE, FIGURES, Figures
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
@@ -59,11 +58,11 @@ from reference_broker.node.requests import Requests
 from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
+from reference_broker.node.virtual_hosts import VirtualHosts
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
-from reference_broker.routing.table import RoutingTable
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.executor import IoPolicy, OwnersThread, policy_named
 from reference_broker.storage.files import Files
@@ -172,7 +171,7 @@ class Shard:
         metadata, clients = self.metadata, self.clients
         metadata.access_changed = clients.access_changed
         return NodeAccess(
-            lambda: metadata.machine.access, lambda: metadata.machine.routing,
+            lambda: metadata.machine.access, lambda vhost: metadata.machine.routing(vhost),
             self.config.users, self.config.loopback_users, lambda: clients.connections,
         )  # fmt: skip
 
@@ -194,7 +193,7 @@ class Shard:
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.access = self._new_access()
         everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
-        self.exchanges = Exchanges(self.metadata, everywhere)
+        self.virtual_host = VirtualHosts(self.hosting.groups, self.metadata, everywhere).named
         self.operations = Operations(
             ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated),
             AccessRequests(self.metadata, everywhere, self.random_bits).methods,
@@ -246,8 +245,7 @@ class Shard:
     def end_queue(self, queue: Queue) -> None:
         """Delete an exclusive queue whose connection has ended. Its name is free on this node at once: what this node
         asks of the metadata is done in order, so a new declaration comes after the deletion."""
-        if self.queues.get(queue.record.name) is queue:
-            del self.queues[queue.record.name]
+        self.hosting.groups.free_name(queue)
         queue.delete(lambda: None)
 
     def home_node_down(self, record: QueueRecord) -> str | None:
@@ -275,11 +273,6 @@ class Shard:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
         once nobody could say in time."""
         self.reads.when_queues_current(call)
-
-    @property
-    def routing(self) -> RoutingTable:
-        """The exchanges and bindings, as this node knows them."""
-        return self.exchanges.table
 
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""

@@ -95,16 +95,17 @@ def usage() -> dict[str, int]:
 
 def queue_row(queue: Queue, runner: QueueRunner | None) -> dict[str, Any]:
     """Where this node stands with one queue, which ``runner`` runs here."""
+    record = queue.record
+    named = {"name": record.short_name, "vhost": record.vhost}
     if runner is None or queue.member is None:
-        leader = queue.proposer.leader
-        return {"name": queue.record.name, "role": "proxy", "leader": leader, "members": queue.record.members}
+        return {**named, "role": "proxy", "leader": queue.proposer.leader, "members": record.members}
     standing, counts = runner.standing(), queue.member.counts()
     behind = {"behind": standing.pop("behind")} if "behind" in standing else {}
     return {
-        "name": queue.record.name,
+        **named,
         "role": standing.pop("role"),
         "leader": standing.pop("leader"),
-        "members": queue.record.members,
+        "members": record.members,
         **standing,
         "ready": counts.ready,
         "unacked": counts.unacked,

@@ -115,7 +115,7 @@ def select(channel: TransactionalChannel, event: TxSelect) -> None:
 
 def _publish(channel: TransactionalChannel, event: Publish) -> None:
     """Keep a run of publishes. As in RabbitMQ, an exchange that the client may not publish to is refused at once."""
-    if not routed_publishes.may_publish(channel, channel.node.exchanges, event):
+    if not routed_publishes.may_publish(channel, event):
         return
     if event.ttl_ms == COPIES:
         try:

@@ -1,4 +1,4 @@
-"""Who may use a cluster: users, permissions, and permissions for routing keys."""
+"""Who may use a cluster: users, virtual hosts, permissions, and permissions for routing keys."""
 
 from __future__ import annotations
 
@@ -105,6 +105,62 @@ def set_user_limits(name: str, connections: int | None, channels: int | None, di
     say(f"user {name} has these limits now", {"user": name, **given, **answer}, as_json)
 
 
+@command("vhosts")
+def vhosts(directory: Path, as_json: bool) -> None:
+    """List the virtual hosts of a cluster."""
+    found = change(directory, op="vhosts")["vhosts"]
+    if not as_json:
+        found = [{**vhost, "tags": " ".join(vhost["tags"])} for vhost in found]
+    shown = ("name", "description", "tags", "queues", "max_connections", "max_queues")
+    print_table([{key: vhost[key] for key in shown} for vhost in found], as_json=as_json)
+
+
+@command(
+    "add-vhost",
+    "perftest broker add-vhost tenant",
+    "perftest broker add-vhost tenant --description 'orders and bills' --tag production",
+    "perftest broker add-vhost tenant --json",
+)
+@click.argument("name", metavar="NAME")
+@option("--description", section="Target", default="", help="Text for people.")
+@option("--tag", "tags", section="Target", multiple=True, help="Word for people and programs; may be repeated.")
+def add_vhost(name: str, description: str, tags: tuple[str, ...], directory: Path, as_json: bool) -> None:
+    """Add a virtual host: queues, exchanges, policies and permissions of its own.
+
+    A name in one virtual host means nothing in another. Users need permissions for each: set-permissions gives them.
+    """
+    answer = change(directory, op="add-vhost", name=name, description=description, tags=list(tags))
+    say(f"virtual host {name} is there; set-permissions says who may use it", {"added": name, **answer}, as_json)
+
+
+@command("delete-vhost", arguments=("tenant",))
+@click.argument("name", metavar="NAME")
+def delete_vhost(name: str, directory: Path, as_json: bool) -> None:
+    """Delete a virtual host with its queues, messages, exchanges, policies and permissions.
+
+    The connections to the virtual host are closed.
+    """
+    answer = change(directory, op="delete-vhost", name=name)
+    say(f"virtual host {name} is deleted with everything in it", {"deleted": name, **answer}, as_json)
+
+
+@command(
+    "set-vhost-limits",
+    "perftest broker set-vhost-limits tenant --connections 100",
+    "perftest broker set-vhost-limits tenant --queues 1000 --json",
+    "perftest broker set-vhost-limits tenant --connections -1 --queues -1",
+)
+@click.argument("name", metavar="NAME")
+@option("--connections", section="Target", type=int, help="Most connections to it on each node; -1: no limit.")
+@option("--queues", section="Target", type=int, help="Most queues in it; -1: no limit.")
+def set_vhost_limits(name: str, connections: int | None, queues: int | None, directory: Path, as_json: bool) -> None:
+    """Limit the connections and queues of a virtual host."""
+    limits = {"max_connections": connections, "max_queues": queues}
+    given = {key: limit for key, limit in limits.items() if limit is not None}
+    answer = change(directory, op="set-vhost-limits", name=name, **given)
+    say(f"virtual host {name} has these limits now", {"vhost": name, **given, **answer}, as_json)
+
+
 @command("permissions")
 def permissions(directory: Path, as_json: bool) -> None:
     """List the permissions of all users."""
@@ -184,6 +240,7 @@ def clear_topic_permissions(user: str, exchange: str | None, vhost: str, directo
 
 
 COMMANDS = (
-    users, add_user, delete_user, set_password, authenticate, set_user_tags, set_user_limits, permissions,
+    users, add_user, delete_user, set_password, authenticate, set_user_tags, set_user_limits, vhosts, add_vhost,
+    delete_vhost, set_vhost_limits, permissions,
     set_permissions, clear_permissions, topic_permissions, set_topic_permissions, clear_topic_permissions,
 )  # fmt: skip

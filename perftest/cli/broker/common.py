@@ -42,6 +42,11 @@ def queue_argument(function: Any) -> Any:
     return click.argument("queue", metavar="QUEUE")(function)
 
 
+def vhost_option(function: Any) -> Any:
+    """Declare the option ``--vhost``."""
+    return option("--vhost", section="Target", default="/", help="Virtual host to look in.")(function)
+
+
 def load(directory: Path) -> Cluster:
     """The cluster of a directory. Raises ClusterError."""
     from infra import local_cluster

@@ -10,13 +10,13 @@ import click
 
 from perftest.cli.broker.common import change, command, say
 
-_PARTS = ("users", "permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
+_PARTS = ("users", "vhosts", "permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
 
 
 @command("export-definitions", arguments=("setup.json", "-"))
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 def export_definitions(file: Path, directory: Path, as_json: bool) -> None:
-    """Write users, permissions, policies, exchanges, queues and bindings to a file.
+    """Write users, virtual hosts, permissions, policies, exchanges, queues and bindings to a file.
 
     FILE is JSON in RabbitMQ's format, with hashes of passwords; - is the standard output. Messages are not in it.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perftest.cli.broker.common import change, command, say
+from perftest.cli.broker.common import change, command, say, vhost_option
 from perftest.cli.sections import option
 from perftest.cli.ui.table import print_table
 
@@ -48,25 +48,24 @@ class _Definition(click.ParamType[Any]):
     help="Priority of the policy. If several policies match a queue, the highest priority wins.",
 )
 @_OPERATOR
-def set_policy(
-    name: str, pattern: str, definition: dict[str, Any], priority: int, operator: bool, directory: Path, as_json: bool
-) -> None:
-    """Set a policy for all queues whose names match.
+@vhost_option
+def set_policy(operator: bool, directory: Path, as_json: bool, **policy: Any) -> None:
+    """Set a policy for all queues of a virtual host whose names match.
 
     PATTERN is a regular expression on queue names. DEFINITION is a JSON object of settings. With --operator the policy
     holds beside those of users and sets upper limits: of two limits the lower holds.
     """
-    policy = {"name": name, "pattern": pattern, "definition": definition, "priority": priority}
     answer = change(directory, op="set-operator-policy" if operator else "set-policy", **policy)
-    say(f"policy {name} is set", {**policy, **answer}, as_json)
+    say(f"policy {policy['name']} is set", {**policy, **answer}, as_json)
 
 
 @command("clear-policy", arguments=("short",))
 @click.argument("name", metavar="NAME")
 @_OPERATOR
-def clear_policy(name: str, operator: bool, directory: Path, as_json: bool) -> None:
+@vhost_option
+def clear_policy(name: str, operator: bool, vhost: str, directory: Path, as_json: bool) -> None:
     """Remove a policy. Its queues fall back to the next policy that matches them."""
-    answer = change(directory, op="clear-operator-policy" if operator else "clear-policy", name=name)
+    answer = change(directory, op="clear-operator-policy" if operator else "clear-policy", name=name, vhost=vhost)
     say(f"policy {name} is cleared", {"cleared": name, **answer}, as_json)
 
 
@@ -77,7 +76,7 @@ def policies(operator: bool, directory: Path, as_json: bool) -> None:
     found = change(directory, op="operator-policies" if operator else "policies")["policies"]
     if not as_json:
         found = [{**policy, "definition": json.dumps(policy["definition"])} for policy in found]
-    shown = ("name", "pattern", "priority", "definition")
+    shown = ("vhost", "name", "pattern", "priority", "definition")
     print_table([{key: policy[key] for key in shown} for policy in found], as_json=as_json)
 
 

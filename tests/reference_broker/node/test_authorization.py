@@ -47,7 +47,7 @@ class Node:
         self.routing = RoutingTable()
         self.connections: list[Connected] = []
         self.access = NodeAccess(
-            lambda: self.table, lambda: self.routing, file_users, ("guest",), lambda: self.connections
+            lambda: self.table, lambda _vhost: self.routing, file_users, ("guest",), lambda: self.connections
         )
 
 

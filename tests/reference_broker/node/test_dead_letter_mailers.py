@@ -17,6 +17,7 @@ from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
+from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum import QUORUM
 from reference_broker.routing.records import Binding, Destination
@@ -56,7 +57,7 @@ class Node:
         self.nobody = ChannelId(self.node, self.boot_id, 0, 0)
         self.clients = self
         self.in_force: list[Policy] = []
-        self.routing = RoutingTable()
+        self.table = RoutingTable()
         self.queues: dict[str, Any] = {}
         self.timers: list[Callable[[], None]] = []
         self.channels: dict[int, object] = {}
@@ -75,6 +76,10 @@ class Node:
         queue: Any = QUORUM.queue(QUORUM, record, self)  # type: ignore[arg-type]
         queue.proposer = runner
         return queue
+
+    def virtual_host(self, name: str) -> Any:
+        assert name == "/"
+        return VirtualHost(name, self.queues, self)  # type: ignore[arg-type]
 
     def policies(self) -> list[Policy]:
         return self.in_force
@@ -193,7 +198,7 @@ def bound_to_fanout(*names: str) -> Node:
     """A node whose dead letters go to all of these queues."""
     node = Node(*names)
     for name in names:
-        node.routing.bind(Binding(source="amq.fanout", destination=Destination(name), key=""))
+        node.table.bind(Binding(source="amq.fanout", destination=Destination(name), key=""))
     node.policy(dead_letter_exchange="amq.fanout")
     node.source_queue.record = replace(SOURCE, arguments=())
     return node
@@ -231,7 +236,7 @@ def test_a_target_that_is_gone_is_waited_for_no_more() -> None:
     mailer = node.letters._mailers[SOURCE.group]
     mailer.committed(node.queues["one"].record.group, 2)
     gone = node.queues.pop("two").record
-    node.routing.remove_queue("two")
+    node.table.remove_queue("two")
     node.letters.queue_removed(gone)
     assert node.source.proposed == []
     node.wait()
