@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from reports.compute.intervals import messages_of
 from reports.compute.plan import NS, RunPlan
 from reports.compute.samples import Number, grown, in_pairs, length_s, overlap_s, per_s, total, weighted_mean
 from reports.store.columns import Row
 
+_Key = TypeVar("_Key", bound=Hashable)
 COVERED_MIN: Final = 0.8
 """The part of a step's steady time that samples of a node must cover for a figure of that node's use."""
 
@@ -151,13 +152,33 @@ def link_rows(brokers: Sequence[Row], step_totals: Sequence[Row]) -> list[Row]:
             places[sample["node"]] = max(places.get(sample["node"], ""), sample["host"])
     rows = []
     for number, step in sorted(_whole_steps(step_totals).items()):
-        for (node, peer, purpose), bytes_per_s in sorted(_over_step(told, step).items()):
+        of_links = _over_step(told, step, lambda row: (row["node"], row["peer"], row["purpose"]))
+        for (node, peer, purpose), bytes_per_s in sorted(of_links.items()):
             messages = messages_of(step)
             steady_s = (step["end_ns"] - step["start_ns"]) / NS
             row: Row = {"step": number, "node": node, "peer": peer, "purpose": purpose, "bytes_per_s": bytes_per_s}
             row |= {"host": places.get(node, ""), "peer_host": places.get(peer, "")}
             rows.append(row | {"bytes_per_message": bytes_per_s * steady_s / messages if messages > 0 else None})
     return rows
+
+
+def sent_of_nodes(brokers: Sequence[Row], step_totals: Sequence[Row]) -> dict[tuple[int, str], Row]:
+    """Octets per second that all nodes sent to each other over the steady time of each step and group of load. There is
+    no figure if that is not known of every node: a sum without the octets of a node that was down would look like less
+    traffic."""
+    told = _rates(
+        {name: sample[name] for name in ("node", "pid", "t_ns", "length_s")}
+        | {"sent_bytes": sum(octets for _peer, _purpose, octets in _sent(sample["links"]))}
+        for sample in brokers
+        if sample["links"]
+    )
+    nodes = {row["node"] for row in brokers if row["cpu_ns"] is not None}
+    found = {}
+    for step in step_totals:
+        sent = _over_step(told, step, lambda row: row["node"])
+        if nodes and sent.keys() == nodes:
+            found[step["step"], step["group"]] = {"link_bytes_per_s": math.fsum(sent.values())}
+    return found
 
 
 def _whole_steps(step_totals: Sequence[Row]) -> dict[int, Row]:
@@ -172,14 +193,14 @@ def _whole_steps(step_totals: Sequence[Row]) -> dict[int, Row]:
     return steps
 
 
-def _over_step(told: Sequence[Row], step: Row) -> dict[tuple[str, str, str], float]:
-    """Octets per second of each node, peer and purpose whose samples cover the step."""
+def _over_step(told: Sequence[Row], step: Row, key_of_row: Callable[[Row], _Key]) -> dict[_Key, float]:
+    """Octets per second of each key whose samples cover the step."""
     start_ns, end_ns = step["start_ns"], step["end_ns"]
-    weighted: dict[tuple[str, str, str], list[tuple[Row, float]]] = defaultdict(list)
+    weighted: dict[_Key, list[tuple[Row, float]]] = defaultdict(list)
     for row in told:
         overlap = overlap_s(row, start_ns, end_ns)
         if overlap > 0:
-            weighted[row["node"], row["peer"], row["purpose"]].append((row, overlap))
+            weighted[key_of_row(row)].append((row, overlap))
     found = {}
     for key, part in weighted.items():
         bytes_per_s = weighted_mean((row["bytes_per_s"], weight) for row, weight in part)
@@ -190,13 +211,16 @@ def _over_step(told: Sequence[Row], step: Row) -> dict[tuple[str, str, str], flo
 
 def _link_rates(brokers: Sequence[Row]) -> list[Row]:
     """A row per sample, peer and purpose with ``bytes_per_s`` since the previous sample of the process."""
-    told = [
+    return _rates(
         {name: sample[name] for name in ("node", "pid", "t_ns", "length_s")}
         | {"peer": peer, "purpose": purpose, "sent_bytes": sent_bytes}
         for sample in brokers
         for peer, purpose, sent_bytes in _sent(sample["links"])
-    ]
-    pairs = in_pairs(told, lambda row: (*_process(row), row["peer"], row["purpose"]))
+    )
+
+
+def _rates(told: Iterable[Row]) -> list[Row]:
+    pairs = in_pairs([*told], lambda row: (*_process(row), row.get("peer"), row.get("purpose")))
     rates = [(row, per_s(grown(row, before, "sent_bytes"), row["length_s"])) for row, before in pairs]
     return [row | {"bytes_per_s": rate} for row, rate in rates if rate is not None]
 

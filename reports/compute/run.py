@@ -128,6 +128,8 @@ def _rows_of_load(
     steady = intervals.steady(timed)
     totals = intervals.totals(steady, intervals.STEP, plan.cores)
     use = brokers.use_of_brokers(nodes, totals)
+    for key, sent in brokers.sent_of_nodes(nodes, totals).items():
+        use[key] = use.get(key, {}) | sent
     for key, cpu_percent in hosts.use_of_load_hosts(samples, totals, plan).items():
         use[key] = {**use.get(key, {}), "host_cpu_percent": cpu_percent}
     latencies = histograms.by_series(

@@ -73,9 +73,11 @@ def _costs(row: Row, alone: bool) -> Row:
         share = row.get(name)
         return per_message(share * row["length_s"] * factor) if alone and share is not None else None
 
-    cpu_ns = row.get("worker_cpu_ns")
+    cpu_ns, sent_per_s, published = row.get("worker_cpu_ns"), row.get("link_bytes_per_s"), row["published_bytes"]
+    sent = sent_per_s * row["length_s"] if alone and sent_per_s is not None else None
     return {
         "worker_cpu_us_per_message": per_message(None if cpu_ns is None else cpu_ns / 1000),
         "broker_cpu_us_per_message": of_broker("broker_cpu_share", 1e6),
         "wal_bytes_per_message": of_broker("wal_bytes_per_s", 1.0),
+        "link_bodies": sent / published if sent is not None and published > 0 else None,
     }

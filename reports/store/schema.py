@@ -19,7 +19,7 @@ from perftest.results import schema as files
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.store.columns import Column, Table, flag, integer, real, text
 
-STORE_VERSION: Final = 5
+STORE_VERSION: Final = 6
 """Raised when a reader of the previous version would misread a store."""
 
 SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")
@@ -174,6 +174,11 @@ STEPS: Final = Table(
         real("broker_cpu_share", "cores used by all known nodes together", True),
         real("wal_syncs_per_s", "of all known nodes together", True),
         real("wal_bytes_per_message", "of all known nodes together, per delivered message", True),
+        real(
+            "link_bodies",
+            "octets that all nodes sent to each other per octet of body published; null if a node did not tell",
+            True,
+        ),
         real("host_cpu_percent", "mean CPU of the busiest load host while steady", True),
     ),
 )

@@ -85,7 +85,7 @@ METRICS = [
     {"name": "b", "type": "gauge", "samples": [{"name": "b", "labels": {"queue": "q"}, "value": 0.5}]},
     {"name": "i", "type": "info", "samples": [{"name": "i_info", "labels": {"cluster": "c"}, "value": 1.0}]},
 ]
-POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "priority": 2}
+POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "priority": 2, "vhost": "/"}
 
 
 @pytest.mark.parametrize(
@@ -93,27 +93,27 @@ POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "prior
     [
         (
             ["add-member", "q", "1"],
-            {"op": "add-member", "queue": "q", "node": "node1"},
+            {"op": "add-member", "queue": "q", "vhost": "/", "node": "node1"},
             {"ok": True},
             "node1 is a member of q",
         ),
         (
             ["remove-member", "q", "node3"],
-            {"op": "remove-member", "queue": "q", "node": "node3"},
+            {"op": "remove-member", "queue": "q", "vhost": "/", "node": "node3"},
             {"ok": True},
             "node3 is no longer a member of q",
         ),
         (
             ["transfer-leader", "q", "node2"],
-            {"op": "transfer-leader", "queue": "q", "node": "node2"},
+            {"op": "transfer-leader", "queue": "q", "vhost": "/", "node": "node2"},
             {"ok": True},
             "node2 leads q",
         ),
         (
             ["rebalance"],
             {"op": "rebalance"},
-            {"ok": True, "moved": [{"queue": "orders", "from": "node1", "to": "node2"}]},
-            "queue   from   to\norders  node1  node2",
+            {"ok": True, "moved": [{"queue": "orders", "vhost": "/", "from": "node1", "to": "node2"}]},
+            "queue   vhost  from   to\norders  /      node1  node2",
         ),
         (["rebalance"], {"op": "rebalance"}, {"ok": True, "moved": []}, "(none)"),
         (
@@ -122,12 +122,12 @@ POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "prior
             {"ok": True},
             "policy p is set",
         ),
-        (["clear-policy", "p"], {"op": "clear-policy", "name": "p"}, {"ok": True}, "policy p is cleared"),
+        (["clear-policy", "p"], {"op": "clear-policy", "name": "p", "vhost": "/"}, {"ok": True}, "policy p is cleared"),
         (
             ["policies"],
             {"op": "policies"},
             {"ok": True, "policies": [POLICY]},
-            'name  pattern  priority  definition\np     ^q              2  {"max-length": 10}',
+            'vhost  name  pattern  priority  definition\n/      p     ^q              2  {"max-length": 10}',
         ),
         (
             ["metrics", "2"],

@@ -77,13 +77,13 @@ def test_the_definitions_of_a_new_cluster_have_no_problem() -> None:
             "users[0].tags: 5: must be words, as a list or with commas",
         ]),
         ({"permissions": [{"user": "u", "vhost": "v", "configure": "(", "write": 1, "read": ""}]}, [
-            "permissions[0].vhost: 'v': must be a virtual host that exists",
+            "permissions[0].vhost: 'v': must be a virtual host that exists or stands here",
             "permissions[0].configure: '(': must be a regular expression",
             "permissions[0].write: 1: must be a regular expression",
         ]),
         ({"bindings": [{"source": "x", "vhost": [], "destination": "q", "destination_type": "x", "routing_key": "",
                         "arguments": {}}]}, [
-            "bindings[0].vhost: []: must be a virtual host that exists",
+            "bindings[0].vhost: []: must be a virtual host that exists or stands here",
             "bindings[0].destination_type: 'x': must be queue or exchange",
         ]),
     ],
@@ -101,5 +101,5 @@ def test_the_same_row_twice_is_no_contradiction() -> None:
 
 
 def test_codes_of_amqp_become_codes_of_http() -> None:
-    assert [of_amqp(code, "NAME - text").code for code in (403, 404, 406, 530)] == [401, 404, 400, 400]
+    assert [of_amqp(code, "NAME - text").code for code in (403, 404, 406, 530)] == [401, 404, 400, 401]
     assert of_amqp(406, "PRECONDITION_FAILED - no").reason == "no"

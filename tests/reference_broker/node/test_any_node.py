@@ -198,7 +198,7 @@ def test_figures_are_served_to_prometheus_and_as_json(cluster: Cluster) -> None:
     assert wait(lambda: is_listening(port), 20), "the metrics come a little later than AMQP"
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
         text = response.read().decode()
-    assert 'rabbitmq_queue_messages_ready{vhost="/",queue="seen"} 0.0' in text
+    assert 'rabbitmq_queue_messages_ready{queue="seen",vhost="/"} 0.0' in text
     assert "rabbitmq_raft_term_total" in text
     names = {family["name"] for family in ask(cluster, 1, op="metrics")["metrics"]}
     assert {"rabbitmq_raft_log_commit_index", "rabbitmq_raft_log_wal_syncs", "rabbitmq_queue_messages_ready"} <= names

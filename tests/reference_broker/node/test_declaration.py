@@ -239,16 +239,11 @@ def test_consumers_are_refused_what_a_quorum_queue_does_not_do() -> None:
     """A client that believes it is alone would corrupt what it writes."""
     fields: dict[str, Any] = {"channel": 1, "queue": "q", "consumer_tag": "c", "no_ack": False, "nowait": False}
     consume = Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": 5})
-    assert consumer_priority(consume, QUORUM_KIND) == 5
+    queue: Any = SimpleNamespace(record=record_of(declare()), kind=QUORUM_KIND)
+    assert consumer_priority(consume, queue) == 5
     with pytest.raises(
         DeclarationError, match="invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer"
     ):
-        consumer_priority(Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": "high"}), QUORUM_KIND)
+        consumer_priority(Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": "high"}), queue)
     with pytest.raises(DeclarationError, match="use x-single-active-consumer"):
-        consumer_priority(Consume(**fields, exclusive=True, prefetch=0), QUORUM_KIND)
-
-
-def test_a_passive_declare_of_nothing_is_not_found() -> None:
-    with pytest.raises(DeclarationError) as refused:
-        check(declare(passive=True), None, ME)
-    assert refused.value.code == 404
+        consumer_priority(Consume(**fields, exclusive=True, prefetch=0), queue)

@@ -173,7 +173,8 @@ def test_refusals(request_: base.Frame, code: int, text: str) -> None:
         client = Client(world)
         found, words = closed(await told(world, client, request_))
         assert found == code and text in words
-        assert not list(world.shard.exchanges.table.bindings()) and not world.shard.exchanges.table.declared()
+        table = world.shard.virtual_host("/").exchanges.table
+        assert not list(table.bindings()) and not table.declared()
 
     run(scenario)
 
@@ -201,12 +202,12 @@ def test_an_exchange_in_use_stays_and_an_auto_delete_exchange_goes() -> None:
         await done(
             world, client, Exchange.Declare(0, "x", "topic", auto_delete=True), Queue.Bind(0, "", "x", "")
         )  # fmt: skip
-        [binding] = world.shard.exchanges.table.bindings()
+        [binding] = world.shard.virtual_host("/").exchanges.table.bindings()
         assert (binding.destination.name, binding.key) == ("a", "a")
         code, text = closed(await told(world, client, Exchange.Delete(0, "x", if_unused=True)))
         assert (code, text) == (406, "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use")
         await told(world, client, Channel.CloseOk(), Channel.Open(), Queue.Delete(0, "a"))
-        assert world.shard.exchanges.table.exchange("x") is None
+        assert world.shard.virtual_host("/").exchanges.table.exchange("x") is None
 
     run(scenario)
 
@@ -263,6 +264,6 @@ def test_without_answers_nobody_is_answered() -> None:
             Basic.Qos(0, 1, False),
         )  # fmt: skip
         assert [each.name for each in heard] == ["Exchange.DeclareOk", "Basic.QosOk"]
-        assert world.shard.exchanges.table.exchange("x") is None
+        assert world.shard.virtual_host("/").exchanges.table.exchange("x") is None
 
     run(scenario)

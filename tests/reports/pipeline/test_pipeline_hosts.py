@@ -164,6 +164,10 @@ def test_links_tell_octets_per_message(tables: Tables) -> None:
     assert whole["bytes_per_s"] == pytest.approx(1120 * rate, rel=0.03)
     assert by_pair.loc[("node3", "node1", "commands"), "bytes_per_message"] == pytest.approx(112, rel=0.03)
     assert by_pair.loc[("node1", "node3", "commands"), "bytes_per_message"] == 0
+    step = tables.of(SPREAD).steps.iloc[0]
+    expected = (2 * 1120 + 4 * 11.2 + 4 * 112) * step["delivered"] / step["published_bytes"]
+    assert step["link_bodies"] == pytest.approx(expected, rel=0.03), "replication both ways, and what is proxied"
+    assert tables.of(ALONE).steps["link_bodies"].isna().all()
 
 
 def test_clocks_are_told_with_their_bounds(tables: Tables) -> None:
