@@ -1,10 +1,11 @@
 """One member of the ring along which a master sends its batches. Pure.
 
-Theory of operation ------------------- The members of a mirrored queue stand in a ring by age: the master, its eldest
-mirror, ..., its youngest mirror, and the master again. Each member sends to its *right* neighbour only. A batch goes
-once round the ring, from the master through every mirror back to the master: for n members its octets cross n links.
-When it is back, everybody has it, and the master sends an *ack* once round: a few octets after a whole lap of content.
-RabbitMQ's ``gm`` does the same.
+Theory of operation
+-------------------
+The members of a mirrored queue stand in a ring by age: the master, its eldest mirror, ..., its youngest mirror, and the
+master again. Each member sends to its *right* neighbour only. A batch goes once round the ring, from the master through
+every mirror back to the master: for n members its octets cross n links. When it is back, everybody has it, and the
+master sends an *ack* once round: a few octets after a whole lap of content. RabbitMQ's ``gm`` does the same.
 
 A member *keeps* what it has sent on until the ack comes by. When a member is lost, the ring closes around the gap: its
 left neighbour has a new right neighbour, and sends it what it keeps. So nothing is lost with a member in the middle,

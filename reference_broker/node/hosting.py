@@ -157,7 +157,7 @@ class Hosting:
         deleted queues goes: the metadata's snapshot may be newer than the last deletion that reached the disk."""
         self.groups.is_current = True
         self.queues_replaced(list(self._ports.metadata.machine.queues.values()))
-        self._ports.owned.became_current()
+        self._ports.owned.became_current(self.mirrors.left_behind())
         for queue in list(self.by_group.values()):
             if queue.member is None and queue.record.has_replica(self.node):
                 self._join(queue.record)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import DropMirror, Mirror, MirrorSynchronised, mirror_on
+from reference_broker.machines.mirrors import DropMirror, Mirror, MirrorSynchronised, mirror_of, mirror_on, store_of
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.mirror import MirrorPorts, MirrorRunner
 from reference_broker.node.mirror_frames import Note, unpack_fill, unpack_note, unpack_ring
@@ -43,6 +43,8 @@ class Mirrors:
         self._node = node
         self._kinds = kinds
         self._early: dict[GroupId, deque[tuple[NodeId, Note, tuple[int, int, int]]]] = {}
+        self._left: dict[GroupId, tuple[QueueRecord, int]] = {}
+        """The copies of this node's former process that records still name: record, and number of the copy."""
         self._asked: set[tuple[object, ...]] = set()
         """Changes that this node has asked the metadata for."""
 
@@ -55,6 +57,7 @@ class Mirrors:
             self.mirrored[group] = record
         else:
             self.mirrored.pop(group, None)
+        self._forget_left(group, record)
         mirror = mirror_on(record, node.node)
         runner = self.runners.get(group)
         if mirror is not None and mirror.boot_id != node.boot_id:
@@ -73,9 +76,31 @@ class Mirrors:
             runner.mirror = mirror
             runner.record_changed(record)
 
+    def left_behind(self) -> list[GroupId]:
+        """The names in the store of the copies of this node's former process that stay on the drive. Nothing was
+        confirmed without a copy that its record still names, and after a loss of power it may be the last one: then it
+        becomes the master's."""
+        for group, record in self.mirrored.items():
+            mirror = mirror_on(record, self._node.node)
+            if mirror is not None and mirror.boot_id != self._node.boot_id:
+                self._left[group] = record, mirror.since
+        return [store_of(group, since) for group, (_record, since) in self._left.items()]
+
+    def _forget_left(self, group: GroupId, record: QueueRecord | None) -> None:
+        """Delete a copy that was left behind, unless its record, if there still is one, names it or it became the
+        master's."""
+        here = self._node.node
+        former, since = self._left.get(group, (None, 0))
+        if former is None or (record is not None and mirror_of(record, here, since) is not None):
+            return
+        del self._left[group]
+        if record is None or (record.leader, record.owner_since) != (here, since):
+            self._node.owned.begin_copy(former, since).delete()
+
     def queue_gone(self, group: GroupId) -> None:
         """The queue was deleted."""
         self._stop(group)
+        self._forget_left(group, None)
         self.mirrored.pop(group, None)
         self._early.pop(group, None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
 
@@ -89,10 +89,11 @@ class OwnedQueues:
         """Nobody wants to hear of the copy any more."""
         self._followers.pop(store_of(record.group, since), None)
 
-    def became_current(self) -> None:
-        """The queues and copies that have begun are all that this node has: delete what is on the drive of others."""
+    def became_current(self, copies: Collection[GroupId]) -> None:
+        """The queues and copies that have begun, and these ``copies`` by their names in the store, are all that this
+        node has: delete what is on the drive of others."""
         if self.store is not None:
-            self.store.keep_only(self._followers.keys())
+            self.store.keep_only(self._followers.keys() | set(copies))
 
     def counters(self) -> Mapping[str, int]:
         """The figures of the store."""

@@ -1,10 +1,11 @@
 """A queue that lives on this node alone: its commands are applied at once, in no log.
 
-Theory of operation ------------------- Commands of this node's clients and of other nodes gather until the turn. The
-turn applies all of them in the order in which they came, and has their effects executed. Nothing is agreed with
-anybody, so there are no rounds and no terms. The *term* of the owner is the boot id of its node, below the number of
-owners that the queue had before: whoever hears of a higher term knows that the owner has started again, or is another
-one, without its channels and consumers.
+Theory of operation
+-------------------
+Commands of this node's clients and of other nodes gather until the turn. The turn applies all of them in the order in
+which they came, and has their effects executed. Nothing is agreed with anybody, so there are no rounds and no terms.
+The *term* of the owner is the boot id of its node, below the number of owners that the queue had before: whoever hears
+of a higher term knows that the owner has started again, or is another one, without its channels and consumers.
 
 A queue with *mirrors* has a ring (:mod:`~reference_broker.node.master_ring`). The ring gets the last part of each turn,
 and can keep the owner from applying anything while a new mirror is filled.

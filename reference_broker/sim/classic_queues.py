@@ -12,6 +12,8 @@ _SHARE: Final = 0.5
 """The share of the worlds that have classic queues."""
 _MIRRORED_SHARE: Final = 0.15
 """The share of the worlds that have a classic queue with copies."""
+_KEPT: Final = 0.7
+"""The share of these in which nobody purges or deletes the queue, so that nothing may be lost."""
 _LAZY: Final = 0.4
 _BALANCED: Final = 0.5
 _LETTERS: Final = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": GRAVEYARD}
@@ -24,7 +26,7 @@ def plan_classic_queues(chance: Random, others: Sequence[QueuePlan]) -> list[Que
     plans = _plain_plans(chance, others)
     apart = Random(chance.getstate()[1][0])  # so that the other worlds stay as they were
     if apart.random() < _MIRRORED_SHARE:
-        plans.append(_plan(apart, MIRRORED, is_kept=False))
+        plans.append(_plan(apart, MIRRORED, is_kept=apart.random() < _KEPT))
     return plans
 
 

@@ -411,7 +411,10 @@ class Session(asyncio.Protocol):
         if "home node" in text:
             return all(plan.is_classic for plan in named)
         may_be_lost = self.ledger.has_lost_classic_queues
-        return any((not plan.is_kept or (plan.is_classic and may_be_lost)) and not plan.is_exclusive for plan in named)
+        return any(
+            (not plan.is_kept or plan.is_mirrored or (plan.is_classic and may_be_lost)) and not plan.is_exclusive
+            for plan in named
+        )
 
     def _open_again(self, channel: int) -> None:
         self._tell("opens channel {} again", channel)

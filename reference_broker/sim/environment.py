@@ -12,6 +12,7 @@ from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.fifo_checks import AbsenceChecks, DeadLetterChecks, DeliveryChecks
 from reference_broker.sim.ledger import Ledger
 from reference_broker.sim.loop import Scheduler
+from reference_broker.sim.mirror_checks import MirrorChecks
 from reference_broker.sim.network import Network
 from reference_broker.sim.queues import plan_queues
 from reference_broker.sim.raft_checks import MemberChecks, RaftChecks
@@ -50,4 +51,5 @@ class Checkers:
         self.absences = AbsenceChecks()
         self.ledger = Ledger()
         self.classic = ClassicChecks(self.ledger)
+        self.mirrors = MirrorChecks(self.ledger.copies_lost)
         self.story = Story(scheduler)

@@ -4,7 +4,8 @@ The ledger sees only octets of clients, with one exception: it also learns which
 were applied by the owner of a classic queue, so that it can check each confirm.
 
 What a confirm promises depends on the message and on its queue. A persistent message of a durable queue survives all
-but the loss of the drive. Any other message of a classic queue ends with the process of the owner.
+but the loss of the drive; in a mirrored queue, for as long as a copy goes on that had it. Any other message of a
+classic queue ends with the process of the owner.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Ledger:
         """The messages of which their owners have heard that they survive."""
         self._passing: dict[int, QueuePlan] = {}
         """The confirmed messages that end with the process of their owner."""
+        self._copied: dict[int, QueuePlan] = {}
+        """The confirmed messages that every copy of a mirrored queue has, and that survive."""
         self._bound: dict[str, tuple[int, QueuePlan]] = {}
         """The queues that somebody has bound to the fan, each with its place among them."""
         self._fanned: set[int] = set()
@@ -167,6 +170,11 @@ class Ledger:
         self._drives_lost[node] += 1
         for number in [number for number in self._confirmed if self._was_on(node, number)]:
             del self._confirmed[number]
+        self.copies_lost()
+
+    def copies_lost(self) -> None:
+        """The copy that goes on may lack confirmed messages."""
+        self._copied.clear()
 
     def _was_on(self, node: NodeId, number: int) -> bool:
         return number in self._taken and self._taken[number].node == node
@@ -245,7 +253,10 @@ class Ledger:
                 self._promise(queue, copy)
 
     def _promise(self, queue: QueuePlan, number: int) -> None:
-        if not queue.is_classic:
+        if queue.is_mirrored:
+            if self.must_survive(number):
+                self._copied[number] = queue
+        elif not queue.is_classic:
             self._confirmed[number] = queue
         elif not self.must_survive(number):
             self._passing[number] = queue
@@ -322,7 +333,7 @@ class Ledger:
 
     def check_nothing_lost(self) -> None:
         """Check, at the end, when all queues are empty, that no confirmed message was lost."""
-        promised = dict(self._confirmed)
+        promised = self._confirmed | self._copied
         promised |= {number: queue for number, queue in self._passing.items() if self._is_there(number)}
         lost = sorted(promised.keys() - self._settled)
         where = {promised[number].name for number in lost}

@@ -11,6 +11,7 @@ told anybody. So in some worlds the steps of the nodes themselves call for troub
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Final
 
 from reference_broker.raft.roles import Role
@@ -18,6 +19,7 @@ from reference_broker.sim.damage import flip_and_open
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.node import SimNode, host_of
 from reference_broker.sim.operator import Operator
+from reference_broker.sim.queues import MIRRORED
 from reference_broker.sim.strangers import Strangers
 from reference_broker.types import NodeId
 
@@ -84,6 +86,10 @@ class Nemesis:
         if chance.random() < _FAVOURITE:
             self._weights[chance.randrange(len(self._kinds))] = 10 * len(self._kinds)
         env.scheduler.after(0.3, self._begin)
+        self._unseating = Random(chance.getstate()[1][0])
+        if any(plan.is_mirrored for plan in env.queues):
+            self._unseat_every_s = self._unseating.choice((0.2, 0.6, 2.0))
+            self._unseat_later()
 
     def _begin(self) -> None:
         self._env.scheduler.after(self._env.chance.expovariate(1 / self._every_s), self._strike)
@@ -94,6 +100,26 @@ class Nemesis:
         (kind,) = self._env.chance.choices(self._kinds, self._weights)
         self._env.chance.choice(list(self._nodes.values())).suffer(kind)
         self._begin()
+
+    def _unseat_later(self) -> None:
+        self._env.scheduler.after(self._unseating.expovariate(1 / self._unseat_every_s), self._unseat)
+
+    def _unseat(self) -> None:
+        """Trouble for the node that has the mirrored queue: chance alone seldom hits a master while its mirrors are
+        synchronised."""
+        if self._env.draining:
+            return
+        blows = (self.kill, self.kill, self.power, self.isolate, self.part_both_ways, self.pause)
+        if (master := self._master()) is not None:
+            master.suffer(self._unseating.choice(blows))
+        self._unseat_later()
+
+    def _master(self) -> SimNode | None:
+        """The node that has the mirrored queue, as the node that knows most says."""
+        shards = [node.shard for node in self._nodes.values() if node.alive and node.shard is not None]
+        records = [record for shard in shards if (record := shard.metadata.machine.queues.get(MIRRORED)) is not None]
+        newest = max(records, key=lambda record: record.changes, default=None)
+        return self._nodes[newest.leader] if newest is not None else None
 
     def _outage(self) -> float:
         return self._outage_s * self._env.chance.random()

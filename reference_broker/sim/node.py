@@ -195,6 +195,7 @@ class SimShard(Shard):
             absences.applied(group, entry.index)
             if group == METADATA_GROUP:
                 self.owner.checkers.members.heard(host.machine.queues.values())
+                self.owner.checkers.mirrors.heard(host.machine.queues.values())
             if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
                 fifo_checks.compare(truth, node, entry.index, host.machine)
             if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:

@@ -137,7 +137,7 @@ class World:
         lost = {node.node for node in self.nodes.values() if node.is_lost and not node.is_awaited}
         for node in lost:
             self.checkers.ledger.drive_lost(node)
-        left = self.nodes.keys() - lost
+        left = dict.fromkeys(self.nodes.keys() - lost, 0)
         gone = {
             record.name
             for shard in [node.shard for node in self.nodes.values() if node.shard is not None]
@@ -254,6 +254,8 @@ class World:
         for node in self.living:
             assert node.shard is not None
             for record in node.shard.metadata.machine.queues.values():
+                if record.leader in self.nodes and self.nodes[record.leader].is_lost:
+                    continue  # nobody may be promoted, so the queue waits for a node that does not come back
                 policy = node.shard.ha_policy(record) if record.kind == "classic" else None
                 up = node.shard.nodes.up_names
                 if next_step(policy, record, up, node.shard.hosting.census.members) is not None:

@@ -257,3 +257,23 @@ def test_the_whole_cluster_starts_again(cluster: Cluster) -> None:
     until_synchronised(cluster.nodes[1], "all", 2)
     with connect(cluster.nodes[2]) as connection:
         assert [number for number, _ in drained(connection.channel(), "all")] == list(range(30))
+
+
+def test_the_whole_cluster_is_killed_and_the_master_does_not_come_back(cluster: Cluster) -> None:
+    """Nothing was confirmed without the mirrors, so what they have on their drives is all that was confirmed."""
+    first, second, third = cluster.nodes
+    set_policy(first, "last", ha_mode="all")
+    with connect(first) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        declared(channel, "last")
+        until_synchronised(first, "last", 2)
+        publish(channel, "last", range(30))
+        connection.close()
+    for node in cluster.nodes:
+        local_cluster.kill(cluster, node.name)
+    for node in (second, third):
+        cluster = local_cluster.start_node(cluster, node.name)
+    until(lambda: seen(second, "last").get("node") in (second.name, third.name))
+    with connect(cluster.nodes[1]) as connection:
+        assert [number for number, _ in drained(connection.channel(), "last")] == list(range(30))

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 from reference_broker.sim.runs import Outcome, run_world
 from reference_broker.sim.world import World
-from tests.mutants.planted import CLASSIC_MUTANTS, KEYED_MUTANTS, MUTANTS, STORE_MUTANTS, Mutant, anything, planted
+from tests.mutants.planted import (
+    CLASSIC_MUTANTS,
+    KEYED_MUTANTS,
+    MIRROR_MUTANTS,
+    MUTANTS,
+    STORE_MUTANTS,
+    Mutant,
+    anything,
+    planted,
+)
 
 WORLDS_MAX = 150
 RARE_MAX = 60
@@ -55,7 +64,8 @@ def _may_show(mutant: Mutant, seed: int) -> bool:
 def main() -> int:
     """Returns how many were not found."""
     words, missed = " ".join(sys.argv[1:]), 0
-    chosen = [mutant for mutant in (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS) if words in mutant.name]
+    every = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
+    chosen = [mutant for mutant in every if words in mutant.name]
     if not chosen:
         sys.stderr.write(f"no planted bug has {words!r} in its name; they are in tests/mutants/planted.py\n")
         return 2

@@ -55,6 +55,10 @@ def _long_pauses(world: World) -> bool:
     return len(world.nodes) > 1 and often and nemesis._outage_s * 1000 > limits.suspect_after_ms
 
 
+def _mirrored_queues(world: World) -> bool:
+    return len(world.nodes) > 1 and any(plan.is_mirrored and plan.is_kept for plan in world.queues)
+
+
 def _fan(world: World) -> bool:
     """Messages go to several queues through an exchange."""
     return world.clients[0].crowd.fan_share > 0
@@ -92,6 +96,11 @@ def _classic_queues(world: World) -> bool:
 def _in_classic_worlds(*mutants: Mutant) -> tuple[Mutant, ...]:
     """The bugs, hunted only where there are classic queues."""
     return tuple(replace(mutant, needs=_classic_queues) for mutant in mutants)
+
+
+def _in_mirrored_worlds(*mutants: Mutant) -> tuple[Mutant, ...]:
+    """The bugs, hunted only where there is a mirrored queue from which nothing may be lost."""
+    return tuple(replace(mutant, needs=_mirrored_queues) for mutant in mutants)
 
 
 _BROKER = "reference_broker"
@@ -470,6 +479,37 @@ CLASSIC_MUTANTS = _in_classic_worlds(
            shown_by=f"{_EFFECTS}:test_a_deleted_queue_leaves_nothing(True)"),
 )  # fmt: skip
 """Bugs in the member of classic queues."""
+
+
+MIRROR_MUTANTS = _in_mirrored_worlds(
+    Mutant("the master confirms before its mirrors", "mirroring.master:Confirmations.end",
+           "min(own_end, self._end) if self._ends else own_end", "own_end"),
+    Mutant("a confirm waits for one mirror only", "mirroring.master:Confirmations.everywhere", "min(", "max("),
+    Mutant("a mirror confirms what it has not stored", "mirroring.mirror:MirrorCopy.confirm",
+           "self._unconfirmed[0][1] <= end and ", ""),
+    Mutant("a new mirror counts as synchronised at once", "node.master_ring:MasterRing._welcome",
+           "if is_full or self._log.oldest() >= next_seq:", "if True:"),
+    Mutant("a new mirror is not waited for", "node.master_ring:MasterRing.is_blocked",
+           "self._filling is not None or any(self._is_copy(*each) for each in self._joining)", "False"),
+    Mutant("a confirm of an earlier copy on the node counts", "node.master_ring:MasterRing._is_copy",
+           "mirror is not None and mirror.since == since", "mirror is not None"),
+    Mutant("a confirm that comes early is forgotten", "node.master_ring:MasterRing._confirmed",
+           "self._early[node, since] = number", "pass"),
+    Mutant("a mirror goes on with an empty copy after a restart", "node.mirrors:Mirrors.record_is",
+           "if mirror is not None and mirror.boot_id != node.boot_id:", "if False:"),
+    Mutant("the elder mirrors follow a younger one", "machines.mirrors:_moved",
+           "record.mirrors[record.mirrors.index(mirror) + 1 :]",
+           "tuple(each for each in record.mirrors if each is not mirror)"),
+    Mutant("a mirror keeps nothing for the next one", "mirroring.ring:RingMember.take",
+           "self._kept.append((number, payload))", "pass"),
+    Mutant("a promoted mirror forgets what publishers sent straight to it", "node.mirror:MirrorRunner.hand_over",
+           "return self.copy.copies.rest()", "return []"),
+    Mutant("a master that has started again keeps its mirrors", "machines.mirrors:changed",
+           "mirrors=(), epoch=epoch + 1", "epoch=epoch + 1"),
+    Mutant("messages that were gone come back with a new mirror", "node.master_ring:MasterRing._fill",
+           "buffers += Take(part.seq, start, count, step).buffers()", "pass"),
+)  # fmt: skip
+"""Bugs in mirrored queues."""
 
 
 @contextmanager

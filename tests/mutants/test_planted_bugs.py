@@ -12,7 +12,15 @@ import importlib
 import pytest
 
 from tests.mutants.hunt import hunt
-from tests.mutants.planted import CLASSIC_MUTANTS, KEYED_MUTANTS, MUTANTS, STORE_MUTANTS, Mutant, planted
+from tests.mutants.planted import (
+    CLASSIC_MUTANTS,
+    KEYED_MUTANTS,
+    MIRROR_MUTANTS,
+    MUTANTS,
+    STORE_MUTANTS,
+    Mutant,
+    planted,
+)
 
 QUICK = {  # the invariants that may show the bug
     "messages do not wait for term and vote to be on disk": "I6",
@@ -30,7 +38,7 @@ QUICK = {  # the invariants that may show the bug
     "a key stays blocked by a message that was rejected": "I29",
     "a message to several queues goes to the first of them": "I22",
 }
-EVERY = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS)
+EVERY = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", [mutant for mutant in EVERY if mutant.name in QUICK], ids=lambda each: each.name)

@@ -24,8 +24,11 @@ from reference_broker.types import GroupId, NodeId
 UP = {NodeId(1): "a", NodeId(2): "b", NodeId(3): "c", NodeId(4): "d"}
 
 
-def copy(node: int, *, synced: bool = True) -> Mirror:
-    return Mirror(NodeId(node), 1, node, synced)
+BOOTS = dict.fromkeys(UP, 1)
+
+
+def copy(node: int, *, synced: bool = True, boot: int = 1) -> Mirror:
+    return Mirror(NodeId(node), boot, node, synced)
 
 
 def record(*mirrors: Mirror, master: int = 1, **values: Any) -> QueueRecord:
@@ -81,6 +84,9 @@ def test_a_master_outside_the_policy_moves_to_a_synchronised_copy() -> None:
     ("mirrors", "definition", "was_stopped", "heir"),
     [
         ([copy(2), copy(3)], {}, False, 2),
+        ([copy(2, boot=7), copy(3)], {}, False, 3),
+        ([copy(2, boot=7), copy(3, boot=7)], {}, False, 2),
+        ([copy(2, boot=7), copy(3, synced=False)], {}, False, 2),
         ([copy(2, synced=False), copy(3)], {}, False, 3),
         ([copy(2, synced=False)], {}, False, 2),
         ([copy(2, synced=False)], {"promote_on_failure": "when-synced"}, False, None),
@@ -92,7 +98,8 @@ def test_a_master_outside_the_policy_moves_to_a_synchronised_copy() -> None:
 def test_the_eldest_synchronised_copy_is_promoted(
     mirrors: list[Mirror], definition: dict[str, Any], was_stopped: bool, heir: int | None
 ) -> None:
-    found = promoted(policy(mode="all", **definition), record(*mirrors, master=9), UP, was_stopped=was_stopped)
+    """One whose process is gone has on its drive what must survive, and nothing else."""
+    found = promoted(policy(mode="all", **definition), record(*mirrors, master=9), BOOTS, was_stopped=was_stopped)
     assert (found and found.node) == heir
 
 
