@@ -107,10 +107,10 @@ def _syncs_of_classic(cluster: Cluster) -> str:
 
 def _durability_in_words(plan: Plan) -> str:
     """The durability of a remote broker, as far as a client knows it: by queue type and delivery mode."""
-    if all(queue.type is QueueType.QUORUM for queue in plan.queues):
-        return (
-            "quorum queue: confirmed when a majority of its members has written it, synced as the broker is configured"
-        )
+    if all(queue.type.is_replicated for queue in plan.queues):
+        kinds = " and ".join(dict.fromkeys(queue.type for queue in plan.queues))
+        written = "confirmed when a majority of its members has written it, synced as the broker is configured"
+        return f"{kinds} queue: {written}"
     return f"{_classic_in_words(plan)}; synced as the broker is configured"
 
 

@@ -18,7 +18,7 @@ from perftest.spec.findings import broken_finding
 from perftest.spec.layout import Layout, broken_relations
 from perftest.spec.load import Document
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
-from perftest.spec.plan import Plan, QueueType
+from perftest.spec.plan import Plan
 from perftest.spec.problem import Location, Problem
 from perftest.spec.rules import (
     PREFETCH_MAX,
@@ -140,8 +140,8 @@ def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
             rule = f"two queues are named {queue.name!r}"
             yield document.problem(("queues", number, "name"), rule, "give each its own name", queue.name)
         names.add(queue.name)
-        if queue.type is QueueType.QUORUM and not queue.durable:
-            rule = "a quorum queue is always durable"
+        if queue.type.is_replicated and not queue.durable:
+            rule = f"a {queue.type} queue is always durable"
             yield document.problem(("queues", number, "durable"), rule, "remove durable: false", False)
         if "x-queue-type" in queue.arguments:
             location = ("queues", number, "arguments", "x-queue-type")

@@ -30,10 +30,16 @@ from perftest.spec.trends import Finding
 
 
 class QueueType(StrEnum):
-    """The value of ``x-queue-type``."""
+    """The value of ``x-queue-type``. Only the bundled broker has keyed queues."""
 
     QUORUM = "quorum"
     CLASSIC = "classic"
+    KEYED = "keyed"
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether such a queue is replicated by Raft: always durable, and nobody's own."""
+        return self is not QueueType.CLASSIC
 
 
 class Isolation(StrEnum):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, RoutingKeys
-from perftest.spec.plan import Group, Isolation, Plan, QueueType, Settings
+from perftest.spec.plan import Group, Isolation, Plan, Settings
 from perftest.spec.properties import broken_properties
 from perftest.spec.trace import TraceFileError, read_trace
 
@@ -258,8 +258,9 @@ def _consuming(plan: Plan, name: Naming) -> Iterator[Broken]:
     if consuming.channel_prefetch > PREFETCH_MAX:
         rule = f"{name('consuming.channel_prefetch')} {consuming.channel_prefetch} is above {PREFETCH_MAX}"
         yield Broken("consuming.channel_prefetch", rule, "lower it, or 0 for no limit", consuming.channel_prefetch)
-    if consuming.channel_prefetch and any(queue.type is QueueType.QUORUM for queue in plan.queues):
-        rule = f"{name('consuming.channel_prefetch')}: quorum queues do not support a prefetch of the channel"
+    replicated = next((queue.type for queue in plan.queues if queue.type.is_replicated), None)
+    if consuming.channel_prefetch and replicated is not None:
+        rule = f"{name('consuming.channel_prefetch')}: {replicated} queues do not support a prefetch of the channel"
         yield Broken("consuming.channel_prefetch", rule, f"use {name('prefetch')}", consuming.channel_prefetch)
     if consuming.rate is not None and not 0 < consuming.rate < math.inf:
         rule = f"a consumer with a rate of {consuming.rate:g} takes nothing"
@@ -274,15 +275,16 @@ def _queues(plan: Plan, name: Naming) -> Iterator[Broken]:
         if len(queue.name.encode()) > QUEUE_NAME_OCTETS_MAX:
             rule = f"a queue name has at most {QUEUE_NAME_OCTETS_MAX} octets"
             yield Broken("queues", rule, "use a shorter name", queue.name)
-        if queue.type is not QueueType.QUORUM:
+        if not queue.type.is_replicated:
             continue
+        a_queue = f"a {queue.type} queue"
         for wrong, rule, fix in (
-            (not queue.name, "a quorum queue cannot be named by the server", f"name it with {name('queues')}"),
-            (not queue.durable, "a quorum queue is always durable", f"add {name('persistent')}"),
-            (queue.auto_delete, "a quorum queue cannot be auto-delete", f"switch {name('queues.auto_delete')} off"),
+            (not queue.name, f"{a_queue} cannot be named by the server", f"name it with {name('queues')}"),
+            (not queue.durable, f"{a_queue} is always durable", f"add {name('persistent')}"),
+            (queue.auto_delete, f"{a_queue} cannot be auto-delete", f"switch {name('queues.auto_delete')} off"),
             (
                 plan.connecting.exclusive,
-                "a quorum queue cannot be exclusive",
+                f"{a_queue} cannot be exclusive",
                 f"leave out {name('connecting.exclusive')}, or use another type of queue",
             ),
         ):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from reference_broker.node import non_members
 from reference_broker.node.hosting import Hosting
+from reference_broker.node.nodes import Nodes
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import Proposal
 from reference_broker.node.requests import Requests
@@ -31,6 +32,7 @@ class Frames:
         channels: Channels,
         guarded: Guarded,
         leader_found: Callable[[], None],
+        nodes: Nodes,
     ) -> None:
         self._hosting = hosting
         self._channels = channels
@@ -50,6 +52,7 @@ class Frames:
             FrameKind.NOTE: hosting.mirrors.note,
             FrameKind.COPY: hosting.mirrors.copy,
             FrameKind.FILL: hosting.mirrors.fill,
+            FrameKind.LEAVING: lambda node, _body: nodes.left.add(node),
         }
 
     def take(self, node: NodeId, kind: int, body: memoryview) -> None:

@@ -101,7 +101,8 @@ class MirrorSteps:
         for record in list(self._mirrored.values()):
             if record.leader in self._nodes.up or self._looks.get(record.leader, 0) < _PATIENCE:
                 continue
-            mirror = promoted(self._policies.ha_policy(record), record, self._nodes.up, was_stopped=False)
+            policy, was_stopped = self._policies.ha_policy(record), record.leader in self._nodes.left
+            mirror = promoted(policy, record, self._nodes.up, was_stopped=was_stopped)
             if mirror is not None:
                 self._move(record, mirror)
 

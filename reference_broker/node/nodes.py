@@ -7,12 +7,14 @@ from reference_broker.types import NodeId
 
 
 class Nodes:
-    """All nodes, this one included. ``up`` has the boot id of each node that can be reached."""
+    """All nodes, this one included. ``up`` has the boot id of each node that can be reached, ``left`` the nodes that
+    were stopped in order."""
 
     def __init__(self, members: tuple[Member, ...], here: NodeId, boot_id: int) -> None:
         self.here = here
         self.all = [member.node for member in members]
         self.up: dict[NodeId, int] = {here: boot_id}
+        self.left: set[NodeId] = set()
         self._names = {member.node: member.name for member in members}
 
     @property

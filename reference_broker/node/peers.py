@@ -66,6 +66,7 @@ class FrameKind(IntEnum):
     NOTE = 14
     COPY = 15
     FILL = 16
+    LEAVING = 17
 
 
 _PARTS: Final = frozenset({FrameKind.PART, FrameKind.LAST_PART})
@@ -478,6 +479,11 @@ class Peers:
             assert link.node is not None
             self.congestions.discard(link)
             self.congested.discard(link.node)
+
+    def tell_leaving(self) -> None:
+        """Tell every peer that this node stops in order, and is not lost."""
+        for link in list(self.links.values()):
+            link.send(FrameKind.LEAVING, [])
 
     def tell_alarms(self, alarms: int) -> None:
         """Have every peer know this node's alarms, now and with each heartbeat."""

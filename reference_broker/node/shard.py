@@ -209,7 +209,9 @@ class Shard:
             self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,
             self.now_ms, self.check_suspension,
         )  # fmt: skip
-        self._frames = Frames(self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found)
+        self._frames = Frames(
+            self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found, self.nodes
+        )
 
     # Start and stop
 
@@ -223,6 +225,7 @@ class Shard:
         """Leave the cluster in order. Nothing that was confirmed depends on this."""
         if self._tick_task is not None:
             self._tick_task.cancel()
+        self.peers.tell_leaving()
         self.peers.close()
         self.log.close()
         self.owned.close()
@@ -368,6 +371,7 @@ class Shard:
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A peer is up: groups resume with it, and leaders tell their machines."""
         self.nodes.up[node] = boot_id
+        self.nodes.left.discard(node)
         self.hosting.peer_up(node, up=self.nodes.up)
         self.services.node_changed(node)
 

@@ -27,7 +27,18 @@ from infra import rabbitmq_cluster
 from infra.local_cluster import ClusterError
 from infra.rabbitmq_cluster import RabbitMQError
 from perftest.results.provenance import host_facts, tool_facts
-from tests.bench import deep, idle, kills, loads, many_queues, recovery, start, thousands
+from tests.bench import (
+    connections,
+    deep,
+    idle,
+    kills,
+    loads,
+    many_queues,
+    recovery,
+    slow_consumer,
+    start,
+    thousands,
+)
 from tests.bench.context import QUICK, Context, Lengths
 from tests.bench.figures import BenchError, findings
 from tests.bench.table import budgets_table, document, figures_table
@@ -39,6 +50,8 @@ BENCHES: dict[str, Callable[[Context, list[str]], None]] = {
     thousands.BENCH: thousands.measure,
     **{load.name: loads.measure for load in loads.LOADS},
     **dict.fromkeys(many_queues.RATES, many_queues.measure),
+    slow_consumer.BENCH: slow_consumer.measure,
+    connections.BENCH: connections.measure,
     "idle": idle.measure,
     "deep": deep.measure,
 }
@@ -99,6 +112,7 @@ def arguments() -> argparse.Namespace:
         "idle_s": "seconds of idleness",
         "recovery_mib": "MiB of log to open",
         "queues": "queues that nobody uses",
+        "connections": "connections that are opened at once",
     }
     for name, what in lengths.items():
         default = getattr(Lengths(), name)

@@ -29,7 +29,8 @@ _RECEIVE_BYTES = 1 << 20
 class Client:
     """One connection with channel 1 open. A context: it closes at the end."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, receive_octets: int = 0) -> None:
+        """``receive_octets``: the size of the socket's buffer, if not the usual one."""
         parsed = parse_uri(uri)
         self._core = ClientConnection(parsed, name="bench")
         self.server: dict[str, object] = {}
@@ -37,6 +38,8 @@ class Client:
             self._socket = socket.create_connection((parsed.host, parsed.port), timeout=_TIMEOUT_S)
             try:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if receive_octets:
+                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_octets)
                 while not self.server:
                     for event in self.read():
                         if isinstance(event, Opened):
@@ -102,6 +105,14 @@ class Client:
                     _confirm(window, event)
             progress.append((sent - window.unconfirmed, time.monotonic()))
         return progress
+
+    def start_consuming(self, queue: str) -> None:
+        """Ask for all messages of a queue, without acknowledgement, and read none of them."""
+        self._send(encode(1, commands.Basic.Consume(queue=queue, no_ack=True)))
+
+    def hang_up(self) -> None:
+        """End without a word."""
+        self._socket.close()
 
     def drain(self, queue: str, count: int) -> float:
         """Consume so many messages; the seconds from the first request to the last acknowledgement."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +32,20 @@ class Lengths:
     idle_s: float = 30.0
     recovery_mib: int = 1024
     queues: int = 2000
+    connections: int = 5000
 
 
-QUICK = Lengths(rounds=1, seconds=2, kills=1, starts=1, deep_messages=50_000, idle_s=3.0, recovery_mib=64, queues=100)
+QUICK = Lengths(
+    rounds=1,
+    seconds=2,
+    kills=1,
+    starts=1,
+    deep_messages=50_000,
+    idle_s=3.0,
+    recovery_mib=64,
+    queues=100,
+    connections=200,
+)
 """To see that everything runs; its figures mean nothing."""
 
 
@@ -45,6 +57,8 @@ class Broker:
     uris: tuple[str, ...]
     pids: tuple[int, ...]
     cluster: Cluster | None = None
+    set_policy: Callable[[str, Mapping[str, object]], None] | None = None
+    """Sets a policy for the queues whose names a pattern finds."""
 
     def cpu_s(self) -> list[float]:
         """User and system time of each node so far."""
@@ -101,7 +115,13 @@ class Context:
     def bundled(self) -> Iterator[Broker]:
         """A fresh cluster of the bundled broker."""
         with local_cluster.temporary(self.directory) as cluster:
-            broker = Broker(REFERENCE, cluster.uris, tuple(node.pid for node in cluster.nodes), cluster)
+
+            def set_policy(pattern: str, definition: Mapping[str, object]) -> None:
+                request = {"op": "set-policy", "name": "bench", "pattern": pattern, "definition": dict(definition)}
+                local_cluster.change(cluster, request)
+
+            pids = tuple(node.pid for node in cluster.nodes)
+            broker = Broker(REFERENCE, cluster.uris, pids, cluster, set_policy)
             yield broker
             self._remember_version(broker)
 
@@ -114,7 +134,11 @@ class Context:
             self.console.print("starting a three-node RabbitMQ on loopback …")
             began = time.monotonic()
             theirs = self.stack.enter_context(rabbitmq_cluster.running(self.directory))
-            self._rabbitmq = Broker(RABBITMQ, theirs.uris, theirs.pids)
+
+            def set_policy(pattern: str, definition: Mapping[str, object]) -> None:
+                theirs.control("set_policy", "bench", pattern, json.dumps(definition), "--apply-to", "queues")
+
+            self._rabbitmq = Broker(RABBITMQ, theirs.uris, theirs.pids, set_policy=set_policy)
             self.note("start", RABBITMQ, {"first_confirm_s": first_confirm(self._rabbitmq) - began})
             self._remember_version(self._rabbitmq)
         return self._rabbitmq

@@ -1,9 +1,11 @@
-"""One publisher, one consumer, one queue: the published single-queue benchmarks on a quorum queue, and loads on classic
-queues, side by side."""
+"""One publisher: the published single-queue benchmarks on a quorum queue, loads on classic, mirrored and keyed queues,
+and one message for ten queues, side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tests.bench.context import Broker, Context
 from tests.bench.generator import QUORUM, run
@@ -21,16 +23,29 @@ class Load:
     drain: str = "10s"
     queue: tuple[str, ...] = QUORUM
     """The options that describe the queue and its messages."""
+    consumers: int = 1
+    copies: Mapping[str, object] | None = None
+    """The policy for the queue."""
+    in_rabbitmq: bool = True
+    """Whether RabbitMQ has such queues."""
 
     def options(self) -> list[object]:
         """The options of the generator, but for those of the queue."""
         acknowledging = ["-a"] if not self.prefetch else ["-q", self.prefetch, "-A", self.ack_interval]
-        return ["-x", 1, "-y", 1, "-c", self.in_flight, *acknowledging]
+        return ["-x", 1, "-y", self.consumers, "-c", self.in_flight, *acknowledging]
 
 
 _DURABLE = ("-u", "classic", "-f", "persistent", "-ad", "false")
 _LAZY = ("-u", "lazy", *_DURABLE[2:], "-qa", "x-queue-mode=lazy")
 _TRANSIENT = ("-u", "transient", "-ad", "false")
+_MIRRORED = ("-u", "mirrored", *_DURABLE[2:])
+_KEYS = 100
+_KEYED = (
+    *("-u", "keyed", "-f", "persistent", "-ad", "false", "-qa", "x-queue-type=keyed,x-key=routing-key"),
+    *("-e", "bench-keys", "-t", "fanout", "-K", "-rkcs", str(_KEYS)),
+)
+TEN: Final = 10
+_FAN: Final = ("-e", "bench-fan", "-t", "fanout", "-u", ",".join(f"fan-{number}" for number in range(TEN)), *QUORUM)
 
 
 LOADS = (
@@ -45,6 +60,10 @@ LOADS = (
     Load("lazy in-flight 1000", 1000, queue=_LAZY),
     # Automatic acknowledgement. The publisher's window is wide, and still bounds the backlog of a slower consumer.
     Load("classic transient", 10_000, prefetch=0, drain="30s", queue=_TRANSIENT),
+    # All three nodes have the queue, and a message is confirmed when all have it.
+    Load("mirrored in-flight 1000", 1000, queue=_MIRRORED, copies={"ha-mode": "all"}),
+    Load("keyed in-flight 1000", 1000, queue=_KEYED, in_rabbitmq=False),
+    Load("fan-out to 10 queues", 200, queue=_FAN, consumers=TEN, drain="60s"),
 )
 
 
@@ -54,11 +73,14 @@ def measure(context: Context, names: list[str]) -> None:
         for _ in range(context.lengths.rounds):
             for load in (load for load in LOADS if load.name in names):
                 for broker in brokers:
-                    context.note(load.name, broker.name, one(context, broker, load))
+                    if load.in_rabbitmq or broker.cluster is not None:
+                        context.note(load.name, broker.name, one(context, broker, load))
 
 
 def one(context: Context, broker: Broker, load: Load) -> dict[str, float]:
     """One load on one broker once."""
+    if load.copies is not None and broker.set_policy is not None:
+        broker.set_policy(f"^{load.queue[1]}$", load.copies)
     entries, octets = _entries(broker), broker.written_octets()
     arguments = [*load.options(), "-z", context.lengths.seconds, "--drain", load.drain]
     found = run(broker, arguments, context.directory, load.queue)

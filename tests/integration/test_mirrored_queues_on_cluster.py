@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -277,3 +279,26 @@ def test_the_whole_cluster_is_killed_and_the_master_does_not_come_back(cluster: 
     until(lambda: seen(second, "last").get("node") in (second.name, third.name))
     with connect(cluster.nodes[1]) as connection:
         assert [number for number, _ in drained(connection.channel(), "last")] == list(range(30))
+
+
+@pytest.mark.parametrize(("on_shutdown", "state"), [("when-synced", "down"), ("always", "running")])
+def test_a_master_that_is_stopped_in_order_is_not_lost(cluster: Cluster, on_shutdown: str, state: str) -> None:
+    """A mirror that lacks messages takes its place only if the policy says so; if it is killed, any mirror does."""
+    first, second, _third = cluster.nodes
+    with connect(first) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        declared(channel, "kept")
+        publish(channel, "kept", range(5))
+        set_policy(first, "kept", ha_mode="all", ha_promote_on_shutdown=on_shutdown)
+        until(lambda: len(seen(first, "kept").get("slave_nodes", ())) == 2)
+        connection.close()
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGTERM)
+    until(lambda: not local_cluster.is_alive(first))
+    until(lambda: seen(second, "kept").get("node") != first.name or seen(second, "kept").get("state") == "down")
+    cluster = local_cluster.start_node(cluster, first.name)
+    until(lambda: seen(second, "kept").get("state") == "running")
+    with connect(cluster.nodes[1]) as connection:
+        left = [number for number, _ in drained(connection.channel(), "kept")]
+        assert left == (list(range(5)) if state == "down" else [])

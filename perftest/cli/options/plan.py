@@ -279,9 +279,9 @@ def _queues(choices: Choices) -> tuple[QueueSpec, ...]:
     arguments = dict(choices["queue_arguments"])
     _add_limits(choices, arguments)
     kind = _type_of(choices, arguments)
-    always_durable = kind is QueueType.QUORUM and (choices["quorum"] or choices.local)
+    always_durable = kind is QueueType.KEYED or (kind is QueueType.QUORUM and (choices["quorum"] or choices.local))
     if always_durable and choices.is_given("auto_delete") and choices["auto_delete"]:
-        choices.note("-ad true has no effect: quorum queues are not deleted with their last consumer")
+        choices.note(f"-ad true has no effect: {kind} queues are not deleted with their last consumer")
     return tuple(
         QueueSpec(
             name=name,

@@ -163,6 +163,19 @@ def test_a_batch_is_confirmed_when_it_is_stored_and_both_copies_have_come() -> N
     assert pair.copy.copies.pending == 0
 
 
+def test_what_must_survive_is_confirmed_when_it_is_stored() -> None:
+    """A loss of power of all nodes would lose it otherwise, although it was confirmed."""
+    pair = Pair(Random(1), lazy=False)
+    for persistent in (False, True, False):
+        pair.recording.add(MessageRun.of(ROUTE, [b"x" * 30]), persistent=persistent)
+        pair.send()
+        pair.arrive()
+    assert pair.copy.confirm() == 1, "the second waits for the store, and the third for the second"
+    pair.mirror.store.run_pending()
+    pair.copy.stored(pair.mirror.told)
+    assert pair.copy.confirm() == 3
+
+
 def test_no_direct_copy_is_expected_over_a_broken_link() -> None:
     """Else a publisher that is gone would hold up all others."""
     pair = Pair(Random(1), lazy=False)

@@ -149,7 +149,9 @@ class Node:
         steps = MirrorSteps(self.hosting.groups, Nodes((), self.node, 1), self.metadata, self.hosting.census, {}, self)
         self.reconciliation = Reconciliation(self.hosting.groups, self.metadata, steps, self.wake)
         requests = Requests(self, lambda node, request, answered: None)
-        self.frames = Frames(self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None)
+        self.frames = Frames(
+            self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None, self.nodes
+        )
         self.hosting.recover_queues(recovered)
         self.written_before = len(self.world.metadata)
         # The metadata group's own snapshot may be older than what was applied before the crash.
