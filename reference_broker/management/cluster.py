@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from reference_broker.machines.metadata import MetadataMachine, in_force
 from reference_broker.management import shapes
+from reference_broker.management.rates import Rates
 from reference_broker.management.session import Session
 from reference_broker.management.shapes import Row
 from reference_broker.node.figures import CLOSE, FIGURES
@@ -32,6 +34,7 @@ class Cluster:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
+        self.rates = Rates(time.monotonic)
 
     @property
     def machine(self) -> MetadataMachine:
@@ -89,14 +92,24 @@ class Cluster:
         nodes, found = self.nodes, []
         for name, record in sorted(self.machine.queues.items()):
             in_effect = in_force(policies, name), in_force(policies, name, operator=True)
-            found.append(shapes.queue(record, counts.get((record.vhost, record.short_name)), in_effect, nodes))
+            row = shapes.queue(record, counts.get((record.vhost, record.short_name)), in_effect, nodes)
+            row["message_stats"] = self.rates.beside(row["message_stats"], "queue", name)
+            found.append(row)
             if len(found) % _ROWS_A_TURN == 0:
                 await asyncio.sleep(0)  # messages have their turn
         return found
 
+    async def connections(self) -> list[Row]:
+        """All connections of clients."""
+        return [
+            row | self.rates.beside(_octets(row), "connection", row["name"]) for row in await self.rows("connections")
+        ]
+
     async def node_rows(self) -> list[Row]:
         """All nodes, also those that do not answer."""
         found = {row["name"]: row for row in await self.rows("node")}
+        for name, row in found.items():
+            row["message_stats"] = self.rates.beside(row["message_stats"], "node", name)
         return [found.get(name, {"name": name, "running": False}) for name, _is_up in self.nodes.values()]
 
     def exchanges(self) -> list[Row]:
@@ -115,6 +128,10 @@ class Cluster:
             for vhost in sorted(self.machine.access.vhosts)
             for each in self.machine.routing(vhost).bindings()
         ]
+
+
+def _octets(connection: Row) -> Row:
+    return {name: connection[name] for name in ("recv_oct", "send_oct")}
 
 
 async def _answer(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:

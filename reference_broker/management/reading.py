@@ -67,6 +67,8 @@ async def overview(cluster: Cluster, at: Row) -> Row:
     nodes = await cluster.node_rows()
     totals = {key: sum(row[key] for row in queues) for key in ("messages", "messages_ready", "messages_unacknowledged")}
     counters = [node.get("message_stats", {}) for node in nodes]
+    told = {key: sum(each.get(key, 0) for each in counters) for key in ("deliver", "redeliver")}
+    told |= {key: sum(row["message_stats"][key] for row in queues) for key in ("publish", "ack")}
     return {
         "cluster_name": cluster.shard.config.cluster,
         "node": cluster.shard.config.name,
@@ -82,7 +84,7 @@ async def overview(cluster: Cluster, at: Row) -> Row:
             "consumers": sum(row["consumers"] for row in queues),
         },
         "queue_totals": totals,
-        "message_stats": {key: sum(each.get(key, 0) for each in counters) for key in ("deliver", "redeliver")},
+        "message_stats": cluster.rates.beside(told, "overview", at["user"]),
         "exchange_types": [{"name": name, "enabled": True} for name in ("direct", "fanout", "headers", "topic")],
         "listeners": [
             {"node": member.name, "protocol": "amqp", "ip_address": member.host, "port": member.amqp_port}
@@ -217,10 +219,13 @@ def _rows(kind: str) -> Reader:
     """The rows of all nodes; only those of its own for a user who may not see those of others."""
 
     async def read(cluster: Cluster, at: Row) -> list[Row]:
-        rows = _visible(cluster, at, await cluster.rows(kind))
-        return [row for row in rows if at["monitors"] or row.get("user") in (None, at["user"])]
+        return _own(cluster, at, await cluster.rows(kind))
 
     return read
+
+
+def _own(cluster: Cluster, at: Row, rows: list[Row]) -> list[Row]:
+    return [row for row in _visible(cluster, at, rows) if at["monitors"] or row.get("user") in (None, at["user"])]
 
 
 async def _queues(cluster: Cluster, at: Row) -> list[Row]:
@@ -285,7 +290,11 @@ async def _cluster_name(cluster: Cluster, _at: Row) -> Row:
     return {"name": cluster.shard.config.cluster}
 
 
-_channel_rows, _consumer_rows, _connection_rows = _rows("channels"), _rows("consumers"), _rows("connections")
+async def _connection_rows(cluster: Cluster, at: Row) -> list[Row]:
+    return _own(cluster, at, await cluster.connections())
+
+
+_channel_rows, _consumer_rows = _rows("channels"), _rows("consumers")
 _policies, _operator_policies = _policies_of(operator=False), _policies_of(operator=True)
 READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "overview": (EVERYBODY, overview),

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Mapping
+from struct import Struct
 from typing import Final, cast
 
 from reference_broker.access.records import DEFAULT_VHOST
@@ -35,6 +37,10 @@ TICK_S: Final = 0.5
 """The time between two ticks of a connection."""
 LINGER_TICKS: Final = 4
 """So long a client that has its close-ok may take to close the socket."""
+_ACKED_AND_RECEIVED: Final = Struct("=QQ")
+_ACKED_AT: Final = 120
+_TCP_INFO_OCTETS: Final = _ACKED_AT + _ACKED_AND_RECEIVED.size
+"""Of Linux' ``struct tcp_info``: where ``tcpi_bytes_acked`` stands, with ``tcpi_bytes_received`` behind it."""
 _HELD_OCTETS_MAX: Final = 1 << 20
 """The most octets that wait behind the busy channels of a connection while it is read."""
 
@@ -190,6 +196,17 @@ class ClientConnection(asyncio.Protocol):
     def channel_count(self) -> int:
         """The channels that are open on the connection."""
         return len(self.core.open_channels)
+
+    def octets(self) -> tuple[int, int]:
+        """Read from the client and sent to it, as the kernel counts: so counting costs the connection nothing."""
+        plug = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if plug is None or plug.family not in (socket.AF_INET, socket.AF_INET6):
+            return 0, 0
+        told = plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_OCTETS)
+        if len(told) < _TCP_INFO_OCTETS:
+            return 0, 0
+        sent, received = _ACKED_AND_RECEIVED.unpack_from(told, _ACKED_AT)
+        return received, sent
 
     def access_changed(self) -> None:
         """Get another guard, or end: with its user, a connection ends."""

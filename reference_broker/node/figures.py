@@ -50,6 +50,9 @@ class FiguredConnection(Protocol):
     def close(self, text: str) -> None:
         """Tell the client why, and end."""
 
+    def octets(self) -> tuple[int, int]:
+        """Read from the client, and sent to it."""
+
 
 class Figures:
     """The rows of one node."""
@@ -115,7 +118,7 @@ class Figures:
         return [each for each in self._clients.connections if each.user and each.peer[1]]  # type: ignore[attr-defined,misc]
 
     def _connection(self, each: FiguredConnection) -> Answer:
-        state = each.core.state
+        state, (received, sent) = each.core.state, each.octets()
         return {
             "name": _name(each),
             "node": self._name,
@@ -134,6 +137,8 @@ class Figures:
             "timeout": state.heartbeat_s,
             "connected_at": each.connected_at_ms,
             "type": "network",
+            "recv_oct": received,
+            "send_oct": sent,
             "client_properties": _plain(state.client_properties),
         }
 

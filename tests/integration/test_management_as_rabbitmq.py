@@ -380,6 +380,22 @@ def test_tags_open_the_same_doors(brokers: dict[str, Api]) -> None:
     assert not differ, "\n".join(f"ours {ours}, RabbitMQ {rabbit[2]}" for ours, rabbit in differ)
 
 
+def test_counters_have_rates(brokers: dict[str, Api]) -> None:
+    """Under RabbitMQ's names, which scripts read."""
+    message = {"properties": {}, "routing_key": "rated", "payload": "x", "payload_encoding": "string"}
+    for api in brokers.values():
+        api.call("PUT", "queues/%2F/rated", QUORUM)
+
+        def has_rates(api: Api = api) -> bool:
+            api.call("POST", "exchanges/%2F/amq.default/publish", message)
+            rows = (api.call("GET", "queues/%2F/rated")[1], api.call("GET", "overview")[1])
+            stats = [row.get("message_stats", {}) for row in rows]
+            return all(each.get("publish_details", {}).get("rate", 0) > 0 for each in stats)
+
+        assert until(has_rates, has_rates)
+        assert api.call("DELETE", "queues/%2F/rated")[0] == 204
+
+
 def test_definitions_go_from_one_broker_to_the_other(brokers: dict[str, Api]) -> None:
     """And back, and are the same then."""
     rabbit, ours = brokers["RabbitMQ"], brokers["ours"]
