@@ -37,6 +37,8 @@ QUICK = {  # the invariants that may show the bug
     "a message that comes back goes behind the others of its key": "I29",
     "a key stays blocked by a message that was rejected": "I29",
     "a message to several queues goes to the first of them": "I22",
+    "a new mirror counts as synchronised at once": "I22",
+    "a node that starts deletes the copies of its former process": "I22",
 }
 EVERY = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
 
