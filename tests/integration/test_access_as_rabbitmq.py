@@ -92,13 +92,15 @@ OPERATIONS: dict[str, Operation] = {
     "publish to an exchange that is not there": lambda c, p: publish(c, f"{p}-nonex", "none"),
     "publish to a topic exchange": lambda c, p: publish(c, f"{p}-t", "a.b"),
     "publish with another key": lambda c, p: publish(c, f"{p}-t", "b.b"),
+    "publish with a copy under another key": lambda c, p: publish(c, f"{p}-t", "a.b", {"CC": ["b.b"]}),
+    "publish with a blind copy under another key": lambda c, p: publish(c, f"{p}-t", "a.b", {"BCC": ["b.b"]}),
     "publish in a transaction": lambda c, p: c.tx_select() and publish(c, f"{p}-x", "none") and c.tx_commit(),
 }
 
 
-def publish(channel: BlockingChannel, exchange: str, key: str) -> str:
+def publish(channel: BlockingChannel, exchange: str, key: str, headers: dict[str, Any] | None = None) -> str:
     """Publish, and see whether the channel stays."""
-    channel.basic_publish(exchange, key, b"")
+    channel.basic_publish(exchange, key, b"", pika.BasicProperties(headers=headers))
     channel.basic_qos(prefetch_count=1)
     return "published"
 
