@@ -176,6 +176,11 @@ class ServerConnection:
         return bool(self._unread) or self._failure is not None
 
     @property
+    def receives_content(self) -> bool:
+        """Whether a message has begun to come on any channel."""
+        return any(channel.content is not None for channel in self._channels.values())
+
+    @property
     def held_octets(self) -> int:
         """Octets that were received on held channels and wait for answers of the broker."""
         return self._unread.held_octets

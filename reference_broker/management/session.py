@@ -47,6 +47,10 @@ class _KnownUser(ClientGate):
     def meet(self, peer: object, certificate: object) -> None:
         """Nobody dialled."""
 
+    def why_no_channel(self, user: str) -> str:
+        """A node that is short of memory is helped by requests to purge and delete."""
+        return self._access.why_no_channel(user)
+
 
 class _Transport(asyncio.Transport):
     """Hands what the broker writes to the session."""

@@ -10,6 +10,9 @@ alarms.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -33,6 +36,9 @@ class Alarm(IntFlag):
 
 
 NO_ALARM: Final = Alarm(0)
+_CRITICAL: Final = 1.1
+_LOOKS_BETWEEN: Final = 8
+"""To give memory back takes tens of milliseconds: while a node is low on memory it does so at every so many looks."""
 _WORDS: Final = {Alarm.DISK: "disk", Alarm.MEMORY: "memory"}
 
 
@@ -42,9 +48,20 @@ def reason_of(alarms: Alarm) -> str:
     return f"low on {words}" if words else ""
 
 
+_HERE: Final = psutil.Process()
+
+
 def resident_bytes() -> int:
     """Octets of memory that this process holds."""
-    return int(psutil.Process().memory_info().rss)
+    return int(_HERE.memory_info().rss)
+
+
+def give_back() -> None:
+    """Give memory back that nobody uses. The collector comes seldom, and never while publishers are stopped; glibc
+    keeps what is free. The alarm would never end otherwise."""
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError):  # another C library has no such call
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def free_bytes(directory: Path) -> int:
@@ -54,17 +71,19 @@ def free_bytes(directory: Path) -> int:
 
 class Room(NamedTuple):
     """How much memory this process holds, and how much is free on the drive of a directory, in octets. ``disk`` may
-    raise OSError."""
+    raise OSError. ``give_back`` lets go of memory that is free."""
 
     memory: Callable[[], int] = resident_bytes
     disk: Callable[[Path], int] = free_bytes
+    give_back: Callable[[], None] = give_back
 
 
 REAL_ROOM: Final = Room()
 
 
 class Alarms:
-    """The alarms of all nodes. Its owner calls ``check`` every ``alarm_check_ms``."""
+    """The alarms of all nodes. Its owner calls ``check`` every ``alarm_check_ms``, and whenever its clients have sent
+    a good part of the memory since the last call."""
 
     def __init__(self, limits: Limits, directories: Sequence[Path], room: Room = REAL_ROOM) -> None:
         self._limits = limits
@@ -72,6 +91,9 @@ class Alarms:
         self._room = room
         self.own = NO_ALARM
         """What this node runs short of."""
+        self._looks_until_given_back = 0
+        self.is_critical = False
+        """Whether this node holds a tenth more memory than it should: then it takes no new connections and channels."""
         self._others: dict[NodeId, Alarm] = {}
         self.reason = ""
         """Why publishers are stopped; empty when they are not."""
@@ -109,9 +131,22 @@ class Alarms:
         found = NO_ALARM
         if any(self._free(directory) < self._limits.disk_free_bytes_min for directory in self._directories):
             found |= Alarm.DISK
-        if self._room.memory() > self._limits.memory_bytes_max:
+        if self._holds_too_much():
             found |= Alarm.MEMORY
         return found
+
+    def _holds_too_much(self) -> bool:
+        limit, held = self._limits.memory_bytes_max, self._room.memory()
+        if held <= limit:
+            self._looks_until_given_back = 0
+        elif self._looks_until_given_back:
+            self._looks_until_given_back -= 1
+        else:
+            self._looks_until_given_back = _LOOKS_BETWEEN
+            self._room.give_back()
+            held = self._room.memory()
+        self.is_critical = held > limit * _CRITICAL
+        return held > limit
 
     def _free(self, directory: Path) -> int:
         try:

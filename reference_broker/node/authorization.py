@@ -85,8 +85,10 @@ class NodeAccess:
         file_users: Mapping[str, str],
         loopback_users: Iterable[str],
         connections: Callable[[], Iterable[LoggedIn]],
+        lacks_memory: Callable[[], bool] = lambda: False,
     ) -> None:
         """``table`` and ``routing``, of a virtual host: as they are now. ``connections``: those of this node."""
+        self.lacks_memory = lacks_memory
         self.table = table
         self.loopback_users = frozenset(loopback_users)
         self._routing = routing
@@ -175,6 +177,8 @@ class ClientGate:
 
     def why_no_channel(self, user: str) -> str:
         """Why the user may not open one more channel."""
+        if self._access.lacks_memory():
+            return "the node holds much more memory than it should: no more channels are opened"
         return self._access.why_no_channel(user)
 
     def _may_come_from_here(self, user: str) -> bool:

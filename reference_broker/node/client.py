@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Mapping
-from struct import Struct
 from typing import Final, cast
 
 from reference_broker.access.records import DEFAULT_VHOST
@@ -25,9 +23,11 @@ from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.alarms import Alarm
 from reference_broker.node.authorization import ClientGate, Guard, Handler
 from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.client_ports import ClientPorts
+from reference_broker.node.tcp_info import tcp_info
 from reference_broker.queues.port import Queue
 from reference_broker.types import GroupId
 
@@ -37,10 +37,7 @@ TICK_S: Final = 0.5
 """The time between two ticks of a connection."""
 LINGER_TICKS: Final = 4
 """So long a client that has its close-ok may take to close the socket."""
-_ACKED_AND_RECEIVED: Final = Struct("=QQ")
-_ACKED_AT: Final = 120
-_TCP_INFO_OCTETS: Final = _ACKED_AT + _ACKED_AND_RECEIVED.size
-"""Of Linux' ``struct tcp_info``: where ``tcpi_bytes_acked`` stands, with ``tcpi_bytes_received`` behind it."""
+_MEMORY_PARTS: Final = 32
 _HELD_OCTETS_MAX: Final = 1 << 20
 """The most octets that wait behind the busy channels of a connection while it is read."""
 
@@ -74,7 +71,10 @@ class ClientConnection(asyncio.Protocol):
         """The exclusive queues of this connection."""
         self._transport: asyncio.Transport | None = None
         self._is_over = False
-        self._ticks_lingered = 0
+        self._ticks_lingered = self._ticks_kept = 0
+        self._has_hung_up = False
+        """The client has closed a socket that is not read. What is left of the octets is read whatever stands against
+        reading: then the connection ends, and gives back what it holds."""
         self._blocked = False
         """The client published during an alarm of a node: the socket is not read until the alarm is over."""
         self._reading = True
@@ -97,12 +97,23 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle octets from the client. A defect of the broker closes this connection, not the node."""
         self.read_ns = self._node.now_ns()
+        self._look_at_memory(len(data))
         try:
             self._handle_all(self.core.receive(data, self._loop.time()))
         except Exception:
             log.exception("defect while serving a client")
             self.handle(self.core.connection_error(ReplyCode.INTERNAL_ERROR, "defect in the broker, see its log"))
         self.flush()
+
+    def _look_at_memory(self, octets: int) -> None:
+        """Have the node look at its memory before clients can have filled much of it: between two looks of its own, a
+        busy node may read very much."""
+        node = self._node
+        clients = node.clients
+        clients.octets_come += octets
+        if clients.octets_come > node.limits.memory_bytes_max // _MEMORY_PARTS or self.read_ns > clients.look_again_ns:
+            clients.octets_come, clients.look_again_ns = 0, self.read_ns + node.limits.alarm_check_ms * 1_000_000
+            node.check_alarms()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and so are its channels."""
@@ -132,11 +143,29 @@ class ClientConnection(asyncio.Protocol):
         """Handle heartbeats and time-outs. A client whose socket is not read is not silent."""
         if not self._reading:
             self.core.not_reading(self._loop.time())
+            self._has_hung_up = self._has_client_closed()
         if self.core.phase is Phase.CLOSED:
             self._ticks_lingered += 1
         self.handle(self.core.tick(self._loop.time()))
         self._give_up_waiting()
+        self._give_back_memory()
         self.flush()
+
+    def _give_back_memory(self) -> None:
+        """Close the connection if it has kept half a message, or a transaction, for long while this node is low on
+        memory: a client that cannot go on, or is gone, must not stop all publishers for ever."""
+        keeps = self._blocked and Alarm.MEMORY in self._node.alarms.own and self._keeps_memory
+        self._ticks_kept = self._ticks_kept + 1 if keeps else 0
+        limit_ms = self._node.limits.incomplete_ms
+        if self._ticks_kept * TICK_S * 1000 > limit_ms:
+            text = f"low on memory, and for {limit_ms} ms messages of this connection have not become complete"
+            self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
+
+    @property
+    def _keeps_memory(self) -> bool:
+        return self.core.receives_content or any(
+            channel.transaction is not None and channel.transaction.octets for channel in self.channels.values()
+        )
 
     def _give_up_waiting(self) -> None:
         """Close the connection if a channel has waited for too long, for nodes that are out of reach."""
@@ -172,9 +201,12 @@ class ClientConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         self.core.flush_confirms()
-        if self._blocked and not self._node.alarms.reason:
+        reason = self._node.alarms.reason
+        if self._blocked and not reason:
             self._blocked = False
             self.core.unblocked()
+        elif reason and self.core.receives_content:
+            self.published()  # half a message takes memory, too
         self._node.check_suspension()  # right before the write: what it marks has not left yet
         if output := self.core.take_output():
             transport.writelines(output)
@@ -193,20 +225,29 @@ class ClientConnection(asyncio.Protocol):
             transport.resume_reading()
 
     @property
+    def state(self) -> str:
+        """RabbitMQ's word for how the connection fares: whether an alarm or its own publishes keep it from being
+        read."""
+        if self._blocked:
+            return "blocked"
+        if self._node.alarms.reason:
+            return "blocking"
+        return "running" if self._reading else "flow"
+
+    @property
     def channel_count(self) -> int:
         """The channels that are open on the connection."""
         return len(self.core.open_channels)
 
     def octets(self) -> tuple[int, int]:
         """Read from the client and sent to it, as the kernel counts: so counting costs the connection nothing."""
-        plug = self._transport.get_extra_info("socket") if self._transport is not None else None
-        if plug is None or plug.family not in (socket.AF_INET, socket.AF_INET6):
-            return 0, 0
-        told = plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_OCTETS)
-        if len(told) < _TCP_INFO_OCTETS:
-            return 0, 0
-        sent, received = _ACKED_AND_RECEIVED.unpack_from(told, _ACKED_AT)
-        return received, sent
+        told = tcp_info(self._transport)
+        return (told.received, told.acknowledged) if told is not None else (0, 0)
+
+    def _has_client_closed(self) -> bool:
+        """Whether the client has closed the socket, of which nobody hears who does not read."""
+        told = tcp_info(self._transport)
+        return told is not None and told.is_closed_by_peer
 
     def access_changed(self) -> None:
         """Get another guard, or end: with its user, a connection ends."""
@@ -301,7 +342,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _regulate(self, transport: asyncio.Transport) -> None:
         """Open or shut the valve. The valve opens at half the limits that shut it, so that it does not flutter."""
-        wanted = not (self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX)
+        wanted = self._has_hung_up or not (self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

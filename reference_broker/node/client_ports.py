@@ -33,6 +33,9 @@ class ClientPorts(Protocol):
     def now_ms(self) -> int:
         """The wall clock."""
 
+    def check_alarms(self) -> None:
+        """See whether the node has enough disk and memory."""
+
     def check_suspension(self) -> int:
         """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
 

@@ -150,11 +150,13 @@ class Limits:
 
     # Drives and memory
 
+    incomplete_ms: int = 30_000
+    """How long a connection may keep half a message, or a transaction, while its node is low on memory."""
     disk_free_bytes_min: int = 50 * 1024 * 1024
     memory_bytes_max: int = 4 * 1024 * 1024 * 1024
-    alarm_check_ms: int = 1000
+    alarm_check_ms: int = 250
     """With fewer free octets on a drive of the node, or more octets of resident memory, an alarm stops the publishing
-    connections of all nodes. The node looks so often."""
+    connections of all nodes. The node looks so often, and whenever its clients have sent it 1/32 of the memory."""
     wal_file_bytes: int = 64 * 1024 * 1024
     wal_files_waiting: int = 16
     """Octets of a WAL file, and the closed WAL files that wait before the oldest is copied into segments. A backlog of

@@ -47,6 +47,10 @@ class FiguredConnection(Protocol):
     is_encrypted: bool
     connected_at_ms: int
 
+    @property
+    def state(self) -> str:
+        """How the connection fares."""
+
     def close(self, text: str) -> None:
         """Tell the client why, and end."""
 
@@ -130,7 +134,7 @@ class Figures:
             "port": each.own[1],
             "ssl": each.is_encrypted,
             "protocol": "AMQP 0-9-1",
-            "state": "running",
+            "state": each.state,
             "channels": len(each.channels),
             "channel_max": state.channel_max,
             "frame_max": state.frame_max,
@@ -153,7 +157,7 @@ class Figures:
             "node": self._name,
             "user": each.user,
             "vhost": each.vhost,
-            "state": "running",
+            "state": "flow" if each.state == "flow" else "running",
             "consumer_count": len(channel.consumers) if channel else 0,
             "messages_unacknowledged": each.core.unacked(number),
             "messages_unconfirmed": each.core.unconfirmed(number),

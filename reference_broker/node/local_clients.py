@@ -82,6 +82,10 @@ class LocalClients:
         """By the number in the channel's identity."""
         self.logging_in = 0
         """Connections whose client has not opened a virtual host yet."""
+        self.octets_come = 0
+        """Octets that clients have sent since the node last looked at its memory because of them."""
+        self.look_again_ns = 0
+        """When it looks again, however few they are."""
         self.delivered = 0
         self.redelivered = 0
         self._anatomy = anatomy

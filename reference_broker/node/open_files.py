@@ -39,6 +39,7 @@ class Crowd:
 
     connected: int
     logging_in: int
+    lacks_memory: bool
 
 
 class Door:
@@ -59,6 +60,8 @@ class Door:
         return _TurnedAway()
 
     def _reason(self, crowd: Crowd) -> str:
+        if crowd.lacks_memory:
+            return "this node holds much more memory than memory_bytes_max"
         if crowd.logging_in >= self._limits.logins_waiting_max:
             return f"{crowd.logging_in} others are not logged in yet; the limit is logins_waiting_max"
         if crowd.connected >= self._limits.connections_max:

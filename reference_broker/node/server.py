@@ -64,7 +64,7 @@ class Node:
         self.shard = Shard(config, next_boot_id(config.data_dir, config.first_life), self._failed)
         clients = self.shard.clients
         self._door = open_files.Door(
-            lambda: open_files.Crowd(len(clients.connections), clients.logging_in),
+            lambda: open_files.Crowd(len(clients.connections), clients.logging_in, self.shard.alarms.is_critical),
             config.limits,
             Complaints(time.monotonic),
         )

@@ -173,6 +173,7 @@ class Shard:
         return NodeAccess(
             lambda: metadata.machine.access, lambda vhost: metadata.machine.routing(vhost),
             self.config.users, self.config.loopback_users, lambda: clients.connections,
+            lambda: self.alarms.is_critical,
         )  # fmt: skip
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:

@@ -49,6 +49,7 @@ _TABLE: Final = (
     ("I28", "fifo_checks", "a queue is within its limits, and refuses publishes only above four fifths of them"),
     ("I29", "ledger", "in a keyed queue, one message of a key is out at most, and the next follows when it has left"),
     ("I31", "clients", "a publish is confirmed or refused once"),
+    ("I32", "world", "in the end a mirror has what its master has"),
     ("L1", "world", "after the healing: leaders, answers, confirms, empty queues, equal members, policies in effect"),
     ("L2", "world", "after that the disks hold only the backlog and a constant"),
     ("X1", "node", "no node stops because of a defect of its own"),

@@ -62,3 +62,30 @@ def test_a_drive_that_cannot_be_asked_raises_none() -> None:
 def test_the_real_measures_measure_something(tmp_path: Path) -> None:
     assert free_bytes(tmp_path) > 0
     assert resident_bytes() > 1 << 20
+
+
+def test_memory_that_nobody_uses_raises_no_alarm() -> None:
+    """Garbage that is not collected yet, and what the C library keeps: publishers must not stop for either."""
+    held = [1500, 900]
+    given_back: list[int] = []
+    room = Room(lambda: held[len(given_back)], lambda _directory: 1000, lambda: given_back.append(1))
+    alarms = Alarms(LIMITS, [DATA], room)
+    assert not alarms.check()
+    assert (given_back, alarms.reason, alarms.is_critical) == ([1], "", False)
+
+
+def test_giving_memory_back_is_not_tried_at_each_look() -> None:
+    """It takes tens of milliseconds, in which nobody is served."""
+    given_back: list[int] = []
+    held = {"memory": 1050}
+    room = Room(lambda: held["memory"], lambda _directory: 1000, lambda: given_back.append(1))
+    alarms = Alarms(LIMITS, [DATA], room)
+    for _ in range(18):
+        alarms.check()
+    assert (len(given_back), alarms.reason, alarms.is_critical) == (2, "low on memory", False)
+    held["memory"] = 1101
+    alarms.check()
+    assert alarms.is_critical, "a tenth too much: no new connections and channels"
+    held["memory"] = 1000
+    alarms.check()
+    assert (alarms.reason, alarms.is_critical) == ("", False)

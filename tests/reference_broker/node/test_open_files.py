@@ -19,12 +19,13 @@ def door(crowd: open_files.Crowd, **limits: int) -> open_files.Door:
 @pytest.mark.parametrize(
     ("crowd", "words"),
     [
-        (open_files.Crowd(74, 0), ""),
-        (open_files.Crowd(75, 0), "ulimit -n"),
-        (open_files.Crowd(10, 4), ""),
-        (open_files.Crowd(10, 5), "5 others are not logged in yet"),
-        (open_files.Crowd(49, 0), ""),
-        (open_files.Crowd(50, 0), "50 are connected; the limit is connections_max"),
+        (open_files.Crowd(74, 0, lacks_memory=False), ""),
+        (open_files.Crowd(75, 0, lacks_memory=False), "ulimit -n"),
+        (open_files.Crowd(10, 4, lacks_memory=False), ""),
+        (open_files.Crowd(10, 5, lacks_memory=False), "5 others are not logged in yet"),
+        (open_files.Crowd(49, 0, lacks_memory=False), ""),
+        (open_files.Crowd(1, 0, lacks_memory=True), "memory_bytes_max"),
+        (open_files.Crowd(50, 0, lacks_memory=False), "50 are connected; the limit is connections_max"),
     ],
 )
 def test_a_client_too_many_is_turned_away(

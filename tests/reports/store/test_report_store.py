@@ -142,9 +142,9 @@ def test_every_table_has_its_columns_and_types_even_when_empty(tmp_path: Path) -
         (None, "", "no report store"),
         ("manifest.json", '{"version": 4}', "version 4 or older, which is not known"),
         (manifest_name(3), "{", "damaged: not JSON"),
-        (manifest_name(3), '{"version": 6}', "version 6, which is not known"),
+        (manifest_name(3), '{"version": 7}', "version 7, which is not known"),
         (manifest_name(3), "[]", "damaged"),
-        (manifest_name(3), '{"version": 5, "number": 3}', "content is damaged"),
+        (manifest_name(3), '{"version": 6, "number": 3}', "content is damaged"),
     ],
 )
 def test_a_store_that_cannot_be_read_says_so(tmp_path: Path, name: str | None, content: str, words: str) -> None:
