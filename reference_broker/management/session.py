@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from struct import error
 from types import TracebackType
 from typing import Any, Final, Self
 
 from pamqp import base, body, commands, frame, header
 
 from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.management.errors import BAD_REQUEST, ApiError
 from reference_broker.node.authorization import ClientGate, NodeAccess
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.shard import Shard
@@ -26,6 +28,22 @@ _BODY_MAX: Final = 100_000
 _PROPERTIES: Final = {"product": "management API", "capabilities": {"basic.nack": True, "publisher_confirms": True}}
 
 Heard = base.Frame | header.ContentHeader | body.ContentBody
+
+
+_UNCHECKED: Final[dict[type[base.Frame], type[base.Frame]]] = {}
+
+
+def method(kind: type[base.Frame], **fields: object) -> base.Frame:
+    """A method with these fields. pamqp allows fewer names of queues and exchanges than AMQP does, so nothing is
+    checked here: that is the broker's affair."""
+    unchecked = _UNCHECKED.get(kind)
+    if unchecked is None:
+        unchecked = type(kind.__name__, (kind,), {"validate": lambda _self: None})
+        _UNCHECKED[kind] = unchecked
+    made = unchecked()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
 
 
 class RefusedError(Exception):
@@ -112,9 +130,9 @@ class Session:
     ) -> None:
         self._connection.connection_lost(None)
 
-    async def call(self, method: base.Frame, answer: type[base.Frame]) -> Any:
-        """Send a method, and wait for its answer."""
-        self._send(_CHANNEL, method)
+    async def call(self, asked: base.Frame, answer: type[base.Frame]) -> Any:
+        """Send a method, and wait for its answer. Raises ApiError if a field is no value of AMQP."""
+        self._send(_CHANNEL, asked)
         return await self._until(answer)
 
     async def publish(
@@ -122,9 +140,9 @@ class Session:
     ) -> bool:
         """Publish a message, and wait for its confirm. Returns whether a queue got it."""
         await self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
-        method = commands.Basic.Publish(0, exchange, routing_key, True)
+        asked = method(commands.Basic.Publish, exchange=exchange, routing_key=routing_key, mandatory=True)
         parts = [payload[at : at + _BODY_MAX] for at in range(0, len(payload), _BODY_MAX)]
-        frames: list[Heard] = [method, header.ContentHeader(0, len(payload), properties), *map(body.ContentBody, parts)]
+        frames: list[Heard] = [asked, header.ContentHeader(0, len(payload), properties), *map(body.ContentBody, parts)]
         self._send(_CHANNEL, *frames)
         is_routed = True
         while True:
@@ -138,9 +156,9 @@ class Session:
 
     async def get(self, queue: str, *, no_ack: bool) -> tuple[Any, Any, bytes] | None:
         """The next message of a queue: its method, properties and payload; None if the queue is empty."""
-        self._send(_CHANNEL, commands.Basic.Get(0, queue, no_ack))
-        method = await self._next()
-        if isinstance(method, commands.Basic.GetEmpty):
+        self._send(_CHANNEL, method(commands.Basic.Get, queue=queue, no_ack=no_ack))
+        found = await self._next()
+        if isinstance(found, commands.Basic.GetEmpty):
             return None
         head = await self._next()
         assert isinstance(head, header.ContentHeader)
@@ -149,11 +167,11 @@ class Session:
             part = await self._next()
             assert isinstance(part, body.ContentBody)
             payload += part.value or b""
-        return method, head.properties, payload
+        return found, head.properties, payload
 
-    def send(self, method: base.Frame) -> None:
+    def send(self, told: base.Frame) -> None:
         """Send a method that has no answer."""
-        self._send(_CHANNEL, method)
+        self._send(_CHANNEL, told)
 
     def heard(self, octets: bytes) -> None:
         """The broker writes."""
@@ -177,7 +195,11 @@ class Session:
         return heard
 
     def _send(self, channel: int, *frames: Heard) -> None:
-        self._send_octets(b"".join(frame.marshal(each, channel) for each in frames))
+        try:
+            octets = b"".join(frame.marshal(each, channel) for each in frames)
+        except (ValueError, TypeError, OverflowError, RecursionError, error) as wrong:
+            raise ApiError(BAD_REQUEST, f"AMQP has no such value: {wrong}") from wrong
+        self._send_octets(octets)
 
     def _send_octets(self, octets: bytes) -> None:
         self._connection.data_received(octets)

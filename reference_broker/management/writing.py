@@ -17,6 +17,7 @@ from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.definitions import OPERATOR_POLICY, VHOST_LIMITS
 from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
+from reference_broker.management.session import method
 from reference_broker.management.shapes import Row
 from reference_broker.node.authorization import OPERATOR
 
@@ -48,12 +49,12 @@ def field(body: Row, key: str, kind: type, default: Any = None) -> Any:
 
 async def _put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
     is_new = cluster.machine.queue(at["vhost"], at["name"]) is None
-    method = commands.Queue.Declare(
-        0, at["name"], durable=field(body, "durable", bool, False), auto_delete=field(body, "auto_delete", bool, False),
-        arguments=field(body, "arguments", dict, {}),
+    asked = method(
+        commands.Queue.Declare, queue=at["name"], durable=field(body, "durable", bool, False),
+        auto_delete=field(body, "auto_delete", bool, False), arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
     async with cluster.session(at) as session:
-        await session.call(method, commands.Queue.DeclareOk)
+        await session.call(asked, commands.Queue.DeclareOk)
     return (CREATED if is_new else NO_CONTENT), None
 
 
@@ -61,13 +62,14 @@ async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     _check_queue(cluster, at)
     is_unused, is_empty = at.get("if-unused") == "true", at.get("if-empty") == "true"
     async with cluster.session(at) as session:
-        await session.call(commands.Queue.Delete(0, at["name"], is_unused, is_empty), commands.Queue.DeleteOk)
+        asked = method(commands.Queue.Delete, queue=at["name"], if_unused=is_unused, if_empty=is_empty)
+        await session.call(asked, commands.Queue.DeleteOk)
     return NO_CONTENT, None
 
 
 async def _purge(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     async with cluster.session(at) as session:
-        await session.call(commands.Queue.Purge(0, at["name"]), commands.Queue.PurgeOk)
+        await session.call(method(commands.Queue.Purge, queue=at["name"]), commands.Queue.PurgeOk)
     return NO_CONTENT, None
 
 
@@ -94,9 +96,9 @@ async def _get(cluster: Cluster, at: Row, body: Row) -> Outcome:
     last_tag = 0
     async with cluster.session(at) as session:
         while len(found) < count and (got := await session.get(at["name"], no_ack=False)) is not None:
-            method, properties, payload = got
-            last_tag = method.delivery_tag
-            found.append(_message(method, properties, payload[:truncate], len(payload), encoding))
+            answer, properties, payload = got
+            last_tag = answer.delivery_tag
+            found.append(_message(answer, properties, payload[:truncate], len(payload), encoding))
         if last_tag and mode == "ack_requeue_false":
             session.send(commands.Basic.Ack(last_tag, True))
         elif last_tag:
@@ -105,7 +107,7 @@ async def _get(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return 200, found
 
 
-def _message(method: Any, properties: Any, payload: bytes, octets: int, encoding: str) -> Row:
+def _message(answer: Any, properties: Any, payload: bytes, octets: int, encoding: str) -> Row:
     text, used = base64.b64encode(payload).decode(), "base64"
     if encoding != "base64":
         with contextlib.suppress(UnicodeDecodeError):
@@ -115,31 +117,31 @@ def _message(method: Any, properties: Any, payload: bytes, octets: int, encoding
         "payload": text,
         "payload_bytes": octets,
         "payload_encoding": used,
-        "exchange": method.exchange,
-        "routing_key": method.routing_key,
-        "redelivered": method.redelivered,
-        "message_count": method.message_count,
+        "exchange": answer.exchange,
+        "routing_key": answer.routing_key,
+        "redelivered": answer.redelivered,
+        "message_count": answer.message_count,
         "properties": {name: shapes.json_value(value) for name, value in named if value not in (None, "", {})},
     }
 
 
 async def _put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
     is_new = cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None
-    method = commands.Exchange.Declare(
-        0, at["name"], field(body, "type", str), durable=field(body, "durable", bool, False),
-        auto_delete=field(body, "auto_delete", bool, False), internal=field(body, "internal", bool, False),
-        arguments=field(body, "arguments", dict, {}),
+    asked = method(
+        commands.Exchange.Declare, exchange=at["name"], exchange_type=field(body, "type", str),
+        durable=field(body, "durable", bool, False), auto_delete=field(body, "auto_delete", bool, False),
+        internal=field(body, "internal", bool, False), arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
     async with cluster.session(at) as session:
-        await session.call(method, commands.Exchange.DeclareOk)
+        await session.call(asked, commands.Exchange.DeclareOk)
     return (CREATED if is_new else NO_CONTENT), None
 
 
 async def _delete_exchange(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     _check_exchange(cluster, at)
-    method = commands.Exchange.Delete(0, at["name"], at.get("if-unused") == "true")
+    asked = method(commands.Exchange.Delete, exchange=at["name"], if_unused=at.get("if-unused") == "true")
     async with cluster.session(at) as session:
-        await session.call(method, commands.Exchange.DeleteOk)
+        await session.call(asked, commands.Exchange.DeleteOk)
     return NO_CONTENT, None
 
 
@@ -175,11 +177,12 @@ async def _bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
     key, arguments = field(body, "routing_key", str, ""), field(body, "arguments", dict, {})
     async with cluster.session(at) as session:
         if at["kind"] == "q":
-            method = commands.Queue.Bind(0, at["destination"], at["name"], key, False, arguments)
-            await session.call(method, commands.Queue.BindOk)
+            fields = {"queue": at["destination"], "exchange": at["name"], "routing_key": key, "arguments": arguments}
+            await session.call(method(commands.Queue.Bind, **fields), commands.Queue.BindOk)
         else:
-            other = commands.Exchange.Bind(0, at["destination"], at["name"], key, False, arguments)
-            await session.call(other, commands.Exchange.BindOk)
+            fields = {"destination": at["destination"], "source": at["name"], "routing_key": key}
+            asked = method(commands.Exchange.Bind, **fields, arguments=arguments)
+            await session.call(asked, commands.Exchange.BindOk)
     return CREATED, None
 
 
@@ -193,11 +196,13 @@ async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
             arguments = shapes.arguments(found.arguments)
             async with cluster.session(at) as session:
                 if is_exchange:
-                    exchange_unbind = commands.Exchange.Unbind(0, to.name, found.source, found.key, False, arguments)
-                    await session.call(exchange_unbind, commands.Exchange.UnbindOk)
+                    fields = {"destination": to.name, "source": found.source, "routing_key": found.key}
+                    asked = method(commands.Exchange.Unbind, **fields, arguments=arguments)
+                    await session.call(asked, commands.Exchange.UnbindOk)
                 else:
-                    queue_unbind = commands.Queue.Unbind(0, to.name, found.source, found.key, arguments)
-                    await session.call(queue_unbind, commands.Queue.UnbindOk)
+                    fields = {"queue": to.name, "exchange": found.source, "routing_key": found.key}
+                    asked = method(commands.Queue.Unbind, **fields, arguments=arguments)
+                    await session.call(asked, commands.Queue.UnbindOk)
             return NO_CONTENT, None
     raise ApiError(NOT_FOUND, "Not Found")
 

@@ -423,7 +423,8 @@ LINKS: Final = Table(
         text("peer_host", "host of the node that received; empty when unknown"),
         text(
             "purpose",
-            "replication, consensus, snapshot, commands, deliveries or control; earlier: raft, proxied, other",
+            "replication, consensus, snapshot, commands, deliveries, control, ring, mirror or sync; earlier: raft, "
+            "proxied, other",
         ),
         real("bytes_per_s", "octets"),
         real("bytes_per_message", "octets per delivered message (published, if none) of all groups of load", True),
