@@ -18,6 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from infra import local_cluster
 from infra.local_cluster import Cluster, Node
 from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
 
@@ -135,7 +136,9 @@ def test_a_message_that_comes_back_holds_up_its_key_alone(
             assert "a1" not in worker.held.values()
             worker.settle("a0", requeue=True)
         run_until([worker], lambda: held([worker]) == ["a1", "b0"])
-        seen = Api(f"http://127.0.0.1:{cluster.nodes[2].metrics_port}").call("GET", f"queues/%2F/{quote(name)}")[1]
+        api = Api(f"http://127.0.0.1:{cluster.nodes[2].metrics_port}")
+        until(api.is_there)  # its port opens a little later than that of AMQP
+        seen = api.call("GET", f"queues/%2F/{quote(name)}")[1]
         assert (seen["keys"], seen["keys_reserved"], seen["messages_unacknowledged"]) == (2, 2, 2)
         worker.settle("b0", requeue=False)
         run_until([worker], lambda: held([worker]) == ["a1", "b1"])
