@@ -270,7 +270,7 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
                 at += 1 + data[at]
             elif kind == "mode":
                 if data[at] not in (1, 2):
-                    raise _bad_mode(data[at])
+                    raise _bad_mode(data[at]) if at < stop else _BadOctetsError(f"{name} is cut short")
                 at += 1
             elif kind == "long":
                 at += 8
@@ -286,6 +286,8 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
                 at = end
             else:
                 end = at + 1 + data[at]
+                if end > stop:  # what stands behind is another frame's, and tells nothing about this message
+                    raise _BadOctetsError(f"{name} is cut short")
                 text = data[at + 1 : end].decode("utf-8", "replace")
                 if kind == "expiration":
                     ttl_ms = _time_to_live(text)

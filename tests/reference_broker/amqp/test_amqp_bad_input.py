@@ -82,6 +82,12 @@ CONNECTION_CASES = [
     Case("body_too_long", PUBLISHED + PLAIN_HEADER + raw_frame(3, 1, b"hello!"), 501, (60, 40), "longer"),
     Case("body_after_empty_content", PUBLISHED + content_header(b"\x00\x00", size=0) + BODY, 505),
     Case("header_truncated_properties", PUBLISHED + content_header(b"\x80\x00\x20abc"), 501, (60, 40), "cut short"),
+    Case(
+        "header_without_its_mode", PUBLISHED + content_header(b"\x10\x00"), 501, (60, 40), "delivery-mode is cut short"
+    ),
+    Case("header_without_its_expiration", PUBLISHED + content_header(b"\x01\x00"), 501, (60, 40), "expiration is cut"),
+    Case("header_without_its_user", PUBLISHED + content_header(b"\x00\x10"), 501, (60, 40), "user-id is cut short"),
+    Case("header_with_half_a_user", PUBLISHED + content_header(b"\x00\x10\x05gue"), 501, (60, 40), "user-id is cut"),
     Case("header_without_properties", PUBLISHED + content_header(b"\x80\x00"), 501, (60, 40), "cut short"),
     Case("header_trailing_octets", PUBLISHED + content_header(b"\x00\x00JUNK"), 501, (60, 40), "4 octets after"),
     Case("header_second_flag_word", PUBLISHED + content_header(b"\x00\x01\x00\x00"), 501, (60, 40), "undefined"),
