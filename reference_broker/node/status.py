@@ -28,6 +28,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "pid": os.getpid(),
         "ready": metadata.core.leader != NOBODY and listening,
         "queue_count": len(hosting.by_group),
+        "leading": len(hosting.census.leading),
         "leaderless": len(hosting.census.leaderless),
         "electing": shard.electing(),
         "metadata_applied": metadata.applied,

@@ -33,14 +33,14 @@ from tests.bench import (
     idle,
     kills,
     loads,
-    many_queues,
+    rated,
     recovery,
     slow_consumer,
     start,
     thousands,
 )
-from tests.bench.context import QUICK, Context, Lengths
-from tests.bench.figures import BenchError, findings
+from tests.bench.context import QUICK, Broker, Context, Lengths
+from tests.bench.figures import REFERENCE, BenchError, findings
 from tests.bench.table import budgets_table, document, figures_table
 
 BENCHES: dict[str, Callable[[Context, list[str]], None]] = {
@@ -49,7 +49,7 @@ BENCHES: dict[str, Callable[[Context, list[str]], None]] = {
     "start": start.measure,
     thousands.BENCH: thousands.measure,
     **{load.name: loads.measure for load in loads.LOADS},
-    **dict.fromkeys(many_queues.RATES, many_queues.measure),
+    **{load.name: rated.measure for load in rated.LOADS},
     slow_consumer.BENCH: slow_consumer.measure,
     connections.BENCH: connections.measure,
     "idle": idle.measure,
@@ -72,7 +72,9 @@ def main() -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".bench-")))
         with_rabbitmq = rabbitmq_cluster.is_installed() and not options.no_rabbitmq
-        context = Context(directory, console, lengths(options), stack, with_rabbitmq, options.deep_rabbitmq)
+        context = Context(
+            directory, console, lengths(options), stack, with_rabbitmq, options.deep_rabbitmq, beside=options.beside
+        )
         machine = host_facts(directory)
         console.print(f"{machine['hostname']}: {machine['cores']} cores, {machine['cpu']}, {machine['filesystem']}")
         if not with_rabbitmq:
@@ -100,6 +102,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAMES", help="only these benches, or parts of names; commas")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few minutes; its figures mean nothing")
     parser.add_argument("--no-rabbitmq", action="store_true", help="do not run RabbitMQ even if it is installed")
+    beside = "measure beside this running RabbitMQ, too: AMQP URIs, and the process ids of its nodes; may be repeated"
+    parser.add_argument(
+        "--beside", type=_beside, action="append", default=[], metavar="NAME=URI,..;PID,..", help=beside
+    )
     parser.add_argument("--deep-rabbitmq", action="store_true", help="the deep queue on RabbitMQ, too (minutes)")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown, to be kept in a page")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, too")
@@ -144,6 +150,19 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     return number
 
 
+def _beside(text: str) -> Broker:
+    """A running broker as the command line names it."""
+    name, _, rest = text.partition("=")
+    uris, _, pids = rest.partition(";")
+    numbers = [int(pid) for pid in pids.split(",") if pid.isdecimal()]
+    if not (name and uris and numbers) or name == REFERENCE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URI,..;PID,..")
+    missing = [pid for pid in numbers if not psutil.pid_exists(pid)]
+    if missing:
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no process {missing[0]}")
+    return Broker(name, tuple(uris.split(",")), tuple(numbers))
+
+
 def _measure(context: Context, chosen: list[str], failures: dict[str, str]) -> None:
     """Each module once, with the names of its benches that were chosen; one that fails does not stop the others."""
     by_measure: dict[Callable[[Context, list[str]], None], list[str]] = {}
@@ -160,7 +179,7 @@ def _measure(context: Context, chosen: list[str], failures: dict[str, str]) -> N
 
 def _provenance(context: Context, machine: dict[str, Any]) -> dict[str, Any]:
     return {
-        "schema": 1,
+        "schema": 2,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine,
         "tool": tool_facts(),

@@ -6,10 +6,11 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -31,7 +32,7 @@ class Lengths:
     deep_messages: int = 1_000_000
     idle_s: float = 30.0
     recovery_mib: int = 1024
-    queues: int = 2000
+    queues: int = 10_000
     connections: int = 5000
 
 
@@ -101,10 +102,16 @@ class Context:
     deep_rabbitmq: bool = False
     samples: list[Sample] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    beside: Sequence[Broker] = ()
+    """Brokers that run already."""
     _rabbitmq: Broker | None = None
+    _times: Any = field(default_factory=psutil.cpu_times)
 
     def note(self, bench: str, broker: str, figures: Mapping[str, float]) -> None:
-        """Keep a sample, and say it."""
+        """Keep a sample, and say it. ``steal_percent`` is the share of the processors' time that the hypervisor gave
+        to others since the sample before."""
+        before, self._times = self._times, psutil.cpu_times()
+        figures = {**figures, "steal_percent": steal_percent(before, self._times)}
         self.samples.append(Sample(bench, broker, figures))
         words = ", ".join(f"{name} {number(value)}" for name, value in figures.items())
         self.console.print(
@@ -145,16 +152,24 @@ class Context:
 
     @contextmanager
     def brokers(self) -> Iterator[list[Broker]]:
-        """A fresh bundled cluster, and RabbitMQ where it is to be measured."""
+        """A fresh bundled cluster, RabbitMQ where it is to be measured, and the brokers that run already."""
         theirs = self.rabbitmq()
+        for broker in self.beside:
+            self._remember_version(broker)
         with self.bundled() as ours:
-            yield [ours, theirs] if theirs else [ours]
+            yield [ours, *([theirs] if theirs else []), *self.beside]
 
     def _remember_version(self, broker: Broker) -> None:
         if broker.name not in self.versions:
             with Client(broker.uris[0]) as client:
                 words = (client.server.get(name, "") for name in ("product", "version", "platform"))
                 self.versions[broker.name] = " ".join(str(word) for word in words).strip()
+
+
+def steal_percent(before: Any, after: Any) -> float:
+    """The part of all processors' time between two of :func:`psutil.cpu_times` that went to other machines."""
+    passed = sum(after[:8]) - sum(before[:8])  # guests' time, which follows, is in the users' time, too
+    return 100 * (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / passed if passed > 0 else 0.0
 
 
 def first_confirm(broker: Broker) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from collections import namedtuple
 
 import pytest
 from rich.box import MARKDOWN
 from rich.console import Console
 
 from tests.bench.__main__ import BENCHES, choose
+from tests.bench.context import steal_percent
 from tests.bench.figures import (
     BUDGETS,
     RABBITMQ,
@@ -49,7 +51,15 @@ def test_a_verdict_needs_what_its_budget_is_about(
     budget: Budget, ours: float | None, theirs: float | None, verdict: Verdict
 ) -> None:
     """A ratio without RabbitMQ is unknown, however fast; a bound does not care for RabbitMQ."""
-    assert Finding(budget, ours, theirs).verdict is verdict
+    assert Finding(budget, ours, {RABBITMQ: theirs} if theirs is not None else {}).verdict is verdict
+
+
+def test_a_ratio_must_hold_beside_each_rabbitmq() -> None:
+    share = Budget("load", "cores", "load", Bound.SHARE_OF_RABBITMQ, 0.5)
+    assert Finding(RATIO, 100.0, {"3.10": 10.0, "4.3": 9.0}).verdict is Verdict.MET
+    assert Finding(RATIO, 100.0, {"3.10": 10.0, "4.3": 11.0}).verdict is Verdict.MISSED
+    assert Finding(share, 1.0, {"3.10": 2.0, "4.3": 3.0}).verdict is Verdict.MET
+    assert Finding(share, 1.0, {"3.10": 2.0, "4.3": 1.9}).verdict is Verdict.MISSED
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,14 @@ def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
     assert number(value) == text
 
 
+def test_steal_is_the_share_of_all_time() -> None:
+    """Of four processors over two seconds, one second of one processor went elsewhere."""
+    Times = namedtuple("Times", ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest"))
+    before, after = Times(9, 0, 1, 5, 0, 0, 0, 3, 9), Times(12, 0, 2, 8, 0, 0, 0, 4, 12)
+    assert steal_percent(before, after) == pytest.approx(12.5)
+    assert steal_percent(after, after) == 0.0
+
+
 def test_every_budget_belongs_to_a_bench() -> None:
     """One that is spelled otherwise would never be measured, and nobody would miss it."""
     assert {budget.bench for budget in BUDGETS} <= set(BENCHES)
@@ -99,6 +117,7 @@ def test_every_budget_belongs_to_a_bench() -> None:
         ("", list(BENCHES)),
         ("in-flight 1", ["in-flight 1"]),
         ("deep, 40 queues", ["40 queues x 10", "40 queues x 50", "deep"]),
+        ("rate", ["rate 200", "rate 500", "rate 1000", "rate 2000", "rate 4000"]),
         ("no such thing", []),
     ],
 )
@@ -126,10 +145,11 @@ def test_the_tables_and_the_document_say_the_same() -> None:
     out = io.StringIO()
     Console(file=out, width=130).print(figures_table(samples), budgets_table(found, usual=True))
     lines = out.getvalue().splitlines()
-    words = ["in-flight 20: delivered/s", "≥ 3 x", "20,000", "5,000", "4 x", "met"]
+    words = ["in-flight 20: delivered/s", "≥ 4 x", "20,000", "5,000", "4 x", "met"]
     assert any(all(word in line for word in words) for line in lines), out.getvalue()
     assert any("busiest node" in line and "missed" in line for line in lines), out.getvalue()
     kept = json.loads(json.dumps(document({"schema": 1}, samples, found, {"deep": "no room"})))
     assert [budget["verdict"] for budget in kept["budgets"]] == ["met", "missed"]
-    assert kept["budgets"][0]["ratio"] == 4 and kept["samples"][2]["figures"] == {"busiest_node_percent": 2.5}
+    assert kept["budgets"][0]["ratio"] == {RABBITMQ: 4}
+    assert kept["samples"][2]["figures"] == {"busiest_node_percent": 2.5}
     assert kept["failures"] == {"deep": "no room"}
