@@ -54,17 +54,14 @@ class LogNotices:
         self._writing_here = False
         self._notices: deque[list[Notice]] = deque()
 
-    def write_soon(self) -> None:
-        """Something waits to be written. The log writes once the frames of this turn to the peers are under way."""
-        self._loop.call_soon(self._guarded, self._write)
-
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Have the log write what waits. Notices of what this thread writes itself are handed on during the call."""
         self._writing_here = True
         self.log.write()
         self._writing_here = False
 
     def notify(self, notices: list[Notice]) -> None:
-        """Called in one of the log's threads, or in this one within :meth:`_write`."""
+        """Called in one of the log's threads, or in this one within :meth:`write`."""
         self._notices.append(notices)
         if self._writing_here and get_ident() == self._thread:
             self._guarded(self._take_notices)  # a defect behind the news is none of the log, which is not done yet

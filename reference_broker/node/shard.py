@@ -151,11 +151,12 @@ class Shard:
             files,
             self._notify,
             policy=policy,
-            gather=self._notices.write_soon,
+            gather=turns.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
             clock=self.now_ns,
         )
         self._notices.log = self.log
+        turns.write_log = self._notices.write
         self.owned = self._owned_queues(files, policy)
         self._wire(boots)
         me, members, tls = config.me, config.members, config.tls

@@ -1,8 +1,10 @@
 """The turns of a node: who has something to do, in which order it is done, and when.
 
 All inputs of one turn of the event loop (sockets, notices of the log, timers) are taken first. Then every runner that
-has something to do gets one :meth:`Runner.turn`, and at last every connection that has something to say is flushed. So
-one turn makes at most one entry per queue and one write per socket.
+has something to do gets one :meth:`Runner.turn`, and every connection that has something to say is flushed. So one turn
+makes at most one entry per queue and one write per socket. At last the log writes what the runners gave it: the frames
+to the peers are under way by then. If the loop's thread writes it itself, the runners that hear of it have their turns
+at once, without a look at the sockets between: a follower answers in the same turn in which it read.
 
 A process may be suspended: it is stopped, or its host is busy. Then other nodes may have given its node up. So the
 clock is read in each turn and each tick, and once more by whoever is about to rely on the node's being up to date
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _SLOT_S: Final = 0.01
 _FORGET_EVERY: Final = 64
+_PASSES_MAX: Final = 4
+"""How often runners have turns before the sockets are read again."""
 
 
 class Links(Protocol):
@@ -49,9 +53,11 @@ class Connection(Protocol):
 
 
 class Turns:
-    """The turns of one node. ``links`` is set before the first turn."""
+    """The turns of one node. ``links`` and ``write_log`` are set before the first turn."""
 
     links: Links
+    write_log: Callable[[], None]
+    """Has the log write what waits; notices may come during the call."""
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class Turns:
         """The runners that have more to send to a peer than its link takes now, in the order of arrival."""
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._is_scheduled = False
+        self._has_to_write = False
         self._count = 0
 
     # Who gets a turn
@@ -96,6 +103,11 @@ class Turns:
     def touch(self, connection: Connection) -> None:
         """Have the connection flushed at the end of this turn."""
         self._touched[connection] = None
+        self._schedule()
+
+    def write_soon(self) -> None:
+        """Something waits to be written: the log writes at the end of this turn."""
+        self._has_to_write = True
         self._schedule()
 
     def when_writable(self, node: NodeId, runner: Runner) -> None:
@@ -165,11 +177,26 @@ class Turns:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_scheduled = False
         self.guarded(self._work)
+        self._is_scheduled = False
+        if self._has_work:
+            self._schedule()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._dirty or self._touched or self._has_to_write)
 
     def _work(self) -> None:
-        self._awake_ns = self.check_suspension()
+        for _ in range(_PASSES_MAX):
+            self._awake_ns = self.check_suspension()
+            self._pass()
+            if self._has_to_write:
+                self._has_to_write = False
+                self.write_log()
+            if not self._has_work:
+                return
+
+    def _pass(self) -> None:
         dirty, self._dirty = self._dirty, []
         self.links.hold()
         for runner in dirty:

@@ -36,14 +36,15 @@ class Node:
         self.log_uids: dict[GroupId, int] = {}
         self.waiting: list[tuple[Any, ...]] = []
         self.defects: list[str] = []
-        self.writes: list[tuple[Any, ...]] = []
+        self.has_to_write = False
         notices = LogNotices(cast(Any, self), cast(Any, self), cast(Any, self), self.guarded, pytest.fail)
         config = LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384, inline_us_max=10**9)
         self.log, _ = LogSystem.open(
-            config, MemoryFiles(), notices.notify, policy=OwnersThread, gather=notices.write_soon,
+            config, MemoryFiles(), notices.notify, policy=OwnersThread, gather=self.write_soon,
             new_store=lambda: b"the-same-store!!",
         )  # fmt: skip
         notices.log = self.log
+        self.notices = notices
 
     def guarded(self, call: Callable[..., None]) -> None:
         """As the shard's: a defect is the node's end."""
@@ -52,17 +53,17 @@ class Node:
         except ZeroDivisionError as error:
             self.defects.append(str(error))
 
-    def call_soon(self, *call: Any) -> None:
-        self.writes.append(call)
+    def write_soon(self) -> None:
+        self.has_to_write = True
 
     def call_soon_threadsafe(self, *call: Any) -> None:
         self.waiting.append(call)
 
     def write(self) -> None:
         """The event loop comes to the log, and writes itself."""
-        writes, self.writes = self.writes, []
-        for call, *arguments in writes:
-            call(*arguments)
+        if self.has_to_write:
+            self.has_to_write = False
+            self.notices.write()
 
     def wal_synced(self, *_times: int) -> None: ...
 
