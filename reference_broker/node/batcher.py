@@ -1,7 +1,8 @@
 """How commands become entries: which of the commands that gather on a member share an entry, and when.
 
 Commands gather in the *pipeline* (:mod:`~reference_broker.node.pipeline`) until the group's previous entry is on this
-node's disk, or a batch is full. Then all of them become one entry. So the batch grows with the load and with the
+node's disk, or a batch is full. Few commands gather until the round under way is committed
+(:mod:`~reference_broker.node.rounds`). Then all of them become one entry. So the batch grows with the load and with the
 slowness of the disk, and a lone command waits for nothing. This rule makes group commit pay at both ends of the
 in-flight curve.
 
@@ -53,6 +54,10 @@ class Batcher:
         self._wake = node.wake
         self._runner = runner
         self._leads = False
+        self._rounds = node.rounds
+        self._round_ends = LogIndex(0)
+        """The entry that this group has in the round under way; 0 if it has none."""
+        self._small = node.limits.small_message_bytes
         self._expects_settle = False
         """A consumer with a small prefetch settles quickly, so publishes wait for its next settle. A timer ends the
         wait if no settle came."""
@@ -107,9 +112,11 @@ class Batcher:
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
     def _room(self) -> tuple[int, int] | None:
-        """How many octets and how many enqueued messages the next entry may hold; None if none may follow yet.
+        """How many octets and how many enqueued messages the next entry may hold, which is made then; None if none may
+        follow yet.
 
-        Normally one may when the disk is idle, or when a full batch is there. While a consumer works through a backlog
+        Normally one may when the disk is idle and, for few commands, when no round is under way; or when a full batch
+        is there. While a consumer works through a backlog
         its settles must not find a long line of publishes before them: then settles follow each other freely, and of
         entries with publishes only two of half the size are under way, or one if they are to hold few messages, which
         waits for a settle to ride with.
@@ -123,8 +130,21 @@ class Batcher:
             if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
                 return whole // 2, pace
             return (whole, 0) if self._commands.holds(Priority.NORMAL) else None
-        idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        return (whole, ANY) if idle or self._commands.octets >= whole else None
+        if self._commands.octets >= whole:
+            return whole, ANY
+        if raft_log.last_index - raft_log.synced_index >= limits.rounds_in_flight_max:
+            return None
+        if self._commands.octets <= self._small:
+            if not self._rounds.join(self._runner):
+                return None
+            self._round_ends = LogIndex(raft_log.last_index + 1)
+        return whole, ANY
+
+    def committed(self, commit: LogIndex) -> None:
+        """Everything up to ``commit`` is committed."""
+        if self._round_ends and commit >= self._round_ends:
+            self._round_ends = LogIndex(0)
+            self._rounds.done(self._runner)
 
     def _wait_for_a_settle(self) -> bool:
         """Whether publishes have nothing to ride with now, and soon will."""
@@ -144,6 +164,8 @@ class Batcher:
         """The member stands otherwise now. Entries of the old term may have been overwritten, so no publish waits for
         them, and everything is proposed again."""
         self._leads = role is Role.LEADER
+        self._round_ends = LogIndex(0)
+        self._rounds.done(self._runner)
         self._publishes = self._publishes_before = LogIndex(0)
         self._pipeline.leader, self._pipeline.term = leader, term
         self.start_over()

@@ -104,6 +104,8 @@ class Limits:
     """Entries of a queue that may await their fsync. With more, new commands gather into a larger entry."""
     entries_uncommitted_max: int = 8
     """Entries of a queue that may be on their way to a majority: a settle waits behind so many publishes."""
+    round_wait_ms: int = 20
+    """How long few commands may wait for the round of replication that is under way; 0: they do not wait."""
     settle_delay_ms: int = 200
     """How long a settle that nobody waits for may wait for an enqueue to ride with."""
     commit_notice_delay_ms: int = 200

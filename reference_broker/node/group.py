@@ -83,6 +83,7 @@ class GroupRunner:
         self.read_proposal = batcher.read_proposal
         self.proposed_by_peer = batcher.proposed_by_peer
         self._propose_gathered = batcher.propose_gathered
+        self._committed = batcher.committed
         self.pace = host.pace
         self.applied = core.log.snapshot_index
         self._log = system
@@ -312,6 +313,7 @@ class GroupRunner:
     def stop(self) -> None:
         """The group is gone from this node, and its log too. Later calls do nothing."""
         self._stopped = True
+        self._node.rounds.done(self)
         self.host.stop()
         self._sender.stop()
         reads, self._reads = self._reads, {}
@@ -364,6 +366,7 @@ class GroupRunner:
             self._sender.send_all(ready)
         if self._standing != (self.core.role, self.core.leader, self.core.term):
             self._doubt()
+        self._committed(ready.commit)
         if ready.commit > self.applied and not self.newer_machine:
             self._apply(ready.commit)
         self._notice_standing()

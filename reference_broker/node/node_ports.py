@@ -39,11 +39,23 @@ class Runner(Protocol):
         """Do everything that the inputs since the last turn made necessary."""
 
 
+class RoundsPorts(Protocol):
+    """The rounds of replication that all groups of a node share (:mod:`~reference_broker.node.rounds`)."""
+
+    def join(self, runner: Runner) -> bool:
+        """Whether a group may make an entry of few commands now, which is then part of the round. If it may not, it
+        gets a turn when it may."""
+
+    def done(self, runner: Runner) -> None:
+        """The group's entries are committed, or it leads no more."""
+
+
 class ProposingPorts(NodePorts, Protocol):
     """And what it takes to propose commands in its name."""
 
     boot_id: int
     anatomy: Anatomy
+    rounds: RoundsPorts
 
     @property
     def congested(self) -> Set[NodeId]:

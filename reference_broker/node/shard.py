@@ -55,6 +55,7 @@ from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
 from reference_broker.node.requests import Requests
+from reference_broker.node.rounds import Rounds
 from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
@@ -141,6 +142,7 @@ class Shard:
         # Bound here, so that a call of these is a call of the turns themselves.
         self.wake, self.touch, self.when_writable = turns.wake, turns.touch, turns.when_writable
         self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
+        self.rounds = Rounds(turns.wake, turns.after, lambda: turns.count, config.limits.round_wait_ms)
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)

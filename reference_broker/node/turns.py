@@ -89,7 +89,8 @@ class Turns:
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._is_scheduled = False
         self._has_to_write = False
-        self._count = 0
+        self.count = 0
+        """Which turn this is."""
 
     # Who gets a turn
 
@@ -210,8 +211,8 @@ class Turns:
             connection.flush()
             if self._anatomy.waits:
                 self._anatomy.written(connection, self._now_ns())
-        self._count += 1
-        if self._count % _FORGET_EVERY == 0:
+        self.count += 1
+        if self.count % _FORGET_EVERY == 0:
             self._forget_bodies(dirty)
 
     def _let_one_send(self) -> None:

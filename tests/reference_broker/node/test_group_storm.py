@@ -55,6 +55,7 @@ from reference_broker.node.peers import FrameKind
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
+from reference_broker.node.rounds import Rounds
 from reference_broker.node.sender import AnswerTimes
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.quorum_member import QuorumMember
@@ -126,6 +127,8 @@ class Node:
         self.nodes = self
         self.congested: set[NodeId] = set()
         self.dirty: list[GroupRunner | Proxy] = []
+        self.turns = 0
+        self.rounds = Rounds(self.wake, self.after, lambda: self.turns, LIMITS.round_wait_ms)
         self.notices: deque[Any] = deque()
         self.timers: list[Callable[[], None]] = []
         self.watched: set[NodeId] = set()
@@ -226,6 +229,8 @@ class Node:
 
     after = later
 
+    after = later
+
     def leader_changed(self, runner: GroupRunner) -> None:
         if runner.core.role is Role.LEADER:
             self.hosting.tell_non_members(runner)
@@ -300,6 +305,7 @@ class Node:
 
     def turn(self) -> None:
         dirty, self.dirty = self.dirty, []
+        self.turns += 1
         for runner in dirty:
             runner.turn()
 

@@ -20,7 +20,7 @@ class Waiting:
 
     def turn(self) -> None:
         self.scheduled = False
-        self._turns.append(f"{self._name} in turn {self._shard.turns._count}")
+        self._turns.append(f"{self._name} in turn {self._shard.turns.count}")
         if self._congests:
             self._shard.peers.congested.add(THERE)
 
