@@ -23,12 +23,14 @@ Back of the envelope: encoding or decoding a run costs a fixed 1-2 us. Per messa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from struct import Struct
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from reference_broker.records import record
 
 _HEAD: Final = Struct(">BIIHIIQII")  # layout, count, stride, octets of route, octets of data, stamp
 _BODY_SIZE: Final = Struct(">Q")
@@ -50,7 +52,7 @@ class DamagedRunError(ValueError):
     """The octets are not an encoded run. The cause is a bug or a damaged log, never a client."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageRun:
     """``count`` messages that were published to one route, in order.
 

@@ -6,10 +6,11 @@ no behaviour: behaviour belongs to the packages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final, NamedTuple, NewType
+
+from reference_broker.records import record
 
 NodeId = NewType("NodeId", int)
 """A member of the cluster, 1..n. Zero stands for "nobody"."""
@@ -36,7 +37,7 @@ class EntryKind(IntEnum):
     CONFIG = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One Raft log entry: for a queue, a whole batch of commands.
 

@@ -7,9 +7,10 @@ acknowledgements arrive as runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from reference_broker.message_run import MessageRun
+from reference_broker.records import record
 from reference_broker.routing.records import Arguments, Destination
 from reference_broker.types import NO_TTL, IdRange, Outcome
 
@@ -17,7 +18,7 @@ FieldValue = object
 """A value of an AMQP field table, as pamqp decodes it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConnectionOpened:
     """connection.open was answered: the client is authenticated and in its virtual host."""
 
@@ -26,21 +27,21 @@ class ConnectionOpened:
     client_properties: dict[str, FieldValue]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConnectionClosed:
     """The connection is over. Write the rest of ``take_output()``, then close the socket."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChannelClosed:
     """The channel is gone, by the client's wish or after an error. Forget its consumers and its enqueuer."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueDeclare:
     """queue.declare. An empty name asks the broker to make a name. Answer with ``queue_declare_ok`` or
     ``channel_error``."""
@@ -55,7 +56,7 @@ class QueueDeclare:
     arguments: dict[str, FieldValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueDelete:
     """queue.delete. Answer with ``queue_delete_ok`` or ``channel_error``."""
 
@@ -66,7 +67,7 @@ class QueueDelete:
     nowait: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueuePurge:
     """queue.purge. Answer with ``queue_purge_ok`` or ``channel_error``."""
 
@@ -75,7 +76,7 @@ class QueuePurge:
     nowait: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExchangeDeclare:
     """exchange.declare. The type is one of the four, unless the declaration is passive. ``fields`` are the arguments as
     raw fields. Answer with ``exchange_ok`` or ``channel_error``."""
@@ -93,7 +94,7 @@ class ExchangeDeclare:
     method = "exchange.declare"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExchangeDelete:
     """exchange.delete. Answer with ``exchange_ok`` or ``channel_error``."""
 
@@ -104,7 +105,7 @@ class ExchangeDelete:
     method = "exchange.delete"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BindingChange:
     """exchange.bind, exchange.unbind, queue.bind or queue.unbind. Answer with ``exchange_ok`` or ``channel_error``."""
 
@@ -127,7 +128,7 @@ ExchangeEvent = ExchangeDeclare | ExchangeDelete | BindingChange
 """What changes exchanges and bindings."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Publish:
     """A run of basic.publish with one method frame and one time to live.
 
@@ -146,7 +147,7 @@ class Publish:
     ttl_ms: int = NO_TTL
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Consume:
     """basic.consume. The consumer tag is already made if the client left it out. ``prefetch`` is the channel's qos at
     this moment (0: unlimited). Answer with ``consume_ok`` or ``channel_error``."""
@@ -161,7 +162,7 @@ class Consume:
     arguments: dict[str, FieldValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Get:
     """basic.get. Answer with ``get_ok``, ``get_empty`` or ``channel_error``. When the message is settled later,
     :class:`Settled` names it by this ``consumer_tag``, which no consumer can have."""
@@ -172,7 +173,7 @@ class Get:
     no_ack: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cancel:
     """basic.cancel of a consumer that exists. Answer with ``cancel_ok``."""
 
@@ -181,7 +182,7 @@ class Cancel:
     nowait: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settled:
     """Acknowledgements of one consumer's messages. ``ranges`` are message ids, not delivery tags, in ascending
     order."""
@@ -192,12 +193,12 @@ class Settled:
     ranges: tuple[IdRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recovered(Settled):
     """basic.recover: the messages go back to their queues at once, also while a transaction is open."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalQos:
     """basic.qos with global: the most unacknowledged deliveries of all consumers of the channel; 0: any number."""
 
@@ -205,21 +206,21 @@ class GlobalQos:
     prefetch: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TxSelect:
     """tx.select of a channel that is not in tx mode. Answer with ``tx_selected``."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TxCommit:
     """tx.commit. Answer with ``tx_ended`` or ``channel_error``."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TxRollback:
     """tx.rollback. Answer with ``tx_ended``."""
 

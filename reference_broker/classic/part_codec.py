@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from reference_broker import message_run
 from reference_broker.classic.index_codec import SEGMENT_MESSAGES
 from reference_broker.message_run import MessageRun
+from reference_broker.records import record
 from reference_broker.types import GroupId
 
 MAGIC: Final = b"QCP2"
@@ -40,7 +40,7 @@ class DamagedPartError(Exception):
     """The octets are not the part that was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stretch:
     """Messages ``start..start + count - 1`` of a run, which form a part."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_broker.message_run import MessageRun
+from reference_broker.records import record
 from reference_broker.types import GroupId
 
 NEVER: Final = 2**63 - 1
@@ -55,7 +56,7 @@ class Part:
         return np.flatnonzero(is_left)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundPart:
     """A part that a start has found: the positions of the messages in it that are in the queue, ascending, and the
     octets of their bodies."""
@@ -65,7 +66,7 @@ class FoundPart:
     sizes: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueName:
     """A queue as the store knows it. A durable queue is there after a restart."""
 

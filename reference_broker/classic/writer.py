@@ -26,6 +26,7 @@ from reference_broker.classic.counters import Counters
 from reference_broker.classic.parts import Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.shared import SharedAppender
+from reference_broker.records import record
 from reference_broker.storage.errors import drive_failure
 from reference_broker.storage.files import Files
 from reference_broker.types import GroupId
@@ -34,7 +35,7 @@ BATCH_BYTES: Final = 16 << 20
 """A batch is closed once it holds so many octets of messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Add:
     """Write a part of so many octets. ``drops_body``: the body is read back from the drive when it is wanted."""
 
@@ -44,7 +45,7 @@ class Add:
     octets: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Take:
     """Messages of one part are gone: ``count`` sequence numbers ``seq, seq + step, ...``. ``next_seq`` is the number
     that the queue's next message will get."""
@@ -56,7 +57,7 @@ class Take:
     next_seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delete:
     """Remove everything that the queue wrote."""
 
@@ -66,7 +67,7 @@ class Delete:
 Operation = Add | Take | Delete
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stored:
     """The queue's messages below ``seq_end`` survive a loss of power, as far as they are persistent and not gone."""
 
@@ -74,14 +75,14 @@ class Stored:
     seq_end: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deleted:
     """Nothing is left of the queue."""
 
     group: GroupId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failed:
     """The store has ended, for the reason given: the node must stop."""
 

@@ -9,9 +9,10 @@ the new group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from reference_broker.records import record
 from reference_broker.types import GroupId, LogIndex, NodeId, Term
 
 StorageRole = Literal["meta", "snapshot", "segment"]
@@ -20,7 +21,7 @@ IndexRange = tuple[int, int]
 """First and last index, both included."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Written:
     """All entries of ``group`` handed over up to ``index``, whose term is ``term``, are on disk.
 
@@ -38,7 +39,7 @@ class Written:
     log_uid: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HardStateSynced:
     """Term and vote are on disk: messages that depend on them may leave the node."""
 
@@ -48,21 +49,21 @@ class HardStateSynced:
     log_uid: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupCreated:
     """The group is on disk. Its first :class:`Written` or :class:`HardStateSynced` implies the same."""
 
     group: GroupId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupDeleted:
     """The group will not come back after a restart."""
 
     group: GroupId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotTaken:
     """The snapshot is on disk; entries up to ``index`` outside its live ranges can no longer be read."""
 
@@ -72,7 +73,7 @@ class SnapshotTaken:
     log_uid: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotInstalled:
     """A received snapshot and its live entries are valid and on disk. ``reset`` makes the log start behind it."""
 
@@ -84,7 +85,7 @@ class SnapshotInstalled:
     log_uid: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotRejected:
     """The received snapshot is not valid, or older than this member's own snapshot. It was dropped."""
 
@@ -95,14 +96,14 @@ class SnapshotRejected:
     log_uid: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RolledOver:
     """The WAL went on to file number ``file``: a good moment to ask which groups should take a snapshot."""
 
     file: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Synced:
     """A sync of the meta log, of a snapshot file or of a segment (``role``) took ``ns``."""
 
@@ -110,7 +111,7 @@ class Synced:
     ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failed:
     """A write or sync failed: the node must stop. Nothing later was, or will be, written or confirmed."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from reference_broker.log.extents import Ranges
 from reference_broker.log.snapshots import SnapshotKey
 from reference_broker.log.state import Group
+from reference_broker.records import record
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Append:
     """Append consecutive entries; earlier entries at and above the first index are gone. ``octets`` is the size of the
     payloads, which count as backlog until the writer is done with the operation."""
@@ -21,7 +21,7 @@ class Append:
     octets: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Truncate:
     """Drop ``index`` and everything above."""
 
@@ -29,7 +29,7 @@ class Truncate:
     index: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reset:
     """The log starts anew behind an installed snapshot."""
 
@@ -38,7 +38,7 @@ class Reset:
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreHardState:
     """Store term and vote."""
 
@@ -47,7 +47,7 @@ class StoreHardState:
     voted_for: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CreateGroup:
     """A new group."""
 
@@ -55,14 +55,14 @@ class CreateGroup:
     meta: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteGroup:
     """A group goes for good."""
 
     group: Group
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TakeSnapshot:
     """Passes through the writer, so that all entries appended before it are on disk when it is written."""
 
@@ -72,7 +72,7 @@ class TakeSnapshot:
     live: Ranges
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreChunk:
     """The next chunk of a snapshot that another member sends. Passes through the writer, so that the group is on disk
     before its snapshot is."""
@@ -84,19 +84,19 @@ class StoreChunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrepareFile:
     """Make the WAL's next file ready."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RemoveGroup:
     """Remove a deleted group's directory."""
 
     group: GroupId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sweep:
     """Look for WAL files that are dead, and for snapshot files of ``group`` that nobody needs."""
 

@@ -21,6 +21,7 @@ from typing import Final
 
 from reference_broker.log.extents import Extent
 from reference_broker.log.wal_codec import next_sector
+from reference_broker.records import record
 from reference_broker.types import GroupId
 
 MAGIC: Final = b"QSEG"
@@ -41,7 +42,7 @@ class DamagedSegmentError(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SegmentHead:
     """All of a segment but its entries. ``truncates`` is the index from which on older segments' entries are gone
     (0: none); ``log_uid`` tells a group from an earlier group of the same id, as in the meta log."""

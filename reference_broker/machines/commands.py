@@ -6,15 +6,15 @@ docs/internals/commands.md draws the octets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from reference_broker.machines.config import NO_LIMIT, FifoConfig
 from reference_broker.message_run import MessageRun
+from reference_broker.records import record
 from reference_broker.types import NO_TTL, ChannelId, ConsumerId, IdRange, NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Label:
     """What a keyed queue has to know of a message.
 
@@ -32,7 +32,7 @@ Labels = tuple[tuple[int, Label], ...]
 """Labels of a run, in order: for how many messages, and the label."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Enqueue:
     """``run.count`` messages with the channel's enqueue sequence numbers ``first_seq``, +1, ... (from 1, without gaps).
 
@@ -48,7 +48,7 @@ class Enqueue:
     labels: Labels = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checkout:
     """Subscribe. ``credit`` is the prefetch (never 0: the channel turns "unlimited" into the default of 2000).
 
@@ -64,7 +64,7 @@ class Checkout:
     exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settle:
     """The consumer is done with these messages. Unknown ids are ignored."""
 
@@ -72,7 +72,7 @@ class Settle:
     ranges: tuple[IdRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Return:
     """Put messages back into the queue: nack or reject with requeue. Unknown ids are ignored."""
 
@@ -80,7 +80,7 @@ class Return:
     ranges: tuple[IdRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Discard:
     """Drop messages, or dead-letter them where configured: nack or reject without requeue."""
 
@@ -88,7 +88,7 @@ class Discard:
     ranges: tuple[IdRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cancel:
     """Stop deliveries to this consumer. The consumer holds its messages until it settles them or its channel ends."""
 
@@ -96,21 +96,21 @@ class Cancel:
     correlation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChannelDown:
     """The channel is gone for good: its consumers' messages return, its sequence numbers are forgotten."""
 
     channel: ChannelId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeDown:
     """The node cannot be reached, but may be alive: its consumers are suspected, and their messages return."""
 
     node: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeUp:
     """The node is back, with ``boot_id``: channels of that start resume, channels of earlier starts are gone."""
 
@@ -118,7 +118,7 @@ class NodeUp:
     boot_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Purge:
     """Drop every ready message. Messages that consumers hold stay."""
 
@@ -126,7 +126,7 @@ class Purge:
     correlation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Get:
     """basic.get: one ready message now, or none. Refused (as if empty) by a queue with a single active consumer.
 
@@ -139,19 +139,19 @@ class Get:
     correlation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateConfig:
     """Change the queue's settings: a policy was set, changed or cleared."""
 
     config: FifoConfig
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tick:
     """The leader's clock has passed a time that ``SetTimer`` named: expire what is due."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetterSettled:
     """The target queue has confirmed the dead letters with these ids. Unknown ids are ignored."""
 

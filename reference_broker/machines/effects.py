@@ -9,13 +9,13 @@ confirms by sequence number.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 
+from reference_broker.records import record
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """``count`` messages out of one enqueued run: positions ``start, start + step, ...``.
 
@@ -30,7 +30,7 @@ class Span:
     step: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deliver:
     """Local. ``spans`` hold the messages with ids ``first_message_id``, +1, ... of ``consumer``, in order.
 
@@ -43,7 +43,7 @@ class Deliver:
     delivery_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Confirm:
     """Local. The channel's enqueue sequence numbers ``first..last`` are committed."""
 
@@ -52,7 +52,7 @@ class Confirm:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reject:
     """Local. The full queue refused the channel's enqueue sequence numbers ``first..last``. A publisher with confirms
     gets a basic.nack. Within one list the confirms and rejects of a channel ascend."""
@@ -62,7 +62,7 @@ class Reject:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reply:
     """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge, get).
 
@@ -78,7 +78,7 @@ class Reply:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MonitorNode:
     """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back; at once, if the
     node is away already. Repeated on each election and each subscription from the node."""
@@ -99,7 +99,7 @@ class DeadLetterReason(IntEnum):
     """It was returned too often."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetter:
     """Leader only. Route these messages to the queue's dead letter exchange, in this order.
 
@@ -114,7 +114,7 @@ class DeadLetter:
     delivery_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetTimer:
     """Leader only. Propose a ``Tick`` once the leader's clock shows ``at_ms`` (milliseconds since 1970), at once if
     the time has passed. A queue has one timer: a new time replaces the old one."""
@@ -122,13 +122,13 @@ class SetTimer:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueExpired:
     """Leader only. Delete the queue: it was unused for longer than its ``x-expires``. Repeated until the queue is
     gone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettingsChanged:
     """Leader only. The queue's settings have changed: compare them with the wanted settings. A change that a former
     leader proposed may be applied late."""

@@ -50,7 +50,6 @@ by tests/reference_broker/machines/bench_fifo.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 from reference_broker.machines import (
@@ -92,6 +91,7 @@ from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.outbox import Outbox
 from reference_broker.machines.priorities import PriorityReady
 from reference_broker.machines.ready import FoundStretch
+from reference_broker.records import record
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
 PACED_MESSAGES_MIN: Final = 24
@@ -107,7 +107,7 @@ PlacedCommand = tuple[int, int, Command]
 """The place of an enqueue's run, in two numbers that name the run in spans and departures; and a command."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Meta:
     """Where in the log a command stands."""
 

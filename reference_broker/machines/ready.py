@@ -9,13 +9,13 @@ below that of the backlog's head, because returned messages had left the backlog
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
 from reference_broker.machines.backlog import Backlog
 from reference_broker.machines.commands import Labels
 from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.origins import NEVER, Origin
+from reference_broker.records import record
 
 Returned = tuple[int, int, int, int, Origin]
 """Number of the first message, count, start, step, origin. Numbers are unique, so they alone order a heap."""
@@ -24,7 +24,7 @@ Stretch = tuple[int, int, int, Origin]
 """Count, start, step, origin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FoundStretch:
     """Messages that a store has found: positions ``start``, +1, ... of the run at the place ``entry``, ``offset``. The
     message at position 0 of the run has the sequence number ``entry``. ``labels`` are those of the messages, in a keyed

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from reference_broker import message_run
 from reference_broker.message_run import MessageRun
+from reference_broker.records import record
 from reference_broker.types import NodeId
 
 _ADD: Final = Struct(">BQqB")
@@ -55,7 +56,7 @@ class Add:
         return [_ADD.pack(_ADDED, self.seq, self.expires, _ALL if mask else _NONE), *self.run.buffers()]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Take:
     """Messages are gone: positions ``start, start + step, ...`` of the part that begins at ``seq``."""
 
@@ -69,7 +70,7 @@ class Take:
         return [_TAKE.pack(_TAKEN, self.seq, self.start, self.count, self.step)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delivered:
     """Messages below ``seq_end`` have been delivered."""
 
@@ -80,7 +81,7 @@ class Delivered:
         return [_DELIVERED.pack(_WAS_DELIVERED, self.seq_end)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Applied:
     """The publishes of a process of a node are in the queue up to ``number``."""
 

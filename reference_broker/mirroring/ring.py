@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from reference_broker.records import record
 from reference_broker.types import NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class View:
     """Who is in the ring: the master first, then its mirrors by age. A later view has a higher number."""
 
@@ -42,7 +42,7 @@ class View:
     members: tuple[NodeId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Content:
     """Send a batch to the right neighbour."""
 
@@ -52,7 +52,7 @@ class Content:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Subscribe:
     """Tell the left neighbour how far this member has come."""
 
@@ -61,7 +61,7 @@ class Subscribe:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ack:
     """Tell the right neighbour that everybody has the batches up to ``number``."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from reference_broker.amqp.connection import ServerConnection
@@ -11,10 +10,11 @@ from reference_broker.amqp.events import Get
 from reference_broker.message_run import RunSlice
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import ConsumeSession
+from reference_broker.records import record
 from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId, Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FetchedMessage:
     """The message that a queue delivered to a basic.get, until the get is answered."""
 

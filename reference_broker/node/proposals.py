@@ -29,10 +29,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
 
+from reference_broker.records import record
 from reference_broker.types import GroupId, NodeId, Priority, Term
 
 _SEGMENT: Final = Struct(">HBIQI")
@@ -183,7 +183,7 @@ def low_priority(segments: Sequence[Segment], commands: Sequence[Any]) -> tuple[
     return chosen, published
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Proposal:
     """Commands forwarded to the leader, valid only in ``term``. The payload that :func:`seal` made of
     the commands follows."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -31,6 +30,7 @@ from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.mirroring.master import RecordingStore
 from reference_broker.queues.arguments import ArgumentRule
 from reference_broker.queues.session import ConsumeSession, PublishSession
+from reference_broker.records import record
 from reference_broker.types import (
     NOBODY,
     ChannelId,
@@ -395,7 +395,7 @@ class QueueOwner(Protocol):
         """The queue is deleted: give up everything that it has on the drive."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class QueueKind:
     """What a kind of queue registers."""
 

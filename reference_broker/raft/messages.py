@@ -8,12 +8,11 @@ of a class stand in the order of the wire (:mod:`reference_broker.raft.wire`), s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from reference_broker.records import record
 from reference_broker.types import Entry, LogIndex, NodeId, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PreVoteRequest:
     """Thesis 9.6: ask whether a vote would be granted, without raising anybody's term.
 
@@ -30,7 +29,7 @@ class PreVoteRequest:
     machine_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PreVoteReply:
     """Answer to :class:`PreVoteRequest`; ``term`` lets a stale asker catch up."""
 
@@ -39,7 +38,7 @@ class PreVoteReply:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VoteRequest:
     """Figure 2, RequestVote.
 
@@ -54,7 +53,7 @@ class VoteRequest:
     transfer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VoteReply:
     """Figure 2, RequestVote results. Sent only after the vote is on disk."""
 
@@ -62,7 +61,7 @@ class VoteReply:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AppendEntries:
     """Figure 2, AppendEntries. Empty ``entries`` probe, assert leadership, or carry a new commit index."""
 
@@ -74,7 +73,7 @@ class AppendEntries:
     entries: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AppendReply:
     """Figure 2, AppendEntries results, with two indexes instead of none.
 
@@ -91,7 +90,7 @@ class AppendReply:
     synced_term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstallSnapshot:
     """Figure 13, InstallSnapshot: one chunk.
 
@@ -108,7 +107,7 @@ class InstallSnapshot:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstallReply:
     """Answer to one chunk. ``number`` acknowledges it; with ``done`` the follower holds the snapshot durably."""
 
@@ -118,7 +117,7 @@ class InstallReply:
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Heartbeat:
     """Section 8, read-only operations: is this leader still the leader?
 
@@ -131,7 +130,7 @@ class Heartbeat:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeartbeatReply:
     """Answer to :class:`Heartbeat`: when it was sent, its sender knew of no later term."""
 
@@ -139,7 +138,7 @@ class HeartbeatReply:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeoutNow:
     """Thesis 3.10: the leader hands over. The receiver has all of its log and starts an election at once."""
 

@@ -6,8 +6,6 @@ in the order written beside the fields. Nothing may be reordered across a line t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from reference_broker.raft.messages import (
     AppendReply,
     Heartbeat,
@@ -20,10 +18,11 @@ from reference_broker.raft.messages import (
     VoteRequest,
 )
 from reference_broker.raft.roles import Role
+from reference_broker.records import record
 from reference_broker.types import Entry, LogIndex, NodeId, Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class HardState:
     """The state that a member must never forget (Figure 2, "persistent state on all servers"). It is one record and one
     write, so a new term and its cleared vote cannot be torn apart."""
@@ -32,7 +31,7 @@ class HardState:
     voted_for: NodeId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SendEntries:
     """An AppendEntries to ``to`` for the entries ``first..last`` (``last < first``: none).
 
@@ -49,7 +48,7 @@ class SendEntries:
     last: LogIndex
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SendSnapshot:
     """Start (or go on) sending the newest snapshot to ``to``: its next entry is no longer in the log. ``index`` names
     the snapshot, ``number`` the wanted chunk. Chunk 1 may come from a newer snapshot instead, and has to if the wanted
@@ -74,7 +73,7 @@ SmallMessage = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Send:
     """A small message to one member."""
 
@@ -85,7 +84,7 @@ class Send:
 Outgoing = SendEntries | SendSnapshot | Send
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Ready:
     """Everything that one input, or several in a row, made necessary.
 
