@@ -22,13 +22,15 @@ from reference_broker.log.system import LogSystem
 from reference_broker.node.batcher import Batcher
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.non_members import NonMember
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.pipeline import Pipeline
 from reference_broker.node.proposals import DedupTable, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.sender import Sender, SenderPorts
 from reference_broker.queues.port import HostedMachine
+from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration, noop_version
 from reference_broker.raft.core import RaftCore
-from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
+from reference_broker.raft.messages import AppendEntries, AppendReply, InstallSnapshot, Message
 from reference_broker.raft.ready import Ready
 from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Priority, Term
@@ -78,6 +80,7 @@ class GroupRunner:
         pipeline = Pipeline(group, node, self, host.encode, unapplied, forwarded=forwarded)
         self._batcher = batcher = Batcher(pipeline, core, host, node, self)
         self.unapplied = pipeline.unapplied
+        self._waiting = pipeline.waiting
         # Bound here, so that a call of these is a call of the pipeline, the batcher or the machine itself.
         self.propose = pipeline.propose
         self.read_proposal = batcher.read_proposal
@@ -166,12 +169,24 @@ class GroupRunner:
 
     def step(self, sender: NodeId, message: Message) -> None:
         """A Raft message of a peer."""
+        if type(message) is AppendEntries and not self._hard_state_writes and self.core.take_steadily(message):
+            if message.entries:
+                self._stamp(message.entries)
+                self._log.append(self.group, message.entries)
+            if self.core.commit_index > self.applied:
+                self._node.wake(self)
+            return
         if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message) and not self._store(message):
             return  # unanswered, so the leader sends it again
         if type(message) is AppendReply and message.success:
             self._sender.answered(sender, message.synced_index)
         self.core.step(sender, message)
-        self._node.wake(self)
+        self._wake_if_needed()
+
+    def _wake_if_needed(self) -> None:
+        """Most answers, and most notices of the log, change nothing that a turn would act on."""
+        if self.core.has_ready or self._waiting.octets or self._sender.waits:
+            self._node.wake(self)
 
     def _store(self, chunk: InstallSnapshot) -> bool:
         if self._storing:
@@ -186,7 +201,10 @@ class GroupRunner:
         self.track.synced(index, *times)
         self._sender.answered(self._me[0], index)
         self.core.synced(index, term)
-        self._node.wake(self)
+        answer = self.core.answer_steadily() if not self._hard_state_writes else None
+        if answer is not None:
+            self._node.send(self.core.leader, FrameKind.RAFT, wire.encode(self.group, answer))
+        self._wake_if_needed()
 
     def hard_state_synced(self) -> None:
         """One more hard state is on disk; the last one releases what was held back."""
@@ -346,6 +364,10 @@ class GroupRunner:
     def _drain(self) -> None:
         while self.core.has_ready:
             self._carry_out(self.core.ready())
+        if self.core.commit_index > self.applied and not self.newer_machine:
+            self._apply(self.core.commit_index)
+            if self._awaited:
+                self._tell_awaiting()
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.reset_to is not None:

@@ -41,14 +41,16 @@ class LogNotices:
         anatomy: Anatomy,
         loop: asyncio.AbstractEventLoop,
         guarded: Callable[..., None],
+        together: Callable[[Callable[[], None]], None],
         failed: Callable[[str], None],
     ) -> None:
         """Made in the loop's thread, before the log is open. ``guarded`` calls, and stops the node on a defect;
-        ``failed`` stops it because the log did."""
+        ``together`` does, too, and gathers the frames of the call; ``failed`` stops it because the log did."""
         self._groups = groups
         self._anatomy = anatomy
         self._loop = loop
         self._guarded = guarded
+        self._together = together
         self._failed = failed
         self._thread = get_ident()
         self._writing_here = False
@@ -66,7 +68,7 @@ class LogNotices:
         if self._writing_here and get_ident() == self._thread:
             self._guarded(self._take_notices)  # a defect behind the news is none of the log, which is not done yet
         else:
-            self._loop.call_soon_threadsafe(self._guarded, self._take_notices)
+            self._loop.call_soon_threadsafe(self._together, self._take_notices)
 
     def _take_notices(self) -> None:
         """Take all notices in their order: notices of a thread may still wait for their turn when newer ones come."""

@@ -27,7 +27,7 @@ class CommandQueue:
     """The waiting commands, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: lazy
     commands have waited long enough."""
 
-    __slots__ = ("_waiting", "octets", "overdue", "urgent")
+    __slots__ = ("_waiting", "cuts", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
         self._waiting: dict[Priority, list[tuple[Any, int, Proposer, int]]] = {priority: [] for priority in Priority}
@@ -35,6 +35,8 @@ class CommandQueue:
         self.octets = 0
         self.urgent = False
         self.overdue = False
+        self.cuts = 0
+        """Batches so far."""
 
     def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
         """Add a command. The proposer names its priority."""
@@ -66,6 +68,7 @@ class CommandQueue:
         """
         batch: list[Any] = []
         segments: list[Segment] = []
+        self.cuts += 1
         self._cut_queue(self._waiting[Priority.NORMAL], bytes_max, commands_max, batch, segments)
         if messages_max and not self._waiting[Priority.NORMAL]:
             low = self._waiting[Priority.LOW]
@@ -157,6 +160,9 @@ class Pipeline:
         self._copied = copied
         self._me = (node.node, node.boot_id)
         self._has_timer = False  # for lazy commands
+        self._cuts = -1
+        self._wait_from_ns = 0
+        """Since when lazy commands wait: since the turn after batch :attr:`_cuts`."""
 
     def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         """Have ``command`` applied by every member, once, in this node's order within the priority; a lazy command a
@@ -180,15 +186,28 @@ class Pipeline:
 
     def is_due(self) -> bool:
         """Whether commands wait and should go now. If all of them are lazy, they should in a while."""
-        if self.waiting.octets and not self.waiting.is_due and not self._has_timer:
-            self._has_timer = True
-            self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
-        return self.waiting.octets > 0 and self.waiting.is_due
+        waiting = self.waiting
+        if not waiting.octets or waiting.is_due:
+            return waiting.octets > 0
+        if self._cuts != waiting.cuts:
+            self._cuts, self._wait_from_ns = waiting.cuts, self._node.now_ns()
+        if not self._has_timer:
+            self._wait(self._node.limits.settle_delay_ms * 1_000_000)
+        return False
+
+    def _wait(self, delay_ns: int) -> None:
+        self._has_timer = True
+        self._node.later(delay_ns / 1e9, self._wait_no_longer)
 
     def _wait_no_longer(self) -> None:
+        """The lazy commands of then may be gone, and the present ones have a right to wait, too."""
         self._has_timer = False
-        if self.waiting.octets:
-            self.waiting.overdue = True
+        waiting = self.waiting
+        left_ns = self._wait_from_ns + self._node.limits.settle_delay_ms * 1_000_000 - self._node.now_ns()
+        if waiting.octets and self._cuts == waiting.cuts and left_ns > 0:
+            self._wait(left_ns)
+        elif waiting.octets:
+            waiting.overdue = True
             self._wake(self._runner)
 
     def forward(self) -> None:

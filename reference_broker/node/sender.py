@@ -161,6 +161,11 @@ class Sender:
         self.chunks: dict[NodeId, SendSnapshot] = {}
         """Chunks that wait for a link."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether an answer may let :meth:`go_on` send more, or ends a snapshot's way."""
+        return bool(self.flows or self.chunks or self.sending_snapshot)
+
     def send_all(self, ready: Ready) -> None:
         """Every message of a Ready."""
         before = _before_few(ready.append, self._small)

@@ -145,26 +145,33 @@ class Shard:
         self.rounds = Rounds(turns.wake, turns.after, lambda: turns.count, config.limits.round_wait_ms)
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
-        self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)
         boots = self._boot_ids(files := files or drives.files)
         policy = policy or (policy_named(config.io) if threads else OwnersThread)
-        self.log, recovered = LogSystem.open(
-            self._log_config(),
-            files,
-            self._notify,
-            policy=policy,
-            gather=turns.write_soon,
-            new_store=lambda: random_bits(128).to_bytes(16, "big"),
-            clock=self.now_ns,
-        )
-        self._notices.log = self.log
-        turns.write_log = self._notices.write
+        recovered = self._open_log(files, policy)
         self.owned = self._owned_queues(files, policy)
         self._wire(boots)
         me, members, tls = config.me, config.members, config.tls
         self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits, tls)
         turns.links = self.peers
         self.hosting.recover(recovered)
+
+    def _open_log(self, files: Files, policy: IoPolicy) -> dict[GroupId, RecoveredGroup]:
+        """The log, and what it has; its notices come to the members in turns."""
+        turns = self.turns
+        notices = self._notices = LogNotices(
+            self.hosting.groups, self.anatomy, self._loop, turns.guarded, turns.together, self._failed
+        )
+        self.log, recovered = LogSystem.open(
+            self._log_config(),
+            files,
+            self._notify,
+            policy=policy,
+            gather=turns.write_soon,
+            new_store=lambda: self.random_bits(128).to_bytes(16, "big"),
+            clock=self.now_ns,
+        )
+        notices.log, turns.write_log = self.log, notices.write
+        return recovered
 
     def _new_alarms(self, room: Room, drives: NodeDrives) -> Alarms:
         free = Room(room.memory, lambda place: drives.free_bytes(place, room.disk))

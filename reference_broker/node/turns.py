@@ -148,6 +148,12 @@ class Turns:
             log.exception("defect")
             self._failed(f"defect: {error!r}")
 
+    def together(self, call: Callable[[], None]) -> None:
+        """Call, outside of turns. The frames for a peer that the call gives rise to are one write."""
+        self.links.hold()
+        self.guarded(call)
+        self.links.flush()
+
     def check_suspension(self) -> int:
         """Look at the clock, and draw the consequences if the last turn or tick began so long ago that others may
         suspect this node. Returns the time (ns)."""
@@ -193,7 +199,7 @@ class Turns:
             self._pass()
             if self._has_to_write:
                 self._has_to_write = False
-                self.write_log()
+                self.together(self.write_log)
             if not self._has_work:
                 return
 

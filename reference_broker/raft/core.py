@@ -192,6 +192,18 @@ class RaftCore:
         elif self._leadership is not None and message.term == self.term:
             answered(self._leadership, sender, message)
 
+    def take_steadily(self, message: AppendEntries) -> bool:
+        """The short way of :meth:`step` for a follower that trusts its leader. True: hand the entries to the WAL, as a
+        Ready would say; the commit index may have risen. False: nothing has happened."""
+        is_led = message.term == self.term and message.leader == self.leader != self.node and not self._timer.left
+        return is_led and not self._next.pending and self._follower.takes(message)
+
+    def answer_steadily(self) -> AppendReply | None:
+        """The answer to :attr:`leader` that is due, if a Ready would hold nothing else."""
+        follower = self._follower
+        is_unusual = self._next.pending or follower.is_blocked or self.is_superseded or self._leadership is not None
+        return follower.answer(self.term) if follower.answer_due and not is_unusual else None
+
     def tick(self) -> None:
         """One unit of time has passed."""
         if self._leadership is not None:

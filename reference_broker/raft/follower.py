@@ -26,7 +26,7 @@ from reference_broker.raft.errors import SafetyViolationError
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import AppendEntries, AppendReply
 from reference_broker.raft.ready import NextReady
-from reference_broker.types import Entry, LogIndex, Term
+from reference_broker.types import Entry, EntryKind, LogIndex, Term
 
 
 class Follower:
@@ -78,6 +78,28 @@ class Follower:
             self._store(entries[new - entries[0].index :], message.term)
             self.verified = self._log.last_index
         return None
+
+    def takes(self, message: AppendEntries) -> bool:
+        """What :meth:`append` and :meth:`commit` come to while nothing is unusual: commands of the leader's own term
+        follow the end of the log, all of which is known to be the leader's; or the message only commits. False, and
+        nothing has changed, if that is not so."""
+        log, term, entries = self._log, message.term, message.entries
+        last = log.last_index
+        if not (message.prev_index == last == self.verified and message.prev_term == term == log.last_term):
+            return False
+        if self._blocked_at is not None:
+            return False
+        for entry in entries:
+            if entry.term != term or entry.kind is not EntryKind.COMMAND:
+                return False
+        if not entries and (message.commit <= log.commit_index or self._told != self._synced()):
+            return False
+        if entries:
+            log.append(term, len(entries))
+            self.verified = last = log.last_index
+        self._rejected = None
+        log.commit_index = max(log.commit_index, min(message.commit, last))
+        return True
 
     def fits(self, message: AppendEntries) -> bool:
         """Figure 2, AppendEntries, receiver step 2. Entries that a snapshot covers are committed, so they fit."""
@@ -144,6 +166,11 @@ class Follower:
         """The disk has come further. The leader wants to know, if verified entries are among the newly synced."""
         if self._synced() > self._told or (self._blocked_at is not None and self._log.is_synced):
             self.answer_due = True
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether entries must be overwritten, and the disk has to catch up before."""
+        return self._blocked_at is not None
 
     def answer(self, term: Term) -> AppendReply:
         """The answer that is due, with the state of now."""

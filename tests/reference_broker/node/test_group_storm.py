@@ -130,7 +130,8 @@ class Node:
         self.turns = 0
         self.rounds = Rounds(self.wake, self.after, lambda: self.turns, LIMITS.round_wait_ms)
         self.notices: deque[Any] = deque()
-        self.timers: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.time_ns = 1
         self.watched: set[NodeId] = set()
         self.channels: dict[int, Publisher | Consumer] = {}
         config = LogConfig(wal_dir="wal", data_dir="data", node=self.node, wal_file_bytes=LIMITS.wal_file_bytes,
@@ -222,12 +223,10 @@ class Node:
         raise AssertionError("no link is ever congested here")
 
     def now_ns(self) -> int:
-        return 1
+        return self.time_ns
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        self.timers.append(call)
-
-    after = later
+        self.timers.append((delay_s, call))
 
     after = later
 
@@ -339,7 +338,9 @@ class Node:
 
     def fire_timer(self) -> None:
         if self.timers:
-            self.timers.pop(0)()
+            delay_s, call = self.timers.pop(0)
+            self.time_ns += int(delay_s * 1e9)
+            call()
 
     def frame(self, sender: NodeId, kind: FrameKind, body: bytes) -> None:
         self.frames.take(sender, kind, memoryview(body))

@@ -37,7 +37,7 @@ class Node:
         self.waiting: list[tuple[Any, ...]] = []
         self.defects: list[str] = []
         self.has_to_write = False
-        notices = LogNotices(cast(Any, self), cast(Any, self), cast(Any, self), self.guarded, pytest.fail)
+        notices = LogNotices(cast(Any, self), cast(Any, self), cast(Any, self), self.guarded, self.guarded, pytest.fail)
         config = LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384, inline_us_max=10**9)
         self.log, _ = LogSystem.open(
             config, MemoryFiles(), notices.notify, policy=OwnersThread, gather=self.write_soon,
