@@ -92,7 +92,7 @@ class Follower:
         for entry in entries:
             if entry.term != term or entry.kind is not EntryKind.COMMAND:
                 return False
-        if not entries and (message.commit <= log.commit_index or self._told != self._synced()):
+        if not entries and (min(message.commit, last) <= log.commit_index or self._told != self._synced()):
             return False
         if entries:
             log.append(term, len(entries))

@@ -13,10 +13,11 @@ from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import NotLeaderError
-from reference_broker.raft.messages import InstallSnapshot, VoteReply
+from reference_broker.raft.messages import AppendEntries, InstallSnapshot, VoteReply
 from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from tests.reference_broker.raft.testing import steady
 from tests.reference_broker.raft.testing.checker import Checker, Violation
 from tests.reference_broker.raft.testing.disk import Disk, Snapshot, Write
 from tests.reference_broker.raft.testing.transcript import sketch
@@ -53,12 +54,16 @@ class ClusterPorts(Protocol):
 class Member:
     """One node's shell around one core."""
 
+    goes_short_ways = False
+    """Whether it follows a steady leader without a Ready, compared with the general way."""
+
     def __init__(self, cluster: ClusterPorts, node: NodeId, disk: Disk) -> None:
         self.node = node
         self.disk = disk
         self.up = False
         self._cluster = cluster
         self.replica_id = 0
+        self.ways: list[str] = []
         self.restart()
 
     def restart(self) -> None:
@@ -112,10 +117,32 @@ class Member:
     def receive(self, sender: NodeId, body: bytes) -> None:
         """One frame from the network."""
         _group, message = wire.decode(body)
+        if self.goes_short_ways and isinstance(message, AppendEntries) and self._takes(sender, message):
+            return
         if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message):
             self._store_chunk(message)
         self.core.step(sender, message)
         self.pump()
+
+    def _takes(self, sender: NodeId, message: AppendEntries) -> bool:
+        """As a node does: the short way, if no message is held back."""
+        if self.core.role is Role.LEADER or self._hard_states_written != self._hard_states_synced:
+            return False
+        if not steady.take(self.core, sender, message):
+            return False
+        self.ways.append("take")
+        if message.entries:
+            self.disk.writes.append(Write(None, None, message.entries))
+            self._note(message.entries)
+        self._apply(self.core.commit_index)
+        return True
+
+    def _answer(self) -> None:
+        if not self.goes_short_ways or self._hard_states_written != self._hard_states_synced:
+            return
+        if (reply := steady.answer(self.core)) is not None:
+            self.ways.append("answer")
+            self._send(Send(to=self.core.leader, message=reply))
 
     def propose(self, payload: bytes) -> LogIndex:
         """Propose a command here. Raises NotLeaderError."""
@@ -160,6 +187,7 @@ class Member:
         if not self.notices:
             return False
         self.notices.popleft()()
+        self._answer()
         self.pump()
         return True
 

@@ -1,0 +1,83 @@
+"""The short ways of a follower beside the general way: each is tried on the member, and compared with a copy of the
+member that goes the general way."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from reference_broker.raft import wire
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.messages import AppendEntries, AppendReply
+from reference_broker.raft.ready import Ready, Send
+from reference_broker.types import GroupId, NodeId
+from tests.reference_broker.raft.testing.checker import Violation
+
+
+def take(core: RaftCore, sender: NodeId, message: AppendEntries) -> bool:
+    """``core.take_steadily``, compared. The core may not lead: a leadership cannot be copied."""
+    before, twin = state(core), copy.deepcopy(core)
+    if not core.take_steadily(message):
+        _same(before, state(core), f"{message} was not taken, and changed the member")
+        return False
+    twin.step(sender, message)
+    general, steady = _all(twin), _all(copy.deepcopy(core))
+    _same(general[0], tuple(message.entries), "entries")
+    _same(general[1:], steady[1:], "answers and commit index")
+    _same(state(twin), state(_drained(core)), "state")
+    return True
+
+
+def answer(core: RaftCore) -> AppendReply | None:
+    """``core.answer_steadily``, compared."""
+    if core.leader == core.node:
+        assert core.answer_steadily() is None
+        return None
+    before, twin = state(core), copy.deepcopy(core)
+    reply = core.answer_steadily()
+    if reply is None:
+        _same(before, state(core), "no answer, and the member changed")
+        return None
+    entries, messages, _commit = _all(twin)
+    _same(entries, (), "an answer alone")
+    _same(messages, [b"".join(wire.encode(GroupId(1), reply))], "octets of the answer")
+    _same(state(twin), state(core), "state")
+    return reply
+
+
+def state(core: RaftCore) -> dict[str, Any]:
+    """All that a follower's next step depends on."""
+    log, follower = core.log, core._follower
+    return {
+        "core": (core.term, core.voted_for, core.role, core.leader, core._timer.left, core._next.pending),
+        "log": log.describe(),
+        "indexes": (log.last_index, log.last_term, log.synced_index, log.commit_index, log.snapshot_index),
+        "follower": {name: getattr(follower, name) for name in follower.__slots__ if name not in ("_log", "_next")},
+    }
+
+
+def _drained(core: RaftCore) -> RaftCore:
+    twin = copy.deepcopy(core)
+    _all(twin)
+    return twin
+
+
+def _all(core: RaftCore) -> tuple[tuple[Any, ...], list[bytes], int]:
+    """Entries, octets of messages, and commit index of all that is ready."""
+    entries: list[Any] = []
+    messages: list[bytes] = []
+    while core.has_ready:
+        ready: Ready = core.ready()
+        if ready.hard_state is not None or ready.truncate_from is not None or ready.reset_to is not None:
+            raise Violation(f"the short way left out {ready}")
+        entries += ready.append
+        for outgoing in ready.messages:
+            if not isinstance(outgoing, Send) or outgoing.to != core.leader:
+                raise Violation(f"the short way left out {outgoing}")
+            messages.append(b"".join(wire.encode(GroupId(1), outgoing.message)))
+    return tuple(entries), messages, core.commit_index
+
+
+def _same(general: object, steady: object, what: str) -> None:
+    if general != steady:
+        raise Violation(f"{what}: the general way {general}, the short way {steady}")
