@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.anatomy.stages import Chain, EntryTimes
+from reference_broker.idle import NOTHING
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.effects import Span
 from reference_broker.message_run import MessageRun, stamped
@@ -36,8 +37,8 @@ class Track:
         self.entries: dict[int, EntryTimes] = {}
         self._anatomy = anatomy
         self._confirming: dict[ChannelId, list[tuple[int, MessageRun]]] = {}
-        self._forwarded: deque[tuple[int, int]] = deque()  # number of the last command, when sent
-        self._settling: deque[tuple[int, int, int]] = deque()  # number of the command, messages, when read
+        self._forwarded: deque[tuple[int, int]] = NOTHING  # number of the last command, when sent
+        self._settling: deque[tuple[int, int, int]] = NOTHING  # number of the command, messages, when read
         self._synced_to = 0
         self._dealt = 0
 
@@ -67,6 +68,8 @@ class Track:
 
     def forwarded(self, number: int, now: int) -> None:
         """Commands of low priority up to ``number`` are on their way to the leader."""
+        if self._forwarded is NOTHING:
+            self._forwarded = deque()
         self._forwarded.append((number, now))
 
     def proposals_applied(self, index: int, number: int, commands: Sequence[object]) -> None:
@@ -102,6 +105,8 @@ class Track:
     def settling(self, number: int, count: int, read: int) -> None:
         """The command of normal priority with this ``number`` settles ``count`` messages; its acknowledgement was read
         then."""
+        if self._settling is NOTHING:
+            self._settling = deque()
         self._settling.append((number, count, read))
 
     def settled(self, number: int, now: int) -> None:

@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from reference_broker.idle import NOTHING
 from reference_broker.machines.origins import NEVER
 from reference_broker.machines.records import Columns, Records
 
@@ -58,6 +59,8 @@ class Backlog(Records[Record]):
         self.octets += record[3] * record[5]
         if self._tail or self._blocks or len(self._head) >= self.block_records:
             self._append_behind(record)
+        elif self._head is NOTHING:
+            self._head = deque((record,))
         else:
             self._head.append(record)
 

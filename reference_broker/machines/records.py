@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from reference_broker.idle import NOTHING
+
 Columns = npt.NDArray[np.void]
 """Records as a structured array, with one column per field."""
 
@@ -38,8 +40,8 @@ class Records(Generic[R]):
         assert columns.itemsize == layout.size
         self._layout = layout
         self._columns = columns
-        self._head: deque[R] = deque()
-        self._blocks: deque[bytes] = deque()
+        self._head: deque[R] = NOTHING
+        self._blocks: deque[bytes] = NOTHING
         self._tail: list[R] = []
 
     def __bool__(self) -> bool:
@@ -57,6 +59,8 @@ class Records(Generic[R]):
         """Add a record at the tail."""
         if self._tail or self._blocks or len(self._head) >= self.block_records:
             self._append_behind(record)
+        elif self._head is NOTHING:
+            self._head = deque((record,))
         else:
             self._head.append(record)
 
@@ -64,8 +68,14 @@ class Records(Generic[R]):
         self._tail.append(record)
         size = self.block_records
         if len(self._tail) >= size:  # above it, if the last block was thawed
-            self._blocks.append(self._frozen(self._tail[:size]))
+            self._freeze([self._frozen(self._tail[:size])])
             del self._tail[:size]
+
+    def _freeze(self, blocks: Iterable[bytes]) -> None:
+        """Add blocks behind the others."""
+        if self._blocks is NOTHING:
+            self._blocks = deque()
+        self._blocks.extend(blocks)
 
     def first(self) -> R:
         """The record at the head. The queue must not be empty."""
@@ -83,9 +93,9 @@ class Records(Generic[R]):
 
     def _refill(self) -> None:
         if self._blocks:
-            self._head.extend(self._thawed(self._blocks.popleft()))
+            self._head = deque(self._thawed(self._blocks.popleft()))
         elif self._tail:
-            self._head.extend(self._tail)
+            self._head = deque(self._tail)
             self._tail.clear()
 
     # Many at a time
@@ -111,17 +121,16 @@ class Records(Generic[R]):
     def extend(self, records: Columns) -> None:
         """Add many at the tail, frozen as they are."""
         if self._tail:
-            self._blocks.append(self._frozen(self._tail))
+            self._freeze([self._frozen(self._tail)])
             self._tail.clear()
         step = self.block_records
-        self._blocks.extend(records[at : at + step].tobytes() for at in range(0, len(records), step))
+        self._freeze(records[at : at + step].tobytes() for at in range(0, len(records), step))
         if not self._head:
             self._refill()
 
     def clear(self) -> None:
         """Remove all records."""
-        self._head.clear()
-        self._blocks.clear()
+        self._head = self._blocks = NOTHING
         self._tail.clear()
 
     def pieces(self) -> Iterator[Columns]:

@@ -37,6 +37,24 @@ round takes, shorter than a publisher would notice if no settle comes."""
 class Batcher:
     """The commands of one member of one group on their way into entries."""
 
+    __slots__ = (
+        "_commands",
+        "_core",
+        "_expects_settle",
+        "_host",
+        "_leads",
+        "_node",
+        "_pipeline",
+        "_publishes",
+        "_publishes_before",
+        "_round_ends",
+        "_rounds",
+        "_runner",
+        "_settled",
+        "_small",
+        "_wake",
+    )
+
     def __init__(
         self,
         pipeline: Pipeline,

@@ -57,6 +57,41 @@ class GroupPorts(ProposingPorts, SenderPorts, Protocol):
 class GroupRunner:
     """One member of one group (:class:`~reference_broker.node.queue_runner.QueueRunner`)."""
 
+    __slots__ = (
+        "_awaited",
+        "_batcher",
+        "_committed",
+        "_dedup",
+        "_hard_state_writes",
+        "_held",
+        "_installing",
+        "_log",
+        "_me",
+        "_next_read",
+        "_node",
+        "_non_members",
+        "_propose_gathered",
+        "_reads",
+        "_sender",
+        "_snapshot_asked",
+        "_standing",
+        "_stopped",
+        "_storing",
+        "_waiting",
+        "applied",
+        "core",
+        "group",
+        "host",
+        "newer_machine",
+        "pace",
+        "propose",
+        "proposed_by_peer",
+        "read_proposal",
+        "scheduled",
+        "track",
+        "unapplied",
+    )
+
     def __init__(
         self,
         group: GroupId,

@@ -114,6 +114,11 @@ class Hosting:
     def __init__(self, node: HostingPorts, kinds: Mapping[str, QueueKind]) -> None:
         self.node = node.node
         self.boot_id = node.boot_id
+        self._jitter = random.Random(f"{node.node}/{node.boot_id}").randint
+        limits = node.limits
+        self._raft = RaftConfig(
+            election_ticks_min=limits.election_ticks_min, election_ticks_max=limits.election_ticks_max
+        )
         self.kinds = kinds
         self.groups = groups = Groups()
         self.queues, self.by_group = groups.queues, groups.by_group
@@ -545,11 +550,7 @@ class Hosting:
             self.log_uids[group] = state.log_uid
             view = LogView.recovered(state.snapshot, state.terms, state.last_index)
             hard_state = HardState(term=state.term, voted_for=state.voted_for)
-        timer = random.Random(f"{self.node}/{self.boot_id}/{group}")
-        config = RaftConfig(
-            election_ticks_min=ports.limits.election_ticks_min, election_ticks_max=ports.limits.election_ticks_max
-        )
-        core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, replica_id)
+        core = RaftCore(self.node, members, view, hard_state, self._raft, self._jitter, host.version, replica_id)
         runner = GroupRunner(group, core, ports.log, host, ports, unapplied)
         self.runners[group] = self.hosted[group] = runner
         if state is not None and state.snapshot is not None:

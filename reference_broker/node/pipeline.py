@@ -131,6 +131,24 @@ def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> No
 class Pipeline:
     """The commands of one node on their way to the leader of one group, which may be the node itself."""
 
+    __slots__ = (
+        "_copied",
+        "_cuts",
+        "_encode",
+        "_forwarded",
+        "_group",
+        "_has_timer",
+        "_me",
+        "_node",
+        "_runner",
+        "_wait_from_ns",
+        "_wake",
+        "leader",
+        "term",
+        "unapplied",
+        "waiting",
+    )
+
     def __init__(
         self,
         group: GroupId,

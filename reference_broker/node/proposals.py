@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any, Final
 
+from reference_broker.idle import NOTHING
 from reference_broker.records import record
 from reference_broker.types import GroupId, NodeId, Priority, Term
 
@@ -56,13 +57,15 @@ class UnappliedCommands:
 
     def __init__(self, first: int = 1) -> None:
         """``first``: the number of the next command."""
-        self._commands: deque[tuple[int, Any, int]] = deque()
+        self._commands: deque[tuple[int, Any, int]] = NOTHING
         self._next = first
 
     def add(self, command: object, size: int) -> int:
         """Keep a command; returns its number."""
         number = self._next
         self._next += 1
+        if self._commands is NOTHING:
+            self._commands = deque()
         self._commands.append((number, command, size))
         return number
 
@@ -90,7 +93,8 @@ class UnappliedCommands:
 
     def change(self, changed: Callable[[Any], Any]) -> None:
         """Replace each command by ``changed(command)``."""
-        self._commands = deque((number, changed(command), size) for number, command, size in self._commands)
+        if self._commands:
+            self._commands = deque((number, changed(command), size) for number, command, size in self._commands)
 
     def all(self) -> Iterable[tuple[int, Any, int]]:
         """(number, command, octets) in order."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from reference_broker.idle import NOTHING
 from reference_broker.raft.quorum import committed_index
 from reference_broker.types import LogIndex, NodeId
 
@@ -24,7 +25,7 @@ class Reads:
         self.waiting: list[int] = []
         """Tokens for which no round has begun."""
         self.round = 0
-        self._asked: deque[tuple[int, int, LogIndex]] = deque()  # round, token, index
+        self._asked: deque[tuple[int, int, LogIndex]] = NOTHING  # round, token, index
         self._acked: dict[NodeId, int] = {}
         self._quiet_ticks = 0
 
@@ -36,6 +37,8 @@ class Reads:
     def begin(self, commit: LogIndex) -> None:
         """A round begins for all that wait; they will be answered at ``commit``."""
         self.round += 1
+        if self._asked is NOTHING:
+            self._asked = deque()
         self._asked.extend((self.round, token, commit) for token in self.waiting)
         self.waiting.clear()
         self._quiet_ticks = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
 
 from pamqp import commands, frame, header
@@ -67,10 +67,9 @@ class Client:
         while not any(isinstance(event, Reply) for event in self.read()):
             pass
 
-    def declare(self, queue: str, arguments: Mapping[str, str] | None = None) -> None:
-        """A quorum queue, with more arguments if there are some."""
-        arguments = {"x-queue-type": "quorum", **(arguments or {})}
-        self.call(commands.Queue.Declare(queue=queue, durable=True, arguments=arguments))
+    def declare(self, queue: str) -> None:
+        """A quorum queue."""
+        self.call(commands.Queue.Declare(queue=queue, durable=True, arguments={"x-queue-type": "quorum"}))
 
     def delete(self, queue: str) -> None:
         """Delete a queue with what is in it."""
