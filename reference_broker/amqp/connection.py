@@ -185,6 +185,11 @@ class ServerConnection:
         """Octets that were received on held channels and wait for answers of the broker."""
         return self._unread.held_octets
 
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to write, or will be at the end of the turn."""
+        return bool(self._output or self._confirming)
+
     def take_output(self) -> list[Octets]:
         """The buffers to write now, in order."""
         output = self._output[:]

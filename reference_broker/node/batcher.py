@@ -106,7 +106,8 @@ class Batcher:
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
                 self._commands.add(command, size, (node, priority, boot_id), number)
         self._commands.urgent = self._commands.urgent or not proposal.lazy
-        self._wake(self._runner)
+        if not self._commands.held or self._commands.octets > self._small:
+            self._wake(self._runner)
 
     def propose_gathered(self) -> None:
         """Propose what is due, where it can be."""
@@ -156,13 +157,18 @@ class Batcher:
             if not self._rounds.join(self._runner):
                 return None
             self._round_ends = LogIndex(raft_log.last_index + 1)
+            self._commands.held = True
         return whole, ANY
 
     def committed(self, commit: LogIndex) -> None:
         """Everything up to ``commit`` is committed."""
         if self._round_ends and commit >= self._round_ends:
-            self._round_ends = LogIndex(0)
-            self._rounds.done(self._runner)
+            self._leave_round()
+
+    def _leave_round(self) -> None:
+        self._round_ends = LogIndex(0)
+        self._commands.held = False
+        self._rounds.done(self._runner)
 
     def _wait_for_a_settle(self) -> bool:
         """Whether publishes have nothing to ride with now, and soon will."""
@@ -182,8 +188,7 @@ class Batcher:
         """The member stands otherwise now. Entries of the old term may have been overwritten, so no publish waits for
         them, and everything is proposed again."""
         self._leads = role is Role.LEADER
-        self._round_ends = LogIndex(0)
-        self._rounds.done(self._runner)
+        self._leave_round()
         self._publishes = self._publishes_before = LogIndex(0)
         self._pipeline.leader, self._pipeline.term = leader, term
         self.start_over()

@@ -149,7 +149,14 @@ class ClientConnection(asyncio.Protocol):
         self.handle(self.core.tick(self._loop.time()))
         self._give_up_waiting()
         self._give_back_memory()
-        self.flush()
+        if self._is_busy:
+            self.flush()
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether the connection may have something to say, or its valve may have to move: an idle one has not."""
+        core = self.core
+        return core.has_output or not self._reading or self._node.alarms.reason != "" or core.phase is Phase.CLOSED
 
     def _give_back_memory(self) -> None:
         """Close the connection if it has kept half a message, or a transaction, for long while this node is low on

@@ -352,8 +352,9 @@ class GroupRunner:
         if self._stopped:
             return
         self._drain()
-        self._propose_gathered()
-        self._drain()
+        if self._waiting.octets:
+            self._propose_gathered()
+            self._drain()
         sender = self._sender
         if sender.flows or sender.chunks:
             sender.go_on()
@@ -421,12 +422,14 @@ class GroupRunner:
             self._held.append(ready)
         else:
             self._sender.send_all(ready)
-        if self._standing != (self.core.role, self.core.leader, self.core.term):
+        stands_otherwise = self._standing != (self.core.role, self.core.leader, self.core.term)
+        if stands_otherwise:
             self._doubt()
         self._committed(ready.commit)
         if ready.commit > self.applied and not self.newer_machine:
             self._apply(ready.commit)
-        self._notice_standing()
+        if stands_otherwise:
+            self._notice_standing()
         if ready.reads or ready.reads_refused:
             self._answer_reads(ready)
         if self._awaited:

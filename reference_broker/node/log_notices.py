@@ -77,8 +77,9 @@ class LogNotices:
 
     def _take_some(self, notices: list[Notice]) -> None:
         for notice in notices:
-            if type(notice) is Written:
-                self._anatomy.wal_synced(notice.written_ns, notice.synced_ns)
+            if type(notice) is Written:  # by far the most
+                self._take_written(notice)
+                continue
             match notice:
                 case RolledOver():
                     for group in self.log.snapshot_due(self._needed_entries):
@@ -93,19 +94,23 @@ class LogNotices:
                 case _:
                     self._take_group_notice(notice)
 
+    def _take_written(self, notice: Written) -> None:
+        self._anatomy.wal_synced(notice.written_ns, notice.synced_ns)
+        runner = self._groups.runners.get(notice.group)
+        if runner is not None and notice.log_uid == self._groups.log_uids[notice.group]:
+            runner.synced(notice.index, notice.term, (notice.begun_ns, notice.written_ns, notice.synced_ns))
+
     def _needed_entries(self, group: GroupId) -> Sequence[tuple[int, int]] | None:
         runner = self._groups.runners.get(group)
         return runner.needed_entries() if runner is not None else None
 
     def _take_group_notice(
-        self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
+        self, notice: HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
     ) -> None:
         runner = self._groups.runners.get(notice.group)
         if runner is None or notice.log_uid != self._groups.log_uids[notice.group]:
             return  # about a replica that is gone: its entries on disk must not count for the replica that is here now
         match notice:
-            case Written(_, index, term, begun_ns, written_ns, synced_ns, _):
-                runner.synced(index, term, (begun_ns, written_ns, synced_ns))
             case HardStateSynced():
                 runner.hard_state_synced()
             case SnapshotTaken(_, index, term):

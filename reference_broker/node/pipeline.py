@@ -27,7 +27,7 @@ class CommandQueue:
     """The waiting commands, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: lazy
     commands have waited long enough."""
 
-    __slots__ = ("_waiting", "cuts", "octets", "overdue", "urgent")
+    __slots__ = ("_waiting", "cuts", "held", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
         self._waiting: dict[Priority, list[tuple[Any, int, Proposer, int]]] = {priority: [] for priority in Priority}
@@ -37,6 +37,8 @@ class CommandQueue:
         self.overdue = False
         self.cuts = 0
         """Batches so far."""
+        self.held = False
+        """Few commands need no turn: the end of the round under way brings one."""
 
     def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
         """Add a command. The proposer names its priority."""
@@ -141,6 +143,7 @@ class Pipeline:
         "_me",
         "_node",
         "_runner",
+        "_small",
         "_wait_from_ns",
         "_wake",
         "leader",
@@ -177,6 +180,7 @@ class Pipeline:
         self._forwarded = forwarded
         self._copied = copied
         self._me = (node.node, node.boot_id)
+        self._small = node.limits.small_message_bytes
         self._has_timer = False  # for lazy commands
         self._cuts = -1
         self._wait_from_ns = 0
@@ -189,8 +193,12 @@ class Pipeline:
         if self.leader:
             waiting = self.waiting
             waiting.add(command, size, (self._me[0], priority, self._me[1]), number)
-            waiting.urgent = waiting.urgent or not lazy
-            self._wake(self._runner)
+            if lazy and self._has_timer and not waiting.is_due:
+                self._note_wait()
+            else:
+                waiting.urgent = waiting.urgent or not lazy
+                if not waiting.held or waiting.octets > self._small:
+                    self._wake(self._runner)
         return number
 
     def start_over(self) -> None:
@@ -207,11 +215,14 @@ class Pipeline:
         waiting = self.waiting
         if not waiting.octets or waiting.is_due:
             return waiting.octets > 0
-        if self._cuts != waiting.cuts:
-            self._cuts, self._wait_from_ns = waiting.cuts, self._node.now_ns()
+        self._note_wait()
         if not self._has_timer:
             self._wait(self._node.limits.settle_delay_ms * 1_000_000)
         return False
+
+    def _note_wait(self) -> None:
+        if self._cuts != self.waiting.cuts:
+            self._cuts, self._wait_from_ns = self.waiting.cuts, self._node.now_ns()
 
     def _wait(self, delay_ns: int) -> None:
         self._has_timer = True

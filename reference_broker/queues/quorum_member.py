@@ -47,23 +47,6 @@ MACHINE_VERSION: Final = 1
 class QuorumMember:
     """The machine of one queue on one node (:class:`~reference_broker.queues.port.QueueMember`)."""
 
-    __slots__ = (
-        "_channels",
-        "_client_nodes",
-        "_clock",
-        "_doubt",
-        "_effects",
-        "_leading_term",
-        "_node",
-        "_runner",
-        "leading",
-        "machine",
-        "payload",
-        "record",
-        "track",
-        "version",
-    )
-
     def __init__(self, record: QueueRecord, channels: Channels, node: MemberPorts, now_ms: Callable[[], int]) -> None:
         self.record = record
         self.version = MACHINE_VERSION

@@ -1,8 +1,8 @@
 """Thousands of quorum queues: what declaring one costs, what the nodes do while all are idle, how long a start takes,
 and how long a third of the queues is without a leader after their node was killed.
 
-Clients on all nodes declare the queues one after the other. The queues stay: the same nodes are stopped and started on their
-data.
+Clients on all nodes declare the queues one after the other. The queues stay: the same nodes are stopped and started on
+their data.
 """
 
 from __future__ import annotations

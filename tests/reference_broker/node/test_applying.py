@@ -21,7 +21,7 @@ def test_a_member_that_is_far_behind_reads_a_little_at_a_time() -> None:
     behind = FOUNDERS[2]
     world.crash(behind)
     publisher = Publisher(world.nodes[FOUNDERS[0]], world)
-    for _ in range(40):
+    for _ in range(16):
         publisher.publish()
         world.settle_down_without(behind)
     world.restart(behind)

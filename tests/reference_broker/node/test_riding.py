@@ -99,7 +99,7 @@ def test_publishes_ride_with_the_settles_of_a_consumer_with_a_backlog(monkeypatc
     leader, _other = led(world)
     node = world.nodes[NodeId(1)]
     publisher = Publisher(node, world)
-    monkeypatch.setattr(type(leader.host), "pace", lambda _self: 24)
+    monkeypatch.setattr(leader.host, "pace", lambda: 24)
 
     def entries_after(*, settles: bool, publishes: bool) -> int:
         before = leader.core.log.last_index
