@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim fuzz storm bench bench-pipeline profile spark-cluster-test setup clean help
+.PHONY: demo test check sim fuzz storm bench bench-pipeline profile round spark-cluster-test setup clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -37,6 +37,9 @@ bench-pipeline: $(SETUP)  ## what reports cost, beside plain loops on the same d
 
 profile: $(SETUP)  ## where the nodes' time goes, by part of the broker; ARGS="--in-flight 20", "--markdown"
 	$(BIN)/python -m tests.bench.profile $(ARGS)
+
+round: $(SETUP)  ## wake-ups, frames, syncs, system calls and calls of functions per message; ARGS="--load 'rate 1000'"
+	$(BIN)/python -m tests.bench.round $(ARGS)
 
 spark-cluster-test: $(SETUP)  ## reports on a Spark cluster: a master and two workers on the loopback
 	$(BIN)/pytest -m spark_cluster tests/reports/pipeline/test_spark_cluster.py

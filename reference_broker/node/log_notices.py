@@ -77,7 +77,7 @@ class LogNotices:
 
     def _take_some(self, notices: list[Notice]) -> None:
         for notice in notices:
-            if type(notice) is Written:  # by far the most
+            if isinstance(notice, Written):  # by far the most
                 self._take_written(notice)
                 continue
             match notice:

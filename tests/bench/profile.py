@@ -106,8 +106,8 @@ def profiled_cluster(directory: Path) -> Iterator[Broker]:
         node_process.NODE_COMMAND = command
 
 
-def profile(broker: Broker, in_flight: int, seconds: float, directory: Path) -> tuple[list[Spent], Run]:
-    """One load, the leader's profile first. Raises :class:`BenchError`."""
+def profile(broker: Broker, load: Sequence[object], seconds: float, directory: Path) -> tuple[list[Spent], Run]:
+    """One load, given as options of the generator; the leader's profile first. Raises :class:`BenchError`."""
     assert broker.cluster is not None
     timers = [
         threading.Timer(after, _signal, (broker, number))
@@ -116,7 +116,7 @@ def profile(broker: Broker, in_flight: int, seconds: float, directory: Path) -> 
     for timer in timers:
         timer.start()
     try:
-        found = run(broker, ["-x", 1, "-y", 1, "-c", in_flight, "-z", int(_WARM_UP_S + seconds + 2)], directory)
+        found = run(broker, [*load, "-z", int(_WARM_UP_S + seconds + 2)], directory)
     finally:
         for timer in timers:
             timer.cancel()
@@ -180,7 +180,7 @@ def main() -> int:
         try:
             with profiled_cluster(directory) as broker:
                 for in_flight in options.in_flight or (1, 1000):
-                    spent, found = profile(broker, in_flight, options.seconds, directory)
+                    spent, found = profile(broker, ["-x", 1, "-y", 1, "-c", in_flight], options.seconds, directory)
                     messages = found.step["delivered_per_s"] * options.seconds
                     console.print(table(in_flight, spent, messages, MARKDOWN if options.markdown else HEAVY_HEAD))
         except (BenchError, ClusterError, psutil.Error) as error:
