@@ -105,12 +105,12 @@ class Limits:
     entries_uncommitted_max: int = 8
     """Entries of a queue that may be on their way to a majority: a settle waits behind so many publishes."""
     round_wait_ms: int = 20
-    """How long few commands may wait for the round of replication that is under way; 0: they do not wait."""
+    """How long few commands may wait for the round of replication that is under way."""
     settle_delay_ms: int = 200
     """How long a settle that nobody waits for may wait for an enqueue to ride with."""
     commit_notice_delay_ms: int = 200
     """How long a follower without clients of the queue may wait for news of a commit if no entry brings the news."""
-    spare_copy_delay_ms: int = 10
+    spare_copy_delay_ms: int = 50
     """How long the copy of a small entry may wait that no majority needs."""
 
     # Clients

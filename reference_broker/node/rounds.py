@@ -26,8 +26,7 @@ class Rounds:
         turn: Callable[[], int],
         wait_ms: int,
     ) -> None:
-        """``wake`` gives a runner its turn, ``after`` calls after so many seconds, ``turn`` says which turn this is.
-        With a ``wait_ms`` of 0 nobody waits."""
+        """``wake`` gives a runner its turn, ``after`` calls after so many seconds, ``turn`` says which turn this is."""
         self._wake = wake
         self._after = after
         self._turn = turn
@@ -54,8 +53,7 @@ class Rounds:
         if not self._under_way:
             self._began = turn
             self._number += 1
-        if self._wait_s:
-            self._under_way[runner] = None
+        self._under_way[runner] = None
         return True
 
     def _wait(self, runner: Runner) -> None:

@@ -21,11 +21,11 @@ class Group:
 class Node:
     """Rounds, with turns and timers by hand."""
 
-    def __init__(self, wait_ms: int = WAIT_MS) -> None:
+    def __init__(self) -> None:
         self.turn = 1
         self.woken: list[object] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.rounds = Rounds(self.woken.append, lambda *timer: self.timers.append(timer), lambda: self.turn, wait_ms)
+        self.rounds = Rounds(self.woken.append, lambda *timer: self.timers.append(timer), lambda: self.turn, WAIT_MS)
         self.one, self.two, self.three = Group(), Group(), Group()
 
 
@@ -102,9 +102,3 @@ def test_a_timer_of_a_round_that_is_over_ends_no_later_round() -> None:
     node.timers[0][1]()
     assert node.woken == woken and not node.rounds.join(node.one)
 
-
-def test_without_a_wait_every_command_goes_at_once() -> None:
-    node = Node(wait_ms=0)
-    assert node.rounds.join(node.one)
-    node.turn += 1
-    assert node.rounds.join(node.two) and not node.timers
