@@ -101,4 +101,3 @@ def test_a_timer_of_a_round_that_is_over_ends_no_later_round() -> None:
     woken = list(node.woken)
     node.timers[0][1]()
     assert node.woken == woken and not node.rounds.join(node.one)
-
