@@ -16,7 +16,7 @@ A member that follows sends what gathers to the leader.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from reference_broker.node.node_ports import ProposingPorts, Runner
@@ -25,7 +25,7 @@ from reference_broker.node.proposals import Proposal, Segment, seal, sealed_at, 
 from reference_broker.queues.port import HostedMachine
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.roles import Role
-from reference_broker.types import EntryKind, LogIndex, NodeId, Priority, Term
+from reference_broker.types import LogIndex, NodeId, Priority, Term
 
 _FEW: Final = 512
 """Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
@@ -45,6 +45,7 @@ class Batcher:
         "_leads",
         "_node",
         "_pipeline",
+        "_propose",
         "_publishes",
         "_publishes_before",
         "_round_ends",
@@ -62,8 +63,10 @@ class Batcher:
         host: HostedMachine,
         node: ProposingPorts,
         runner: Runner,
+        propose: Callable[[bytes, int], None],
     ) -> None:
-        """``runner``, the member, gets a turn when there is something to propose."""
+        """``runner``, the member, gets a turn when there is something to propose. ``propose`` makes an entry of a
+        payload with its CRC."""
         self._pipeline = pipeline
         self._commands = pipeline.waiting
         self._core = core
@@ -71,6 +74,7 @@ class Batcher:
         self._node = node
         self._wake = node.wake
         self._runner = runner
+        self._propose = propose
         self._leads = False
         self._rounds = node.rounds
         self._round_ends = LogIndex(0)
@@ -127,7 +131,7 @@ class Batcher:
             self._settled = self._settled or waiting.holds(Priority.NORMAL)
             commands, segments = waiting.cut(bytes_max, commands_max, messages_max)
             payload = seal(self._host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
-            self._core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
+            self._propose(payload, zlib.crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
     def _room(self) -> tuple[int, int] | None:

@@ -113,7 +113,7 @@ class GroupRunner:
         """What the machine knows of. The only member of a group leads from the start, and the machine must hear it."""
         forwarded = self.track.forwarded
         pipeline = Pipeline(group, node, self, host.encode, unapplied, forwarded=forwarded)
-        self._batcher = batcher = Batcher(pipeline, core, host, node, self)
+        self._batcher = batcher = Batcher(pipeline, core, host, node, self, self._make_entry)
         self.unapplied = pipeline.unapplied
         self._waiting = pipeline.waiting
         # Bound here, so that a call of these is a call of the pipeline, the batcher or the machine itself.
@@ -397,7 +397,25 @@ class GroupRunner:
 
     # Carrying out what the core asks for
 
+    def _make_entry(self, payload: bytes, crc: int) -> None:
+        """Make an entry of commands, by the short way if there is one."""
+        leadership = self.core.leadership
+        steady = None
+        if leadership is not None and not self._hard_state_writes:
+            steady = leadership.propose_steadily(payload, crc)
+        if steady is None:
+            self.core.propose(EntryKind.COMMAND, payload, crc)
+            return
+        entry, prev_term, nodes = steady
+        self._stamp((entry,))
+        self._log.append(self.group, (entry,))
+        self._sender.send_entry(entry, prev_term, nodes)
+
     def _drain(self) -> None:
+        leadership = self.core.leadership
+        if leadership is not None and not self._hard_state_writes and leadership.take_commit():
+            self._committed(self.core.commit_index)
+            self._sender.tell_commit(leadership)
         while self.core.has_ready:
             self._carry_out(self.core.ready())
         if self.core.commit_index > self.applied and not self.newer_machine:

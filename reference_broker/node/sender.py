@@ -21,10 +21,11 @@ from reference_broker.node.node_ports import NodePorts
 from reference_broker.node.peers import FrameKind
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
+from reference_broker.raft.leadership import Leadership
 from reference_broker.raft.messages import InstallSnapshot
 from reference_broker.raft.ready import Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
-from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 _HEADS: Final = 1024
 """Octets of a frame that are kept for the heads of its entries."""
@@ -183,6 +184,54 @@ class Sender:
                     self.flows.pop(outgoing.to, None)
                     self._send_snapshot(outgoing)
 
+    def send_entry(self, entry: Entry, prev_term: Term, nodes: Sequence[NodeId]) -> None:
+        """A new entry, the last of the log, to these followers, or to those of them who need it now."""
+        few, before, now_ns = len(entry.payload) <= self._small, LogIndex(entry.index - 1), self._node.now_ns()
+        if few:
+            self._asked.setdefault(self._node.node, (entry.index, now_ns))
+        buffers: list[bytes | memoryview] | None = None
+        for node in nodes:
+            waiting = self._put_off.get(node)
+            if self.flows or self._congested or (waiting is not None and waiting.last >= waiting.first):
+                self._send_entries(self._entry(node, entry, prev_term), before if few else None)
+                continue
+            self._put_off.pop(node, None)  # a notice, and the entry says the same
+            if few and not self._has_clients_on(node) and self._is_spare(node, before):
+                self._wait(self._entry(node, entry, prev_term))
+                continue
+            if buffers is None:
+                send = self._entry(node, entry, prev_term)
+                buffers = wire.encode_append(self._group, send, self._node.node, (entry,))
+            self._asked.setdefault(node, (entry.index, now_ns))
+            octets = self._node.send(node, FrameKind.RAFT, buffers)
+            if octets > self._small:
+                self.flows.setdefault(node, _Flow()).sent(entry.index, octets)
+
+    def _entry(self, node: NodeId, entry: Entry, prev_term: Term) -> SendEntries:
+        return SendEntries(
+            to=node,
+            term=entry.term,
+            prev_index=LogIndex(entry.index - 1),
+            prev_term=prev_term,
+            commit=self._core.commit_index,
+            first=entry.index,
+            last=entry.index,
+        )
+
+    def tell_commit(self, leadership: Leadership) -> None:
+        """More is committed: tell the followers with clients at once, and the others in a while, or with the next
+        entry."""
+        for node in leadership.progress:
+            if not self._has_clients_on(node):
+                self._tell_later()
+            elif (send := leadership.notice(node)) is not None:
+                self._send_entries(send, None)
+
+    def _tell_later(self) -> None:
+        if not self._notices_wait:
+            self._notices_wait = True
+            self._node.later(self._node.limits.commit_notice_delay_ms / 1000, self._notices_due)
+
     def answered(self, node: NodeId, synced: LogIndex) -> None:
         """A node, or this one itself, has entries up to ``synced`` on disk. :meth:`go_on` may have something to do."""
         if self.flows and (flow := self.flows.get(node)) is not None:
@@ -257,9 +306,8 @@ class Sender:
     def _wait(self, send: SendEntries) -> None:
         self._put_off[send.to] = send
         limits = self._node.limits
-        if send.last < send.first and not self._notices_wait:
-            self._notices_wait = True
-            self._node.later(limits.commit_notice_delay_ms / 1000, self._notices_due)
+        if send.last < send.first:
+            self._tell_later()
         elif send.last >= send.first and not self._copies_wait:
             self._copies_wait = True
             self._node.later(limits.spare_copy_delay_ms / 1000, self._copies_due)
@@ -267,6 +315,12 @@ class Sender:
     def _notices_due(self) -> None:
         self._notices_wait = False
         self._send_all_that_waits()
+        leadership = self._core.leadership
+        if leadership is None or self._stopped:
+            return
+        for node in leadership.progress:
+            if (send := leadership.notice(node)) is not None:
+                self._send_now(send, few=True)
 
     def _copies_due(self) -> None:
         self._copies_wait = False

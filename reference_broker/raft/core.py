@@ -264,6 +264,11 @@ class RaftCore:
 
     # Inputs for the leader
 
+    @property
+    def leadership(self) -> Leadership | None:
+        """The leadership, if this member leads: for the short ways of its shell."""
+        return self._leadership
+
     def _led(self) -> Leadership:
         if self._leadership is None:
             raise NotLeaderError(self.leader)
@@ -386,7 +391,7 @@ class RaftCore:
     @property
     def has_ready(self) -> bool:
         """Whether :meth:`ready` may hold anything. Cheap; a true now and then for nothing is possible."""
-        return self._next.pending or self._follower.answer_due
+        return self._next.pending or self._next.committed or self._follower.answer_due
 
     def ready(self) -> Ready:
         """Take everything that the inputs made necessary; an empty Ready if that is nothing."""

@@ -32,7 +32,7 @@ from reference_broker.raft.messages import AppendReply, Heartbeat, HeartbeatRepl
 from reference_broker.raft.progress import Flow, Progress
 from reference_broker.raft.quorum import committed_index, majority
 from reference_broker.raft.reads import Reads
-from reference_broker.raft.ready import NextReady
+from reference_broker.raft.ready import NextReady, SendEntries
 from reference_broker.raft.roles import RoleEvent
 from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
 
@@ -114,6 +114,39 @@ class Leadership:
         self._next.pending = True
         return index
 
+    def propose_steadily(self, payload: bytes, crc: int) -> tuple[Entry, Term, list[NodeId]] | None:
+        """The short way of :meth:`propose` for a command, while every follower that can be reached has been sent the
+        whole log: the entry, the term of the entry before it, and who gets the entry now, with the commit index. Hand
+        the entry to the WAL and send it. None if anything is unusual; then nothing has happened."""
+        log, config = self._log, self._config
+        if self._next.pending or self._transfer is not None or self._watching or self._change or self._reads.waiting:
+            return None
+        last, prev_term = log.last_index, log.last_term
+        told = [progress for progress in self.progress.values() if not progress.is_left_alone]
+        for progress in told:
+            if progress.is_announced or not progress.takes_next(last, config):
+                return None
+        index = LogIndex(last + 1)
+        entry = Entry(index, self._term, EntryKind.COMMAND, crc, payload)
+        log.append_entry(entry)
+        for progress in told:
+            progress.sent(index, log.commit_index)
+        return entry, prev_term, [progress.node for progress in told]
+
+    def take_commit(self) -> bool:
+        """The short way of a Ready that would only say that more is committed: apply up to the commit index, and see
+        that followers get a :meth:`notice` in time. False if there is more to a Ready, or less."""
+        if self._next.pending or not self._next.committed or self._reads.waiting:
+            return False
+        self._next.committed = False
+        return True
+
+    def notice(self, node: NodeId) -> SendEntries | None:
+        """A notice of the commit index for ``node``, counted as sent; None if the node needs none, or cannot be told
+        now."""
+        progress = self.progress.get(node)
+        return progress.notice(self._log, self._term) if progress is not None else None
+
     @property
     def accepting(self) -> bool:
         """Whether proposals are taken: not while this leader hands over."""
@@ -132,11 +165,14 @@ class Leadership:
                 progress.match_index = LogIndex(0)  # an earlier replica there may have answered; nobody counts it yet
             self._next.pending |= progress.rejected(message.next_index)
             return
+        was_asked = progress.flow is not Flow.PIPELINE
         if progress.accepted(message, log):
             self.advance_commit()
             if self._watching:
                 self._look_after(progress)
-        self._next.pending |= progress.has_news(log.last_index, log.commit_index)
+        self._next.pending |= progress.lacks_entries(log.last_index)
+        if was_asked:
+            self._next.committed |= progress.lacks_commit(log.commit_index)
 
     def install_answered(self, sender: NodeId, message: InstallReply) -> None:
         """A follower has a chunk of a snapshot, or all of it."""
@@ -156,8 +192,9 @@ class Leadership:
         index = committed_index(synced)
         if index > log.commit_index and log.term_at(index) == self._term:
             log.commit_index = index
-            self._next.pending = True
+            self._next.committed = True
             if self._watching or self._change:
+                self._next.pending = True
                 self._committed()
 
     def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:

@@ -141,9 +141,13 @@ class Progress:
     def _has_notice(self, commit: LogIndex) -> bool:
         return min(commit, self.next_index - 1) > self._commit_sent
 
-    def has_news(self, last: LogIndex, commit: LogIndex) -> bool:
-        """Whether there is an entry or a commit index that the follower was not sent."""
-        return self.next_index <= last or self._has_notice(commit)
+    def lacks_entries(self, last: LogIndex) -> bool:
+        """Whether there is an entry that the follower was not sent."""
+        return self.next_index <= last
+
+    def lacks_commit(self, commit: LogIndex) -> bool:
+        """Whether the follower was not sent the commit index."""
+        return self._has_notice(commit)
 
     def _collect_entries(
         self, log: LogView, term: Term, commit: LogIndex, last: LogIndex, per_message: int, out: list[Outgoing]
@@ -168,6 +172,40 @@ class Progress:
             first=self.next_index,
             last=last,
         )
+
+    def takes_next(self, last: LogIndex, config: RaftConfig) -> bool:
+        """Whether the entry after ``last``, the last of the log, may go at once, and there is nothing else to say."""
+        return (
+            self.flow is Flow.PIPELINE
+            and self.next_index == last + 1
+            and last < self.match_index + config.max_pipeline_entries
+        )
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether nothing is sent to the follower for now."""
+        return not self.reachable and not self._announce
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the follower is to hear from its leader, whatever there is to say."""
+        return self._announce
+
+    def sent(self, index: LogIndex, commit: LogIndex) -> None:
+        """The entry at ``index``, the next one, went off with this commit index."""
+        self.next_index = LogIndex(index + 1)
+        self._commit_sent = commit
+        self._unanswered_notice = False
+
+    def notice(self, log: LogView, term: Term) -> SendEntries | None:
+        """A notice of the commit index, counted as sent, if the follower lacks it and can be told now."""
+        commit = log.commit_index
+        if self.flow is not Flow.PIPELINE or not self.reachable or not self._has_notice(commit):
+            return None
+        self._repeated = False
+        self._commit_sent = commit
+        self._unanswered_notice = True
+        return self._entries(log, term, commit, LogIndex(self.next_index - 1))
 
     # Answers
 

@@ -131,11 +131,13 @@ class Ready:
 class NextReady:
     """What the next :class:`Ready` will hold, kept consistent while several inputs pile up.
 
-    ``pending`` is true when there may be something for a Ready; an input that changes anything sets it. The leader's
-    AppendEntries are not gathered here: they are made when the Ready is taken.
+    ``pending`` is true when there may be something for a Ready; an input that changes anything sets it. If all that has
+    changed is what a leader knows as committed, ``committed`` is true instead. The leader's AppendEntries are not
+    gathered here: they are made when the Ready is taken.
     """
 
     __slots__ = (
+        "committed",
         "entries",
         "hard_state_changed",
         "messages",
@@ -154,7 +156,7 @@ class NextReady:
         self.truncate_from: LogIndex | None = None
         self.reset_to: LogIndex | None = None
         self.hard_state_changed = False
-        self.pending = False
+        self.pending = self.committed = False
 
     def send(self, to: NodeId, message: SmallMessage) -> None:
         """Queue a message that holds no entries."""
@@ -184,4 +186,4 @@ class NextReady:
         self.truncate_from = None
         self.reset_to = None
         self.hard_state_changed = False
-        self.pending = False
+        self.pending = self.committed = False

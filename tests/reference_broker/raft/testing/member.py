@@ -146,9 +146,38 @@ class Member:
 
     def propose(self, payload: bytes) -> LogIndex:
         """Propose a command here. Raises NotLeaderError."""
+        if (steadily := self._propose_steadily(payload)) is not None:
+            return steadily
         index = self.core.propose(EntryKind.COMMAND, payload, crc32(payload))
         self.pump()
         return index
+
+    def _propose_steadily(self, payload: bytes) -> LogIndex | None:
+        if not self._may_lead_shortly or (steadily := steady.propose(self.core, payload, crc32(payload))) is None:
+            return None
+        self.ways.append("propose")
+        entry, sends = steadily
+        self.disk.writes.append(Write(None, None, (entry,)))
+        self._note((entry,))
+        for send in sends:
+            self._send(send)
+        return entry.index
+
+    def _take_commit(self) -> None:
+        if not self._may_lead_shortly or (notices := steady.take_commit(self.core)) is None:
+            return
+        self.ways.append("commit")
+        commit = self.core.commit_index
+        if commit > len(self.state):
+            self._cluster.checker.commits(self, commit, [self.core.configuration])
+        for notice in notices:
+            self._send(notice)
+        self._apply(commit)
+
+    @property
+    def _may_lead_shortly(self) -> bool:
+        nothing_held = self._hard_states_written == self._hard_states_synced
+        return self.goes_short_ways and self.core.leadership is not None and nothing_held
 
     def read(self, token: int) -> None:
         """Begin a consistent read here. Raises NotLeaderError."""
@@ -205,6 +234,7 @@ class Member:
 
     def pump(self) -> None:
         """Carry out everything the core asks for."""
+        self._take_commit()
         while self.core.has_ready:
             self._carry_out(self.core.ready())
 

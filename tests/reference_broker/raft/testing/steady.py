@@ -1,5 +1,5 @@
-"""The short ways of a follower beside the general way: each is tried on the member, and compared with a copy of the
-member that goes the general way."""
+"""The short ways of followers and leaders beside the general way: each is tried on the member, and compared with a copy
+of the member that goes the general way."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendEntries, AppendReply
-from reference_broker.raft.ready import Ready, Send
-from reference_broker.types import GroupId, NodeId
+from reference_broker.raft.ready import Ready, Send, SendEntries
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 from tests.reference_broker.raft.testing.checker import Violation
 
 
@@ -45,10 +45,57 @@ def answer(core: RaftCore) -> AppendReply | None:
     return reply
 
 
+def propose(core: RaftCore, payload: bytes, crc: int) -> tuple[Entry, list[SendEntries]] | None:
+    """``propose_steadily`` of a leader, compared: the entry, and the messages that take it to followers."""
+    assert core.leadership is not None
+    before, twin = state(core), copy.deepcopy(core)
+    steady = core.leadership.propose_steadily(payload, crc)
+    if steady is None:
+        _same(before, state(core), "nothing was proposed, and the leader changed")
+        return None
+    entry, prev_term, nodes = steady
+    sends = [
+        SendEntries(
+            to=node, term=entry.term, prev_index=LogIndex(entry.index - 1), prev_term=prev_term,
+            commit=core.commit_index, first=entry.index, last=entry.index,
+        )
+        for node in nodes
+    ]  # fmt: skip
+    twin.propose(EntryKind.COMMAND, payload, crc)
+    ready = twin.ready()
+    _same(_only(ready), ((entry,), tuple(sends), core.commit_index), "proposal")
+    _same(state(twin), state(core), "state")
+    return entry, sends
+
+
+def take_commit(core: RaftCore) -> list[SendEntries] | None:
+    """``take_commit`` of a leader and the notices that follow, compared."""
+    leadership = core.leadership
+    assert leadership is not None
+    before, twin = state(core), copy.deepcopy(core)
+    if not leadership.take_commit():
+        _same(before, state(core), "no commit was taken, and the leader changed")
+        return None
+    notices = [send for node in leadership.progress if (send := leadership.notice(node)) is not None]
+    _same(_only(twin.ready()), ((), tuple(notices), core.commit_index), "notices")
+    _same(state(twin), state(core), "state")
+    return notices
+
+
+def _only(ready: Ready) -> tuple[Any, ...]:
+    """Entries, messages and commit index; nothing else may be there."""
+    rest = (ready.hard_state, ready.truncate_from, ready.reset_to, ready.reads, ready.reads_refused)
+    if rest != (None, None, None, (), ()):
+        raise Violation(f"the short way left out {ready}")
+    return ready.append, ready.messages, ready.commit
+
+
 def state(core: RaftCore) -> dict[str, Any]:
-    """All that a follower's next step depends on."""
-    log, follower = core.log, core._follower
+    """All that the next step of a member depends on."""
+    log, follower, leadership = core.log, core._follower, core.leadership
+    followers = leadership.progress.values() if leadership is not None else ()
     return {
+        "followers": [{name: getattr(each, name) for name in each.__slots__} for each in followers],
         "core": (core.term, core.voted_for, core.role, core.leader, core._timer.left, core._next.pending),
         "log": log.describe(),
         "indexes": (log.last_index, log.last_term, log.synced_index, log.commit_index, log.snapshot_index),
