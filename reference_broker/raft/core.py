@@ -237,10 +237,8 @@ class RaftCore:
             self._reconsider_timer()
 
     def node_up(self, node: NodeId) -> None:
-        """``node`` answers again, over a new link: whatever was under way may be lost.
-
-        Call it for each new link, even if nobody noticed the end of the old link.
-        """
+        """``node`` answers again, over a new link: whatever was under way may be lost. Call it for each new link, even
+        if nobody noticed the end of the old link."""
         self.down.discard(node)
         if self._leadership is not None:
             self._leadership.node_up(node)
@@ -250,10 +248,8 @@ class RaftCore:
             self._ask(node)
 
     def campaign(self) -> None:
-        """Ask for votes now instead of when the timer ends, as the node does that has just created a group.
-
-        Nothing happens if this member leads, or may not campaign.
-        """
+        """Ask for votes now instead of when the timer ends, as the node does that has just created a group. Nothing
+        happens if this member leads, or may not campaign."""
         if self._leadership is not None or not self.may_campaign:
             return
         self._follow_anew()
