@@ -125,7 +125,9 @@ class GroupRunner:
         self.pace = host.pace
         self.applied = core.log.snapshot_index
         self._log = system
-        self._sender = Sender(group, core, system, node, host.has_clients_on, self._wait_for_link)
+        self._sender = Sender(
+            group, core, system, node, host.has_clients_on, self._wait_for_link, lambda: node.wake(self)
+        )
         self._non_members: dict[NodeId, NonMember] = {}
         """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []

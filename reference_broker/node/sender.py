@@ -124,6 +124,7 @@ class Sender:
         "_small",
         "_stopped",
         "_wait_for_link",
+        "_wake",
         "chunks",
         "flows",
         "sending_snapshot",
@@ -137,8 +138,10 @@ class Sender:
         node: SenderPorts,
         has_clients_on: Callable[[NodeId], bool],
         wait_for_link: Callable[[NodeId], None],
+        wake: Callable[[], None],
     ) -> None:
-        """``wait_for_link``: have :meth:`go_on` called when the link to a node takes octets again."""
+        """``wait_for_link``: have :meth:`go_on` called when the link to a node takes octets again. ``wake`` gives the
+        member a turn, and with it its ticks, when it may have begun to wait for something outside of one."""
         self._group = group
         self._core = core
         self._log = log
@@ -153,6 +156,7 @@ class Sender:
         self.sending_snapshot = False
         self._stopped = False
         self._wait_for_link = wait_for_link
+        self._wake = wake
         self._congested = node.congested
         self._small = node.limits.small_message_bytes
         """A larger copy is worth a message of its own; waiting would only bring a burst."""
@@ -321,6 +325,7 @@ class Sender:
         for node in leadership.progress:
             if (send := leadership.notice(node)) is not None:
                 self._send_now(send, few=True)
+                self._wake()
 
     def _copies_due(self) -> None:
         self._copies_wait = False

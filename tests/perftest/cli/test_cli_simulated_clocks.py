@@ -83,7 +83,7 @@ def merged(sink: MemorySink, series: Series) -> Histogram:
 
 def test_offsets_and_drift_change_no_latency_by_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on the virtual clock a microsecond decides which messages share a sync, so the tails differ by chance: there
-    a tenth more is allowed, and a fifth at the 99th percentile, which a handful of messages decide."""
+    a tenth more is allowed, and a quarter from the 95th percentile on, which a handful of messages decide."""
     alike = simulated(monkeypatch, dict.fromkeys(CLOCKS, (0, 0)))
     shifted = simulated(monkeypatch, CLOCKS)
     bound_ns = max(interval.clock_bound_ns for interval in shifted.intervals if interval.phase is Phase.STEADY)
@@ -93,6 +93,6 @@ def test_offsets_and_drift_change_no_latency_by_more_than_the_bound(monkeypatch:
         assert kept.total == moved.total > 500
         for percentile in PERCENTILES:
             (before,), (after,) = kept.percentiles_ns([percentile]), moved.percentiles_ns([percentile])
-            by_chance = before // (500 if percentile <= 75 else 10 if percentile < 99 else 5)
+            by_chance = before // (500 if percentile <= 75 else 10 if percentile < 95 else 4)
             assert abs(after - before) <= bound_ns + by_chance, (series, percentile)
     assert sum(interval.below_bound for interval in shifted.intervals) == 0, "a network and a sync take longer"

@@ -42,7 +42,7 @@ class Leader:
         hard_state = HardState(term=Term(0), voted_for=NOBODY)
         self.core = RaftCore(ONE, (ONE, TWO, THREE), LogView(), hard_state, RaftConfig(), min)
         self.sender = Sender(GROUP, self.core, self.log, cast(Any, self), self.clients.__contains__,
-                             self.waits_for_links.append)  # fmt: skip
+                             self.waits_for_links.append, lambda: None)  # fmt: skip
         self._win()
 
     def _win(self) -> None:
