@@ -202,6 +202,8 @@ class Progress:
         commit = log.commit_index
         if self.flow is not Flow.PIPELINE or not self.reachable or not self._has_notice(commit):
             return None
+        if self.next_index <= log.snapshot_index:
+            return None  # it gets a snapshot, as soon as it has answered what is under way
         self._repeated = False
         self._commit_sent = commit
         self._unanswered_notice = True
