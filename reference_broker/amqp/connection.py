@@ -90,6 +90,8 @@ class ServerConnection:
         """What was negotiated with the client."""
         self._events = self.state.events
         self._output = self.state.output
+        self.delivering_octets = 0
+        """Octets of deliveries that nobody has taken yet to write them."""
         self._inbox = Inbox()
         self._runs = RunBuilder(self.state)
         self._publishes = PublishReader(self.state, self._runs)
@@ -195,6 +197,7 @@ class ServerConnection:
         output = self._output[:]
         if output:
             self._output.clear()
+            self.delivering_octets = 0
             self._spoke_s = self._now_s
         return output
 
@@ -438,9 +441,9 @@ class ServerConnection:
             return False
         first_tag = tag = found.next_delivery_tag
         for each in slices:
-            self._output.append(
-                deliveries.deliver(subscription, channel, tag, each, delivery_count, self.state.frame_max)
-            )
+            frames = deliveries.deliver(subscription, channel, tag, each, delivery_count, self.state.frame_max)
+            self._output.append(frames)
+            self.delivering_octets += len(frames)
             tag += each[2]
         found.next_delivery_tag = tag
         if not subscription.no_ack and tag > first_tag:

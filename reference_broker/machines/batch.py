@@ -32,6 +32,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     Label,
     NodeDown,
     NodeUp,
@@ -63,6 +64,7 @@ _EXPIRING: Final = Struct(f">B{CHANNEL_ID_SIZE}sQQ")  # as an enqueue, then time
 _KEYED: Final = Struct(f">B{CHANNEL_ID_SIZE}sQqI")  # as an enqueue, then time to live or -1, number of labels
 _LABEL: Final = Struct(">IqqBH")  # messages, delay and retry in ms, whether there is a key, octets of the key
 _GET: Final = Struct(">BQ")  # flags, correlation
+_GET_CHECKED_OUT: Final = Struct(">QQ")  # first message id, correlation
 _CONFIG: Final = Struct(">BI")  # kind, octets of settings
 _SETTLED: Final = Struct(">BI")  # kind, number of ranges
 _AUTO_SETTLE: Final = 1  # flag of a checkout and of a get
@@ -89,6 +91,7 @@ class CommandKind(IntEnum):
     TICK = 14
     DEAD_LETTER_SETTLED = 15
     ENQUEUE_KEYED = 16
+    GET_CHECKED_OUT = 17
 
 
 class DamagedBatchError(ValueError):
@@ -156,6 +159,9 @@ def _encode_small(command: Command) -> bytes:
         case Get():
             rest = _GET.pack(_AUTO_SETTLE if command.auto_settle else 0, command.correlation)
             return _encode_consumer(CommandKind.GET, command.consumer) + rest
+        case GetCheckedOut():
+            rest = _GET_CHECKED_OUT.pack(command.first_id, command.correlation)
+            return _encode_consumer(CommandKind.GET_CHECKED_OUT, command.consumer) + rest
         case UpdateConfig():
             settings = command.config.encode()
             return _CONFIG.pack(CommandKind.UPDATE_CONFIG, len(settings)) + settings
@@ -330,6 +336,12 @@ def _decode_get(payload: bytes, at: int) -> _Decoded:
     return 0, Get(consumer, bool(flags & _AUTO_SETTLE), correlation), at + _GET.size
 
 
+def _decode_get_checked_out(payload: bytes, at: int) -> _Decoded:
+    consumer, at = _decode_consumer(payload, at)
+    first_id, correlation = _GET_CHECKED_OUT.unpack_from(payload, at)
+    return 0, GetCheckedOut(consumer, first_id, correlation), at + _GET_CHECKED_OUT.size
+
+
 def _decode_update_config(payload: bytes, at: int) -> _Decoded:
     _kind, size = _CONFIG.unpack_from(payload, at)
     at += _CONFIG.size
@@ -362,6 +374,7 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], _Decoded]]] = {
     CommandKind.ENQUEUE_EXPIRING: _decode_expiring,
     CommandKind.ENQUEUE_KEYED: _decode_keyed,
     CommandKind.GET: _decode_get,
+    CommandKind.GET_CHECKED_OUT: _decode_get_checked_out,
     CommandKind.UPDATE_CONFIG: _decode_update_config,
     CommandKind.TICK: _decode_tick,
     CommandKind.DEAD_LETTER_SETTLED: _decode_dead_letter_settled,

@@ -140,6 +140,16 @@ class Get:
 
 
 @record
+class GetCheckedOut:
+    """Deliver once more what the consumer holds, from message id ``first_id`` on: its node left these deliveries out
+    because the client did not read. (rabbit_fifo has the same command, for deliveries that were lost.)"""
+
+    consumer: ConsumerId
+    first_id: int
+    correlation: int
+
+
+@record
 class UpdateConfig:
     """Change the queue's settings: a policy was set, changed or cleared."""
 
@@ -170,6 +180,7 @@ Command = (
     | NodeUp
     | Purge
     | Get
+    | GetCheckedOut
     | UpdateConfig
     | Tick
     | DeadLetterSettled

@@ -72,6 +72,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     NodeDown,
     NodeUp,
     Purge,
@@ -224,6 +225,8 @@ class FifoMachine:
                 self._purge(command)
             case Get():
                 subscriptions.get(state, outbox, command)
+            case GetCheckedOut():
+                subscriptions.get_checked_out(state, outbox, command)
             case UpdateConfig():
                 self._update_config(command.config)
             case Tick():

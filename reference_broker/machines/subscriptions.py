@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from reference_broker.machines import expiry, keyed_rules, single_active
-from reference_broker.machines.commands import Cancel, Checkout, Get
+from reference_broker.machines.commands import Cancel, Checkout, Get, GetCheckedOut
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
 from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.outbox import Outbox
@@ -100,6 +100,20 @@ def get(state: State, outbox: Outbox, command: Get) -> None:
             expiry.expire_heads(state, outbox)  # a message behind may have expired long ago, and is not left
         value = 1 + state.ready.count
     outbox.reply(channel_id, command.correlation, value, command.consumer)
+
+
+def get_checked_out(state: State, outbox: Outbox, command: GetCheckedOut) -> None:
+    """Deliver once more what a consumer holds. The reply goes first: the consumer's node leaves deliveries out until
+    then."""
+    consumer = state.consumer(command.consumer)
+    if consumer is None:
+        return
+    outbox.reply(command.consumer.channel, command.correlation, 0, command.consumer)
+    for held in consumer.held:
+        skipped = max(command.first_id - held.first_id, 0)
+        if skipped < held.count:
+            start, count = held.start + skipped * held.step, held.count - skipped
+            outbox.deliver(consumer.id, held.first_id + skipped, start, count, held.step, held.origin)
 
 
 def channel_down(state: State, outbox: Outbox, channel_id: ChannelId) -> None:

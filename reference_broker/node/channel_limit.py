@@ -51,6 +51,12 @@ class LimitableChannel(Protocol):
     ) -> None:
         """Deliver messages of a queue to a consumer."""
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Whether the client reads what a consumer gets."""
+
+    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """A consumer has missed messages."""
+
     def committed(self, group: GroupId, last: int) -> bool:
         """Confirm committed enqueues."""
 
@@ -79,7 +85,8 @@ class ChannelLimit:
         """Consumers that are being cancelled: until cancel-ok, they get what is on its way."""
         self._waiting: deque[tuple[GroupId, ConsumerId, int, list[RunSlice], int]] = deque()
         self.most = _NO_LIMIT
-        self.committed, self.rejected, self.replied = channel.committed, channel.rejected, channel.replied
+        self.takes, self.missed, self.committed = channel.takes, channel.missed, channel.committed
+        self.rejected, self.replied = channel.rejected, channel.replied
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int

@@ -3,10 +3,11 @@
 The core turns octets into events, and each event is for one channel (:mod:`~reference_broker.node.client_channel`).
 Events carry runs and ranges, so the connection does no work per message.
 
-Two valves bound memory. First, the connection does not read its socket in three cases: more than
+Three valves bound memory. First, the connection does not read its socket in three cases: more than
 ``publish_bytes_max`` octets or ``publish_commands_max`` commands of publishes wait for their commit; too many octets
 wait behind busy channels; or the client published during an alarm of any node. Second, consumers without
-acknowledgement get their credit back only while the client reads fast enough.
+acknowledgement get their credit back only while the client reads fast enough. Third, a client that leaves more than
+``unread_bytes_max`` octets unread gets no deliveries until it has read them (:mod:`~reference_broker.node.behind`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ TICK_S: Final = 0.5
 LINGER_TICKS: Final = 4
 """So long a client that has its close-ok may take to close the socket."""
 _MEMORY_PARTS: Final = 32
+_UNREAD_MEMORY_PART: Final = 8
+_UNREAD_ALWAYS: Final = 64 * 1024
+"""Octets that may always wait for a client to read them, also if all clients leave more than this part of the node's
+memory unread."""
 _HELD_OCTETS_MAX: Final = 1 << 20
 """The most octets that wait behind the busy channels of a connection while it is read."""
 
@@ -66,6 +71,10 @@ class ClientConnection(asyncio.Protocol):
         """The time at which the present octets were read."""
         self.is_writable = True
         """Whether the client reads fast enough."""
+        self._unread = 0
+        """Octets in the socket's buffer after the last write, 0 while the client reads fast enough."""
+        self._behind: dict[int, None] = {}
+        """Numbers of channels with consumers that have missed deliveries because the client did not read."""
         self._node = node
         self._own: dict[GroupId, Queue] = {}
         """The exclusive queues of this connection."""
@@ -119,6 +128,7 @@ class ClientConnection(asyncio.Protocol):
         """The client is gone, and so are its channels."""
         if self._node.clients.connections.pop(self, self) is None and not self.user:
             self._node.clients.logging_in -= 1
+        self._note_unread(0)
         self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         self._end_channels()
 
@@ -129,8 +139,10 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client reads again: consumers without acknowledgement get their credit back."""
         self.is_writable = True
+        self._note_unread(0)
         for channel in list(self.channels.values()):
             channel.pay_credit()
+        self._let_catch_up()
 
     # local_clients.Connection
 
@@ -217,9 +229,13 @@ class ClientConnection(asyncio.Protocol):
         self._node.check_suspension()  # right before the write: what it marks has not left yet
         if output := self.core.take_output():
             transport.writelines(output)
+            if not self.is_writable:
+                self._note_unread(transport.get_write_buffer_size())
         if self.core.phase is Phase.CLOSED:
             self._leave(transport)
             return
+        if self._behind and self.is_writable:
+            self._let_catch_up()
         self._regulate(transport)
 
     def _leave(self, transport: asyncio.Transport) -> None:
@@ -282,6 +298,29 @@ class ClientConnection(asyncio.Protocol):
         """Handle the core's events."""
         for event in events:
             self._handle_one(event)
+
+    @property
+    def is_unread_full(self) -> bool:
+        """Whether more octets wait for the client to read them than may. If those of all clients take much of the
+        node's memory, each may have few."""
+        octets, limits = self._unread + self.core.delivering_octets, self._node.limits
+        if octets > _UNREAD_ALWAYS and self._node.clients.unread > limits.memory_bytes_max // _UNREAD_MEMORY_PART:
+            return True
+        return octets > limits.unread_bytes_max
+
+    def _note_unread(self, octets: int) -> None:
+        self._node.clients.unread += octets - self._unread
+        self._unread = octets
+
+    def fell_behind(self, number: int) -> None:
+        """Have the channel of this number catch up once the client has read."""
+        self._behind[number] = None
+
+    def _let_catch_up(self) -> None:
+        behind, self._behind = self._behind, {}
+        for number in behind:
+            if (channel := self.channels.get(number)) is not None:
+                channel.catch_up()
 
     def read_on(self) -> None:
         """Have the core read the octets that waited for answers, unless events are being handled anyway."""

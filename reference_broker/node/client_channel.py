@@ -40,6 +40,7 @@ from reference_broker.amqp.fan_out import FanOut
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice, without_first
 from reference_broker.node import (
+    behind,
     channel_limit,
     declaration,
     exchange_requests,
@@ -56,7 +57,7 @@ from reference_broker.node.gets import Gets
 from reference_broker.node.local_clients import Connection
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.port import Queue
-from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
+from reference_broker.queues.session import NOTHING_MISSED, NOTHING_YET, ConsumeSession, PublishSession
 from reference_broker.types import COPIES, GET_TAG, IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
 _EVERYTHING: Final = 2**63
@@ -70,7 +71,7 @@ class ClientChannel:
         "_core", "_credit_owed", "_fan_out", "_gets", "_handlers", "_last_correlation", "_number",
         "_queues", "_queues_known", "_repeated", "_sessions", "_ticks_waited", "_waits_for",
         "awaited", "connection", "consumers", "handlers", "id", "is_gone", "limit", "node", "ports", "replies",
-        "resubscribed", "transaction", "vhost", "waiting",
+        "transaction", "unawaited", "vhost", "waiting",
     )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
@@ -82,8 +83,8 @@ class ClientChannel:
         self._number = number
         self.id = node.clients.new_channel(self, number)
         self.consumers: dict[str, ConsumeSession] = {}
-        self.resubscribed: dict[int, Callable[[int], None]] = {}
-        """The questions to queues with another owner that no client waits for."""
+        self.unawaited: dict[int, Callable[[int], None]] = {}
+        """The questions to queues that no client waits for, and who gets the answer."""
         self.limit: channel_limit.ChannelLimit | None = None
         self.replies = reply_to.Replies(self.consumers)
         self.transaction: transactions.Transaction | None = None
@@ -140,6 +141,24 @@ class ClientChannel:
             else:
                 self._credit_owed.append((known, (first, last)))
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Whether the client reads. If not, the consumer misses the messages up to id ``last`` for now
+        (:mod:`~reference_broker.node.behind`)."""
+        known = self.consumers.get(consumer.tag)
+        if known is None or known.group != group:
+            return True
+        if known.missed_up_to == NOTHING_MISSED and not self.ports.is_unread_full:
+            return True
+        self.missed(group, consumer, last)
+        return False
+
+    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """The consumer gets no messages up to id ``last`` for now, nor those behind them."""
+        known = self.consumers.get(consumer.tag)
+        if known is not None and known.group == group:
+            known.missed_up_to = max(known.missed_up_to, last)
+            self.ports.fell_behind(self._number)
+
     def committed(self, group: GroupId, last: int) -> bool:
         """Confirm committed enqueues."""
         session = self._sessions.get(group)
@@ -163,8 +182,8 @@ class ClientChannel:
     def replied(self, correlation: int, value: int) -> None:
         """A command was applied."""
         awaited = self.awaited
-        if (resubscribed := self.resubscribed.pop(correlation, None)) is not None:
-            resubscribed(value)
+        if (answered := self.unawaited.pop(correlation, None)) is not None:
+            answered(value)
         elif awaited is not None and awaited.answered is not None and awaited.correlation == correlation:
             self.awaited = None
             awaited.answered(value)
@@ -358,6 +377,10 @@ class ClientChannel:
             self._ticks_waited += 1
         return self._ticks_waited
 
+    def catch_up(self) -> None:
+        """The client reads again: get what consumers have missed."""
+        behind.catch_up(self)
+
     def pay_credit(self) -> None:
         """The client reads again: give consumers without acknowledgement their credit back."""
         owed, self._credit_owed = self._credit_owed, []
@@ -545,6 +568,7 @@ class ClientChannel:
         queue = self._queues[consumer.group]
 
         def cancelled(_value: int) -> None:
+            behind.give_back(self, consumer)
             consumer.is_cancelled = True
             self._forget_if_done(consumer)
             if not event.nowait:

@@ -72,6 +72,13 @@ class ConnectionPorts(Connection, Protocol):
     unconfirmed_commands: int
 
     @property
+    def is_unread_full(self) -> bool:
+        """Whether more octets wait for the client to read them than may."""
+
+    def fell_behind(self, number: int) -> None:
+        """Have the channel of this number catch up once the client has read."""
+
+    @property
     def channels(self) -> MutableMapping[int, Any]:
         """The channels of clients, by number."""
 

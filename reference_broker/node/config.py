@@ -119,6 +119,9 @@ class Limits:
     publish_commands_max: int = 4096
     """Unconfirmed octets, and unconfirmed commands (runs of publishes), of a connection. With more, the node stops
     reading from the connection's socket."""
+    unread_bytes_max: int = 8 * 1024 * 1024
+    """Octets that wait until a client reads them. With more, its consumers get no more deliveries until it has read:
+    much more than a fast client needs, and little memory for each slow one."""
     connections_max: int = 65_536
     logins_waiting_max: int = 8192
     """Connections of clients, and those of them that are not logged in yet. A client too many is turned away."""

@@ -234,6 +234,9 @@ class Mailer:
             self._settle(self._answered(group, target[1].committed(last), has_arrived=True))
         return False
 
+    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """Never called: a mailer does not consume."""
+
     def rejected(self, group: GroupId, first: int, last: int) -> None:
         """Letters were refused by a full queue: try again later."""
         self.committed(group, first - 1)
@@ -335,6 +338,10 @@ class Mailer:
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         """Never called: a mailer does not consume."""
+
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Never called: a mailer does not consume."""
+        return False
 
     def replied(self, correlation: int, value: int) -> None:
         """Never called: a mailer makes no requests."""

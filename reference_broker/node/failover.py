@@ -22,7 +22,7 @@ class FailingOver(Protocol):
 
     consumers: dict[str, ConsumeSession]
     limit: ChannelLimit | None
-    resubscribed: dict[int, Callable[[int], None]]
+    unawaited: dict[int, Callable[[int], None]]
 
     def next_correlation(self) -> int:
         """A number for one question to a queue."""
@@ -65,5 +65,5 @@ def _subscribe(
             session.next_message_id = next_message_id
 
     correlation = channel.next_correlation()
-    channel.resubscribed[correlation] = subscribed
+    channel.unawaited[correlation] = subscribed
     queue.subscribe(session, session.priority, correlation)

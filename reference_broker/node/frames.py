@@ -14,7 +14,6 @@ from reference_broker.node.nodes import Nodes
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import Proposal
 from reference_broker.node.requests import Requests
-from reference_broker.queues.port import Channels
 from reference_broker.raft import wire
 from reference_broker.types import NodeId
 
@@ -29,7 +28,7 @@ class Frames:
         self,
         hosting: Hosting,
         requests: Requests,
-        channels: Channels,
+        channels: non_members.Clients,
         guarded: Guarded,
         leader_found: Callable[[], None],
         nodes: Nodes,

@@ -59,6 +59,13 @@ class LocalChannel(Protocol):
     ) -> None:
         """Messages of a queue for a consumer of this channel."""
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Whether the client reads what a consumer gets. If not, the channel asks for the messages up to id ``last``
+        itself."""
+
+    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """A consumer gets no messages up to id ``last`` until the channel asks for them."""
+
     def committed(self, group: GroupId, last: int) -> bool:
         """Enqueues of the channel are committed. Returns whether its client gets a confirm."""
 
@@ -86,6 +93,8 @@ class LocalClients:
         """Octets that clients have sent since the node last looked at its memory because of them."""
         self.look_again_ns = 0
         """When it looks again, however few they are."""
+        self.unread = 0
+        """Octets that wait in sockets until their clients read."""
         self.delivered = 0
         self.redelivered = 0
         self._anatomy = anatomy
@@ -122,6 +131,18 @@ class LocalClients:
             count = sum(each[2] for each in slices)
             self.delivered += count
             self.redelivered += count if delivery_count else 0
+            if channel.connection is not None:
+                self.touch(channel.connection)
+
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Ask the channel of the consumer. A delivery to a channel that is gone is dropped anyway."""
+        channel = self.channels.get(consumer.channel.connection)
+        return channel is not None and channel.takes(group, consumer, last)
+
+    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """Have the channel of the consumer ask for messages, when its connection is flushed."""
+        if (channel := self.channels.get(consumer.channel.connection)) is not None:
+            channel.missed(group, consumer, last)
             if channel.connection is not None:
                 self.touch(channel.connection)
 

@@ -23,7 +23,7 @@ non-member asks for the missing replies.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from struct import Struct
 from typing import Final, Protocol
 
@@ -31,7 +31,7 @@ from reference_broker import message_run
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.peers import FrameKind
 from reference_broker.queues.port import Channels
-from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, GroupId, NodeId, Term
+from reference_broker.types import CHANNEL_ID_SIZE, GET_TAG, ChannelId, ConsumerId, GroupId, NodeId, Term
 
 _GROUP: Final = Struct(">Q")
 _ATTACH: Final = Struct(">Q?")
@@ -40,7 +40,8 @@ _CATCH_UP: Final = Struct(">QQIQQ")
 _APPLIED: Final = Struct(">QQQ")
 _PAIR: Final = Struct(">QQ")
 _DELIVER: Final = Struct(">QQHI")  # delivery count, first message id, octets of the tag, runs
-_CONFIRMED, _REJECTED, _REPLIED, _DELIVERED = b"\x01", b"\x02", b"\x03", b"\x04"
+_MISSED_LAST: Final = Struct(">QH")  # last message id, octets of the tag
+_CONFIRMED, _REJECTED, _REPLIED, _DELIVERED, _MISSED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 _FRAME_BYTES: Final = 1024 * 1024
 """A frame of effects is sent when it has this size, so no frame grows with a consumer's credit."""
 
@@ -48,8 +49,19 @@ _FRAME_BYTES: Final = 1024 * 1024
 class Links(Protocol):
     """The port of the leader's node for non-members."""
 
+    @property
+    def congested(self) -> Set[NodeId]:
+        """The peers to whom much should not be sent now."""
+
     def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer; returns its octets, 0 while the peer is down."""
+
+
+class Clients(Channels, Protocol):
+    """The clients of this node, if it is the non-member."""
+
+    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """The link had no room for messages of a consumer, up to id ``last``: its channel is to ask for them."""
 
 
 class NonMember:
@@ -74,6 +86,15 @@ class NonMember:
                 part = extract(run, start, count, step)
                 self._add(_DELIVERED, consumer.channel.pack(), head, tag, *part.buffers())
                 first_message_id += count
+
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Whether the link has room; whether its clients read, the non-member asks by itself (:func:`call_channels`).
+        The non-member hears of what was left out behind what is on the link, and so does not ask for it too early."""
+        if self.node not in self._links.congested or consumer.tag == GET_TAG:
+            return True
+        tag = consumer.tag.encode()
+        self._add(_MISSED, consumer.channel.pack(), _MISSED_LAST.pack(last, len(tag)), tag)
+        return False
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """Enqueues are committed."""
@@ -136,7 +157,7 @@ def extract(run: MessageRun, start: int, count: int, step: int) -> MessageRun:
     return MessageRun.of(run.route, [run.content(start + step * number) for number in range(count)])
 
 
-def call_channels(clients: Channels, group: GroupId, effects: memoryview) -> None:
+def call_channels(clients: Clients, group: GroupId, effects: memoryview) -> None:
     """Make the calls that a frame of EFFECTS stands for. Raises ValueError where it is damaged."""
     at = 0
     try:
@@ -146,11 +167,16 @@ def call_channels(clients: Channels, group: GroupId, effects: memoryview) -> Non
         raise ValueError(f"effects for group {group:x} are damaged at octet {at}: {error}") from error
 
 
-def _call_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -> int:
+def _call_one(clients: Clients, group: GroupId, effects: memoryview, at: int) -> int:
     kind, channel = bytes(effects[at : at + 1]), ChannelId.unpack(effects, at + 1)
     at += 1 + CHANNEL_ID_SIZE
     if kind == _DELIVERED:
         return _call_deliver(clients, group, channel, effects, at)
+    if kind == _MISSED:
+        last, tag_size = _MISSED_LAST.unpack_from(effects, at)
+        at += _MISSED_LAST.size + tag_size
+        clients.missed(group, ConsumerId(channel, bytes(effects[at - tag_size : at]).decode()), last)
+        return at
     first, last = _PAIR.unpack_from(effects, at)
     if kind == _CONFIRMED:
         clients.confirm(channel, group, last)
@@ -163,7 +189,7 @@ def _call_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -
     return at + _PAIR.size
 
 
-def _call_deliver(clients: Channels, group: GroupId, channel: ChannelId, effects: memoryview, at: int) -> int:
+def _call_deliver(clients: Clients, group: GroupId, channel: ChannelId, effects: memoryview, at: int) -> int:
     delivery_count, first_id, tag_size, runs = _DELIVER.unpack_from(effects, at)
     at += _DELIVER.size
     tag = bytes(effects[at : at + tag_size]).decode()
@@ -174,7 +200,9 @@ def _call_deliver(clients: Channels, group: GroupId, channel: ChannelId, effects
         run = message_run.decode(bytes(effects[at:end]), 0)
         slices.append((run, 0, run.count, 1))
         at = end
-    clients.deliver(group, ConsumerId(channel, tag), first_id, slices, delivery_count)
+    consumer = ConsumerId(channel, tag)
+    if clients.takes(group, consumer, first_id + sum(each[2] for each in slices) - 1):
+        clients.deliver(group, consumer, first_id, slices, delivery_count)
     return at
 
 

@@ -21,7 +21,7 @@ from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.pipeline import Pipeline
 from reference_broker.node.proposals import Segment, UnappliedCommands, low_priority, seal
-from reference_broker.queues.port import Channels, QueueKind
+from reference_broker.queues.port import QueueKind
 from reference_broker.types import NOBODY, GroupId, NodeId, Priority, Term
 
 _ALL: Final = 1 << 62
@@ -139,7 +139,7 @@ class Proxy:
         if node == self.leader:
             self._forget(normal, low)
 
-    def effects(self, node: NodeId, effects: memoryview, clients: Channels) -> None:
+    def effects(self, node: NodeId, effects: memoryview, clients: non_members.Clients) -> None:
         """Pass the leader's effects to this node's clients. Raises ValueError for a damaged frame."""
         if node == self.leader:
             non_members.call_channels(clients, self.group, effects)

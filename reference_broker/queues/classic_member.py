@@ -209,7 +209,10 @@ class ClassicMember:
         while self._batches:
             effects, departures = self._batches[0]
             while effects:
-                now, later = reads.split(effects.popleft())
+                effect = effects.popleft()
+                if isinstance(effect, Deliver) and not self._is_taken(effect, targets):
+                    continue  # before anything is read for it
+                now, later = reads.split(effect)
                 if now is not None:
                     self._run(now, targets, runs)
                 if later is not None:
@@ -218,6 +221,12 @@ class ClassicMember:
             for entry, _level, start, count, step in departures:
                 self._store.take(entry, start, count, step)
             self._batches.popleft()
+
+    def _is_taken(self, effect: Deliver, targets: Mapping[tuple[NodeId, int], Channels]) -> bool:
+        channel = effect.consumer.channel
+        target = targets.get((channel.node, channel.boot_id))
+        last = effect.first_message_id + sum([span.count for span in effect.spans]) - 1
+        return target is None or target.takes(self.record.group, effect.consumer, last)
 
     def _run(self, effect: Effect, targets: Mapping[tuple[NodeId, int], Channels], runs: Runs) -> None:
         match effect:

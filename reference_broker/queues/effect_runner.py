@@ -7,6 +7,7 @@ store. Effects are for the channels of one start of one node; effects for other 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from reference_broker.anatomy.track import Track
 from reference_broker.machines.effects import (
@@ -25,6 +26,9 @@ from reference_broker.machines.effects import (
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.port import Channels, DeadMessage, MemberPorts
 from reference_broker.types import ChannelId, GroupId
+
+_PART_OCTETS: Final = 256 * 1024
+"""So much is read for a consumer before it is asked again whether its client reads."""
 
 Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""
@@ -70,11 +74,8 @@ class EffectRunner:
     def run(self, effect: Effect, channels: Channels, runs: Runs, track: Track | None = None) -> None:
         """Execute one effect; answers to enqueues are left out."""
         match effect:
-            case Deliver(consumer) if is_on(consumer.channel, channels):
-                slices = self.slices(effect.spans, runs)
-                if track is not None and not effect.delivery_count:
-                    track.delivered(effect.spans, slices)
-                channels.deliver(self._group, consumer, effect.first_message_id, slices, effect.delivery_count)
+            case Deliver() if is_on(effect.consumer.channel, channels):
+                self._deliver(effect, channels, runs, track)
             case Reply(channel) if is_on(channel, channels):
                 channels.reply(channel, effect.correlation, effect.value)
             case MonitorNode(node):
@@ -87,6 +88,33 @@ class EffectRunner:
                 self._node.queue_expired(self._group)
             case SettingsChanged():
                 self._node.settings_changed(self._group)
+
+    def _deliver(self, effect: Deliver, channels: Channels, runs: Runs, track: Track | None) -> None:
+        """Deliver, a part at a time: no more is read than what a client that stops reading still takes."""
+        consumer, first, spans = effect.consumer, effect.first_message_id, effect.spans
+        last = first + sum([span.count for span in spans]) - 1
+        begin = 0
+        while begin < len(spans):
+            if not channels.takes(self._group, consumer, last):
+                return
+            part, slices = self._read_part(spans, begin, runs)
+            if track is not None and not effect.delivery_count:
+                track.delivered(part, slices)
+            channels.deliver(self._group, consumer, first, slices, effect.delivery_count)
+            first += sum([each[2] for each in slices])
+            begin += len(part)
+
+    def _read_part(self, spans: Sequence[Span], begin: int, runs: Runs) -> tuple[Sequence[Span], list[RunSlice]]:
+        """The next spans, until they are enough to be delivered, and their messages."""
+        if len(spans) == 1:
+            return spans, self.slices(spans, runs)
+        slices: list[RunSlice] = []
+        octets = 0
+        while begin + len(slices) < len(spans) and octets < _PART_OCTETS:
+            slices += self.slices(spans[begin + len(slices) : begin + len(slices) + 1], runs)
+            run, _start, count, _step = slices[-1]
+            octets += len(run.data) * count // run.count
+        return spans[begin : begin + len(slices)], slices
 
     def slices(self, spans: Sequence[Span], runs: Runs) -> list[RunSlice]:
         """The messages of spans. Each run is read once, and kept in ``runs``."""

@@ -8,13 +8,15 @@ from typing import Any, Final, TypeGuard
 
 from reference_broker import message_run
 from reference_broker.machines.batch import decode_batch
-from reference_broker.machines.commands import Cancel, Checkout, Command, Enqueue, Get, Purge
+from reference_broker.machines.commands import Cancel, Checkout, Command, Enqueue, Get, GetCheckedOut, Purge
 from reference_broker.machines.effects import Deliver, Effect, Reply
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.queues.port import Channels
 from reference_broker.types import ChannelId
 
 SMALL_COMMAND_BYTES: Final = 64
+Asking = Checkout | Cancel | Purge | Get | GetCheckedOut
+"""Commands to whose reply a channel waits."""
 
 
 def decode_forwarded(sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
@@ -36,9 +38,9 @@ def command_size(command: object) -> int:
     return len(command.run.data) + SMALL_COMMAND_BYTES if isinstance(command, Enqueue) else SMALL_COMMAND_BYTES
 
 
-def expects_reply(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
+def expects_reply(command: object) -> TypeGuard[Asking]:
     """Whether a channel waits for the reply to the command."""
-    return isinstance(command, Checkout | Cancel | Purge | Get)
+    return isinstance(command, Asking)
 
 
 def missed_effects(machine: FifoMachine, channels: Channels, asked: Sequence[Any]) -> list[Effect]:
@@ -50,12 +52,12 @@ def missed_effects(machine: FifoMachine, channels: Channels, asked: Sequence[Any
     return [*machine.reconfirm_local(node, boot_id), *replies, *held]
 
 
-def _asked_by(command: Checkout | Cancel | Purge | Get) -> tuple[ChannelId, int]:
+def _asked_by(command: Asking) -> tuple[ChannelId, int]:
     channel = command.channel if isinstance(command, Purge) else command.consumer.channel
     return channel, command.correlation
 
 
-def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get, held: Sequence[Deliver]) -> int:
+def _late_answer(machine: FifoMachine, command: Asking, held: Sequence[Deliver]) -> int:
     """The value of a late reply. A purge's count of messages is lost. A consumer goes on with the first message that it
     holds, because this member does not know which of its deliveries arrived."""
     if not isinstance(command, Checkout):

@@ -20,6 +20,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     NodeDown,
     NodeUp,
     Purge,
@@ -82,6 +83,11 @@ class FifoQueue(Queue):
     def unsubscribe(self, consumer: ConsumeSession, correlation: int) -> None:
         """Cancel."""
         self.proposer.propose(Cancel(consumer.id, correlation), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def get_checked_out(self, consumer: ConsumeSession, correlation: int) -> None:
+        """Get what the consumer holds and has not been delivered."""
+        command = GetCheckedOut(consumer.id, consumer.next_message_id, correlation)
+        self.proposer.propose(command, SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:
         """Settle, return or discard. The latency anatomy hears of it if the queue's member is here."""

@@ -66,6 +66,11 @@ class Channels(Protocol):
         """Send messages of the group's queue to a consumer. Messages whose ids the consumer had before are dropped.
         ``delivery_count`` is the number of returns of these messages."""
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        """Whether the consumer's client reads, to be asked before each delivery. If not, the messages up to id ``last``
+        are not to be delivered: the consumer's channel asks for them once the client reads again
+        (:meth:`Queue.get_checked_out`)."""
+
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """The channel's enqueues to the group's queue are committed up to ``last``."""
 
@@ -186,6 +191,11 @@ class Queue(ABC):
     @abstractmethod
     def unsubscribe(self, consumer: ConsumeSession, correlation: int) -> None:
         """Stop deliveries. The reply comes behind the last delivery. The consumer keeps the messages that it holds."""
+
+    @abstractmethod
+    def get_checked_out(self, consumer: ConsumeSession, correlation: int) -> None:
+        """Deliver once more what the consumer holds, from its next message id on. The reply comes before these
+        deliveries."""
 
     @abstractmethod
     def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:

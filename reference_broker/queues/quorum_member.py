@@ -40,7 +40,7 @@ from reference_broker.queues.port import Channels, MemberPorts
 from reference_broker.queues.settings import config_of
 from reference_broker.types import Entry, LogIndex, NodeId, Term
 
-MACHINE_VERSION: Final = 1
+MACHINE_VERSION: Final = 2
 """Version of the queue's commands and state. It rises when older programs cannot apply this program's commands."""
 
 
@@ -146,6 +146,9 @@ class QuorumMember:
 
     def _redeliver(self, delivery: Deliver, slices: list[RunSlice]) -> None:
         """Deliver as redelivered: another consumer may have had these messages."""
+        last = delivery.first_message_id + sum(each[2] for each in slices) - 1
+        if not self._channels.takes(self.record.group, delivery.consumer, last):
+            return
         count = max(delivery.delivery_count, 1)
         self._channels.deliver(self.record.group, delivery.consumer, delivery.first_message_id, slices, count)
 

@@ -16,6 +16,8 @@ from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId
 
 NOTHING_YET: Final = 1 << 62
 """Above every message id."""
+NOTHING_MISSED: Final = -1
+"""Below every message id."""
 
 
 class PublishSession:
@@ -79,8 +81,10 @@ class ConsumeSession:
         "group",
         "held",
         "id",
+        "is_asking",
         "is_cancelled",
         "is_exclusive",
+        "missed_up_to",
         "next_message_id",
         "no_ack",
         "priority",
@@ -94,6 +98,10 @@ class ConsumeSession:
         self.next_message_id = 0
         self.credit = 0
         self.held = 0
+        self.missed_up_to = NOTHING_MISSED
+        """The last message id that was not delivered because the client did not read."""
+        self.is_asking = False
+        """Whether the queue is asked for what was missed."""
         self.is_cancelled = False
         self.is_exclusive = False
         """Whether the consumer wants to be the only one."""

@@ -104,6 +104,10 @@ class SimTransport(asyncio.Transport):
         """Set how many waiting octets pause the protocol."""
         self._high = high if high is not None else _HIGH_WATER
 
+    def get_write_buffer_size(self) -> int:
+        """Octets that wait for the network."""
+        return self._out_size
+
     def write(self, data: Any) -> None:
         """Send octets, in the order of the calls."""
         if not self.is_closing():

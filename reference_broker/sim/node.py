@@ -253,7 +253,11 @@ class SimShard(Shard):
                 breaks = self.breaks
             else:
                 breaks = self._doubts_before(group, consumer, first_message_id, delivery_count)
-            gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
+            channel = self._channel_of(consumer)
+            gap = self.jumped or channel is None  # a client that is gone hears of no gap
+            known = channel.consumers.get(consumer.tag) if channel is not None else None
+            if known is not None and known.next_message_id == first_message_id:
+                gap = True  # it gave back unseen what is in between, was cancelled, and has subscribed anew
             self.owner.checkers.deliveries.executed(
                 self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
             )

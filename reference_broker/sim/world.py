@@ -89,6 +89,7 @@ class World:
             wal_file_bytes=self._wal_file_bytes,
             wal_files_waiting=chance.choice((2, 3)),
             memtable_bytes=chance.choice((4096, 65_536)),
+            unread_bytes_max=(200, 4096, 1 << 23)[self.seed % 3],
         )
 
     @property

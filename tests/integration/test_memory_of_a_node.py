@@ -1,5 +1,5 @@
 """Clients that want a node's memory: half messages, transactions without end, publishes that nobody consumes, channels
-by the thousand. The node stays near its limit, and is well again once they are gone."""
+by the thousand, consumers that do not read. The node stays near its limit, and is well again once they are gone."""
 
 from __future__ import annotations
 
@@ -119,6 +119,24 @@ async def channels(node: Node) -> list[Client]:
     return clients
 
 
+async def unread(node: Node) -> list[Client]:
+    """Consumers that read nothing, each with fifty messages of 100 KB for it: 160 MB, beside the messages."""
+    clients = [await opened(node) for _ in range(32)]
+    for number, (reader, writer) in enumerate(clients):
+        queue = f"unread-{number % 2}"
+        arguments = {"x-queue-type": "quorum"} if number % 2 else {"x-queue-mode": "lazy"}
+        writer.write(frame.marshal(commands.Queue.Declare(0, queue, durable=True, arguments=arguments), 1))
+        await heard(reader)
+    for number in range(2):
+        await pump(clients[number], published(f"unread-{number}", 100_000, 100_000), 800)
+    for number, (_reader, writer) in enumerate(clients):
+        writer.write(frame.marshal(commands.Basic.Qos(0, 50, False), 1))
+        writer.write(frame.marshal(commands.Basic.Consume(0, f"unread-{number % 2}"), 1))
+        await writer.drain()
+    await asyncio.sleep(3)  # what is not read grows now, or never
+    return clients
+
+
 async def hung_up(clients: list[Client]) -> None:
     """Leave without a word, and with octets under way that the node does not read."""
     for _reader, writer in clients:
@@ -148,7 +166,9 @@ class Watch:
             self.most = max(self.most, self._process.memory_info().rss)
 
 
-@pytest.mark.parametrize("attack", [half_messages, transactions, publishes, channels], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "attack", [half_messages, transactions, publishes, channels, unread], ids=lambda each: each.__name__
+)
 def test_the_memory_stays_near_its_limit_and_comes_back(
     cluster: Cluster, attack: Callable[[Node], Awaitable[list[Client]]]
 ) -> None:

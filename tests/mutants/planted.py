@@ -64,6 +64,11 @@ def _fan(world: World) -> bool:
     return world.clients[0].crowd.fan_share > 0
 
 
+def _slow_readers(world: World) -> bool:
+    """Clients leave more unread than their nodes keep for them."""
+    return world.nodes[NodeId(1)]._config.limits.unread_bytes_max < 1000
+
+
 def _large_messages(world: World) -> bool:
     return world.large_bytes > 0 and len(world.nodes) > 1
 
@@ -128,6 +133,15 @@ MUTANTS = (
            "self._commands.held = False", "pass"),
     Mutant("who waits for a round is forgotten", "node.rounds:Rounds._release",
            "self._wake(runner)", "pass"),
+    Mutant("a notice goes to a follower whose next entry is gone", "raft.progress:Progress.notice",
+           "self.next_index <= log.snapshot_index", "False",
+           shown_by="raft.test_raft_progress:test_no_notice_goes_to_a_follower_whose_next_entry_is_gone()"),
+    Mutant("who has missed a delivery is not remembered", "node.client_channel:ClientChannel.missed",
+           "self.ports.fell_behind(self._number)", "pass", needs=_slow_readers),
+    Mutant("what comes behind a missed delivery is delivered", "node.client_channel:ClientChannel.takes",
+           "known.missed_up_to == NOTHING_MISSED and ", "", needs=_slow_readers),
+    Mutant("what was missed begins behind its first message", "machines.subscriptions:get_checked_out",
+           "command.first_id - held", "command.first_id + 1 - held", needs=_slow_readers),
     Mutant("entries of old terms are committed by counting", "raft.leadership:Leadership.advance_commit",
            " and log.term_at(index) == self._term", ""),
     Mutant("a majority is one member too small", "raft.leadership:Leadership.advance_commit",

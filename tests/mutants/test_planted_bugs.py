@@ -42,6 +42,9 @@ QUICK = {  # the invariants that may show the bug
     "a follower answers at once what it has not written": "I5",
     "the end of a round brings no turn": "X1",
     "who waits for a round is forgotten": "X1",
+    "who has missed a delivery is not remembered": "L1",
+    "what comes behind a missed delivery is delivered": "I20",
+    "what was missed begins behind its first message": "I20 L1",
 }
 EVERY = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
 

@@ -20,6 +20,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     Label,
     NodeDown,
     NodeUp,
@@ -155,6 +156,7 @@ class RandomLog:
             (lambda: NodeDown(self.node()), 2),
             (lambda: NodeUp(self.node(), self.random.choice((1, 1, 1, 2))), 3),
             (lambda: Purge(self.channel(), self.next_correlation()), 1),
+            (lambda: GetCheckedOut(self.consumer(), self.random.choice((0, 1, 5, 20)), self.next_correlation()), 2),
         ]
         if self.features:
             kinds += [

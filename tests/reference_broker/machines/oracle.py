@@ -17,6 +17,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     NodeDown,
     NodeUp,
     Purge,
@@ -393,6 +394,16 @@ class Oracle:
         others = [one for one in self.subscribers.values() if one.status not in ("getting", "cancelled")]
         wants_alone = command.exclusive and (bool(others) or self.config.single_active)
         return wants_alone or any(one.exclusive for one in others)
+
+    def on_getcheckedout(self, command: GetCheckedOut, _index: int, _offset: int) -> None:
+        subscriber = self.subscribers.get(command.consumer)
+        if subscriber is None:
+            return
+        self.told.replies.append((command.consumer.channel, command.correlation, 0))
+        for message_id, message in sorted(subscriber.held.items()):
+            if message_id >= command.first_id:
+                delivery = message_id, message.place, message.delivery_count
+                self.told.delivered.setdefault(subscriber.id, []).append(delivery)
 
     def on_get(self, command: Get, _index: int, _offset: int) -> None:
         if channel_is_dead(self.boot_ids, command.consumer.channel):

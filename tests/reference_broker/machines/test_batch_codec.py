@@ -22,6 +22,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     Label,
     NodeDown,
     NodeUp,
@@ -109,6 +110,7 @@ ONE_OF_EACH: list[Command] = [
     Purge(ALICE, 11),
     Enqueue(ALICE, 7, RUN, 60_000),
     Get(ConsumerId(ALICE, "g"), True, 12),
+    GetCheckedOut(ConsumerId(ALICE, "c"), 3, 13),
     UpdateConfig(FifoConfig(name="q", max_length=5, overflow=Overflow.REJECT_PUBLISH, single_active=True)),
     Tick(),
     DeadLetterSettled(((1, 4), (6, 6))),
@@ -226,7 +228,7 @@ def test_the_octets_of_each_command() -> None:
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
-        "03 0000000000000001 00000012"
+        "03 0000000000000001 00000013"
         f"01 {channel} 0000000000000005  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"02 {consumer} 00000014 01 ffffffff 0000000000000009"
@@ -242,6 +244,7 @@ def test_the_octets_of_each_command() -> None:
         f"0b {channel} 0000000000000007 000000000000ea60  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"0c {channel} 01 67 01 000000000000000c"
+        f"11 {consumer} 0000000000000003 000000000000000d"
         "0d 0000002e ffffffffffffffff 0000000000000005 ffffffffffffffff ffffffffffffffff ffffffffffffffff"
         "   02 01 00 0001 71"
         "0e"

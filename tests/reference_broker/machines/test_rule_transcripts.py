@@ -11,6 +11,7 @@ files are in data/rules/:
     subscribe NAME [credit=N] [priority=N]
     settle / return / reject NAME ID [ID ...]      by message id
     cancel / down NAME, get NAME, purge, tick
+    missed NAME ID                      its node has left out what it holds from this id on
     confirmed ID [ID ...]               dead letters with these ids have arrived
     lead                                a new leader takes over
     show                                draws the queue
@@ -38,6 +39,7 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    GetCheckedOut,
     Label,
     Purge,
     Return,
@@ -196,6 +198,9 @@ class Queue:
 
     def command_get(self, name: str) -> Command:
         return Get(self.consumer(name), False, 3)
+
+    def command_missed(self, name: str, message_id: str) -> Command:
+        return GetCheckedOut(self.consumer(name), int(message_id), 4)
 
     def command_purge(self) -> Command:
         return Purge(PUBLISHER, 4)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pytest
 from pamqp import base, commands
 
 from reference_broker.amqp.config import ConnectionConfig
@@ -34,12 +36,31 @@ class Socket:
         self.written: list[bytes] = []
         self.reading = True
         self.closed = False
+        self.stalls = False
+        """The client does not read: what is written waits in the socket."""
+        self.waiting: list[bytes] = []
+        self.server: ClientConnection | None = None
 
     def get_extra_info(self, _name: str) -> None:
         """There is no socket."""
 
     def writelines(self, buffers: list[bytes]) -> None:
-        self.written += [bytes(each) for each in buffers]
+        if not self.stalls:
+            self.written += [bytes(each) for each in buffers]
+            return
+        self.waiting += [bytes(each) for each in buffers]
+        if self.server is not None:
+            self.server.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.waiting))
+
+    def read(self) -> None:
+        """The client reads everything, and goes on reading."""
+        self.stalls = False
+        self.written, self.waiting = [*self.written, *self.waiting], []
+        if self.server is not None:
+            self.server.resume_writing()
 
     def is_closing(self) -> bool:
         return self.closed
@@ -97,6 +118,7 @@ class Client:
     def __init__(self, world: World, heartbeat: int = 0) -> None:
         self.socket = Socket()
         self.server = ClientConnection(world.shard, ConnectionConfig())
+        self.socket.server = self.server
         self.server.connection_made(self.socket)  # type: ignore[arg-type]
         properties: Any = {"capabilities": {"connection.blocked": True}}
         self.raw(PROTOCOL_HEADER)
@@ -274,3 +296,136 @@ def test_an_alarm_stops_publishers_at_their_next_publish_and_nobody_else() -> No
         assert publisher.socket.reading
 
     run(scenario)
+
+
+LEFT_UNREAD = 300_000
+LARGE = b"y" * 50_000
+ONE_PART = 256 * 1024 + len(LARGE)
+"""What a queue reads at a time, and a message more."""
+KINDS = ({"x-queue-type": "quorum"}, {"x-queue-type": "classic"})
+
+
+def deliveries(client: Client) -> list[tuple[int, bool, int]]:
+    """Delivery tag, redelivered flag and number of each message."""
+    found, heard = [], iter(client.heard())
+    for each in heard:
+        if isinstance(each, Basic.Deliver):
+            next(heard)  # the content header
+            found.append((each.delivery_tag, each.redelivered, int(next(heard).value[:6])))  # type: ignore[attr-defined]
+    return found
+
+
+async def numbered(world: World, arguments: dict[str, Any], count: int) -> Client:
+    """A client that has published so many messages to a queue of this kind."""
+    publisher = Client(world)
+    publisher.send(1, commands.Queue.Declare(0, "r", durable=True, arguments=arguments))
+    await world.settle()
+    for number in range(count):
+        publisher.raw(publish(1, "r", b"%06d" % number + LARGE))
+    await world.settle()
+    return publisher
+
+
+@pytest.mark.parametrize("arguments", KINDS, ids=["quorum", "classic"])
+def test_what_a_client_does_not_read_stays_in_the_queue(arguments: dict[str, Any]) -> None:
+    """The node keeps no more for the client than the limit and what one read brings, and forgets nothing."""
+
+    async def scenario(world: World) -> None:
+        publisher, consumer = await numbered(world, arguments, 60), Client(world)
+        consumer.socket.stalls = True
+        consumer.send(1, Basic.Qos(0, 80, False), Basic.Consume(0, "r", "c"))
+        await world.settle()
+        assert LEFT_UNREAD < consumer.socket.get_write_buffer_size() < LEFT_UNREAD + ONE_PART
+        kept = consumer.socket.get_write_buffer_size()
+        for number in range(60, 70):
+            publisher.raw(publish(1, "r", b"%06d" % number + LARGE))
+        await world.settle()
+        assert consumer.socket.get_write_buffer_size() == kept, "it has fallen behind: nothing goes out of turn"
+        assert world.shard.queues["r"].member.machine.counts().unacked == 70, "its credit is used all the same"
+        consumer.socket.read()
+        await world.settle()
+        assert deliveries(consumer) == [(number + 1, False, number) for number in range(70)]
+        consumer.send(1, Basic.Ack(0, True))
+        await world.settle()
+        assert world.shard.queues["r"].member.machine.counts().settled == 70
+
+    run(scenario, unread_bytes_max=LEFT_UNREAD)
+
+
+@pytest.mark.parametrize("arguments", KINDS, ids=["quorum", "classic"])
+def test_a_consumer_that_is_cancelled_behind_gives_back_what_it_missed(arguments: dict[str, Any]) -> None:
+    """Nobody else would ever get these messages: the client has not had them, and cannot settle them."""
+
+    async def scenario(world: World) -> None:
+        await numbered(world, arguments, 60)
+        consumer, other = Client(world), Client(world)
+        consumer.socket.stalls = True
+        consumer.send(1, Basic.Qos(0, 80, False), Basic.Consume(0, "r", "c"))
+        await world.settle()
+        consumer.send(1, Basic.Cancel("c"))
+        await world.settle()
+        consumer.socket.read()
+        had = [number for _tag, _again, number in deliveries(consumer)]
+        assert had == list(range(len(had))) and 0 < len(had) < 60
+        other.send(1, Basic.Qos(0, 80, False), Basic.Consume(0, "r", "d"))
+        await world.settle()
+        rest: list[int] = []
+        while got := deliveries(other):  # its socket is full at each turn, too, as all of this is one process
+            rest += [number for _tag, _again, number in got]
+            await world.settle()
+        assert rest == list(range(len(had), 60))
+
+    run(scenario, unread_bytes_max=LEFT_UNREAD)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_client_that_stalls_now_and_then_sees_what_another_sees(seed: int) -> None:
+    """Each message once, in order, whatever it acknowledges, returns or leaves unread; also without acknowledgement."""
+
+    async def scenario(world: World) -> None:
+        random = Random(seed)
+        no_ack = random.random() < 0.3
+        publisher, consumer = await numbered(world, random.choice(KINDS), 5), Client(world)
+        consumer.send(1, Basic.Qos(0, random.choice((3, 20, 200)), False))
+        consumer.send(1, Basic.Consume(0, "r", "c", no_ack=no_ack))
+        sent, seen, again, open_tags = 5, list[int](), 0, list[int]()
+
+        def look() -> None:
+            nonlocal again
+            for tag, redelivered, number in deliveries(consumer):
+                open_tags.extend([] if no_ack else [tag])
+                again += redelivered
+                seen.extend([] if redelivered else [number])
+
+        returned = 0
+        while sent < 200:
+            for _ in range(random.choice((1, 1, 5, 20))):
+                publisher.raw(publish(1, "r", b"%06d" % sent + LARGE))
+                sent += 1
+            consumer.socket.stalls = consumer.socket.stalls or random.random() < 0.4
+            if random.random() < 0.7:
+                await world.settle()
+            if random.random() < 0.5:
+                consumer.socket.read()
+                look()
+            while open_tags and random.random() < 0.8:
+                tag = open_tags.pop(0)
+                if random.random() < 0.1:
+                    returned += 1
+                    consumer.send(1, Basic.Nack(tag, False, True))
+                else:
+                    consumer.send(1, Basic.Ack(tag, False))
+        machine = world.shard.queues["r"].member.machine
+        for _ in range(sent):
+            if machine.counts().settled == sent:
+                break
+            consumer.socket.read()
+            await world.settle()
+            look()
+            for tag in open_tags:
+                consumer.send(1, Basic.Ack(tag, False))
+            open_tags.clear()
+            await world.settle()
+        assert (seen, again) == (list(range(sent)), returned)
+
+    run(scenario, unread_bytes_max=LEFT_UNREAD)

@@ -265,6 +265,9 @@ class Node:
         if isinstance(client, Consumer):
             client.delivered(first_message_id, pieces, delivery_count > 0)
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        return True
+
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         client = self.channels.get(channel.connection)
         if isinstance(client, Publisher):

@@ -151,8 +151,8 @@ def test_a_node_with_the_secret_is_not_another_node() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 1}, "node 2 speaks version 1 of the links, this node 2: run the same release on all nodes"),
-        ({"version": 3}, "node 2 speaks version 3 of the links"),
+        ({"version": 2}, "node 2 speaks version 2 of the links, this node 3: run the same release on all nodes"),
+        ({"version": 4}, "node 2 speaks version 4 of the links"),
         ({"cluster": "d"}, "another cluster"),
         ({"node": 4}, "node 4 is not a member"),
         ({"node": True}, "node True is not a member"),

@@ -9,7 +9,7 @@ import pytest
 from reference_broker.message_run import MessageRun
 from reference_broker.node import non_members
 from reference_broker.node.non_members import NonMember
-from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
+from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId, NodeId
 
 KB = 1024
 CONSUMER = ConsumerId(ChannelId(NodeId(4), 1, 2, 3), "tag")
@@ -20,6 +20,7 @@ class Link:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
+        self.congested: set[NodeId] = set()
 
     def send(self, _node: NodeId, _kind: int, buffers: list[bytes | memoryview]) -> int:
         self.frames.append(b"".join(buffers))
@@ -31,6 +32,13 @@ class Clients:
 
     def __init__(self) -> None:
         self.got: list[tuple[int, bytes]] = []
+        self.lost: list[tuple[ConsumerId, int]] = []
+
+    def takes(self, _group: GroupId, _consumer: ConsumerId, _last: int) -> bool:
+        return True
+
+    def missed(self, _group: GroupId, consumer: ConsumerId, last: int) -> None:
+        self.lost.append((consumer, last))
 
     def deliver(self, _group: GroupId, _consumer: ConsumerId, first_id: int, pieces: list[Any], _count: int) -> None:
         for run, start, count, step in pieces:
@@ -64,3 +72,19 @@ def test_a_delivery_of_many_octets_goes_in_several_frames(piece: tuple[MessageRu
         non_members.call_channels(clients, group, effects)  # type: ignore[arg-type]
     expected = [run.content(start + number * step) for number in range(count)] + [MIXED.content(5)]
     assert clients.got == list(enumerate(expected, 10))
+
+
+def test_what_a_congested_link_does_not_take_is_told_behind_what_waits_there() -> None:
+    """The non-member asks for it when the link has room again: asking earlier would find the link congested again."""
+    link, clients = Link(), Clients()
+    non_member = NonMember(GroupId(7), NodeId(4), 1, link)
+    getter = ConsumerId(CONSUMER.channel, GET_TAG)
+    assert non_member.takes(GroupId(7), CONSUMER, 19)
+    non_member.deliver(GroupId(7), CONSUMER, 10, [(ragged([5, 6]), 0, 2, 1)], 0)
+    link.congested.add(NodeId(4))
+    assert not non_member.takes(GroupId(7), CONSUMER, 19)
+    assert non_member.takes(GroupId(7), getter, 19), "its client waits"
+    non_member.flush()
+    _group, effects = non_members.unpack_effects(memoryview(link.frames[0]))
+    non_members.call_channels(clients, GroupId(7), effects)  # type: ignore[arg-type]
+    assert (clients.got, clients.lost) == ([(10, bytes(5)), (11, b"\1" * 6)], [(CONSUMER, 19)])

@@ -56,6 +56,9 @@ class Reader:
                     self.next_id = first_message_id + 1
                 first_message_id += 1
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        return True
+
     def replied(self, correlation: int, value: int) -> None:
         self.replies.append(value)
 

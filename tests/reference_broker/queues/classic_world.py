@@ -93,6 +93,9 @@ class Told:
         assert self.counts_deliveries or delivery_count in (0, UNCOUNTED), "a classic queue counts no deliveries"
         self.calls.append(("deliver", consumer, first_message_id, [*map(body_of, contents)], bool(delivery_count)))
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        return True
+
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         self.calls.append(("confirm", channel, last))
 

@@ -79,6 +79,9 @@ class LastValueQueue(Queue):
     def get(self, consumer: ConsumeSession, no_ack: bool, correlation: int) -> None:
         self._ask("fetch", consumer.id, correlation)
 
+    def get_checked_out(self, consumer: ConsumeSession, correlation: int) -> None:
+        self._ask("deliver again", consumer.id, correlation)  # nobody holds a value, so there is nothing to deliver
+
     def purge(self, channel: ChannelId, correlation: int) -> None:
         self._ask("purge", ConsumerId(channel, ""), correlation)
 

@@ -66,6 +66,9 @@ class Told:
         contents = [run.content(start + step * each) for run, start, count, step in pieces for each in range(count)]
         self.calls.append(("deliver", consumer, first_message_id, contents, delivery_count))
 
+    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
+        return True
+
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         self.calls.append(("confirm", channel, last))
 

@@ -1,0 +1,77 @@
+"""Consumers whose client, or link, takes no more for now: what they miss, and how they catch up.
+
+Theory of operation
+-------------------
+What a client does not read stands in the buffer of its socket, in this node's memory. A consumer may hold thousands of
+messages, and messages may be large. So beyond ``unread_bytes_max`` octets of a connection, deliveries to its consumers
+are left out: the queue has these messages in its log, and they count against the consumer's credit as before. Once the
+client has read, the channel asks the queue for what the consumer holds from its next message id on, and goes on there.
+Messages for a consumer on another node than the queue's leader or owner are left out, too, while the link to that node
+is congested. The other node hears of it over the same link, behind what waits there, and its channel asks as above.
+
+The order of the messages, their delivery counts and their flags are those of a client that reads at once.
+
+Deliveries to a consumer that has missed one are left out until the queue has answered, because they would leave a gap.
+The queue's answer comes right before the missed deliveries, in the same order on each node. So no message is left out
+for good, or delivered twice.
+
+A consumer that is cancelled while it is behind gives back what it has missed.
+
+Invariant: if ``missed_up_to`` is set, the client gets nothing more until the queue has answered; the channel asks then,
+or waits for the client to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from reference_broker.queues.port import Queue
+from reference_broker.queues.session import NOTHING_MISSED, ConsumeSession
+from reference_broker.types import GroupId, IdRange, Outcome
+
+
+class BehindChannel(Protocol):
+    """What consumers that are behind need of their channel."""
+
+    consumers: dict[str, ConsumeSession]
+    unawaited: dict[int, Callable[[int], None]]
+
+    def next_correlation(self) -> int:
+        """A number for one question to a queue."""
+
+    def queue_in_use(self, group: GroupId) -> Queue:
+        """A queue that the channel has used."""
+
+    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
+        """Tell the queue the outcome of messages that the consumer held."""
+
+
+def catch_up(channel: BehindChannel) -> None:
+    """The client reads again: ask for what the channel's consumers have missed."""
+    for consumer in channel.consumers.values():
+        if consumer.missed_up_to != NOTHING_MISSED and not consumer.is_asking:
+            _ask(channel, consumer)
+
+
+def _ask(channel: BehindChannel, consumer: ConsumeSession) -> None:
+    def answered(_value: int) -> None:
+        """What comes next is what was missed."""
+        consumer.is_asking, consumer.missed_up_to = False, NOTHING_MISSED
+
+    correlation = channel.next_correlation()
+    channel.unawaited[correlation] = answered
+    consumer.is_asking = True
+    channel.queue_in_use(consumer.group).get_checked_out(consumer, correlation)
+
+
+def give_back(channel: BehindChannel, consumer: ConsumeSession) -> None:
+    """Return what a consumer has missed: it is cancelled, and its client expects nothing more."""
+    first, last = consumer.next_message_id, consumer.missed_up_to
+    if last == NOTHING_MISSED:
+        return
+    consumer.missed_up_to = NOTHING_MISSED
+    if first <= last:
+        consumer.next_message_id = last + 1
+        consumer.held += last - first + 1
+        channel.settle(consumer, Outcome.RETURN, ((first, last),))
