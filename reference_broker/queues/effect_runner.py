@@ -27,8 +27,10 @@ from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.port import Channels, DeadMessage, MemberPorts
 from reference_broker.types import ChannelId, GroupId
 
+_FEW: Final = 4
 _PART_OCTETS: Final = 256 * 1024
-"""So much is read for a consumer before it is asked again whether its client reads."""
+"""Of more than a few places of messages, so much is read for a consumer before it is asked again whether its client
+reads. At a place are the messages of an entry at most."""
 
 Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""
@@ -90,9 +92,12 @@ class EffectRunner:
                 self._node.settings_changed(self._group)
 
     def _deliver(self, effect: Deliver, channels: Channels, runs: Runs, track: Track | None) -> None:
-        """Deliver, a part at a time: no more is read than what a client that stops reading still takes."""
+        """Deliver, as long as the client reads. Of many places no more is read than a client that stops reading still
+        takes."""
         consumer, first, spans = effect.consumer, effect.first_message_id, effect.spans
-        last = first + sum([span.count for span in spans]) - 1
+        last = first - 1
+        for span in spans:
+            last += span.count
         begin = 0
         while begin < len(spans):
             if not channels.takes(self._group, consumer, last):
@@ -101,20 +106,20 @@ class EffectRunner:
             if track is not None and not effect.delivery_count:
                 track.delivered(part, slices)
             channels.deliver(self._group, consumer, first, slices, effect.delivery_count)
-            first += sum([each[2] for each in slices])
             begin += len(part)
+            for each in slices:
+                first += each[2]
 
     def _read_part(self, spans: Sequence[Span], begin: int, runs: Runs) -> tuple[Sequence[Span], list[RunSlice]]:
-        """The next spans, until they are enough to be delivered, and their messages."""
-        if len(spans) == 1:
+        """The next places, until their messages are enough for a delivery, and these messages."""
+        if len(spans) <= _FEW:
             return spans, self.slices(spans, runs)
-        slices: list[RunSlice] = []
-        octets = 0
-        while begin + len(slices) < len(spans) and octets < _PART_OCTETS:
-            slices += self.slices(spans[begin + len(slices) : begin + len(slices) + 1], runs)
-            run, _start, count, _step = slices[-1]
+        octets, end = 0, begin
+        while end < len(spans) and octets < _PART_OCTETS:
+            run, _start, count, _step = self.slices(spans[end : end + 1], runs)[0]
             octets += len(run.data) * count // run.count
-        return spans[begin : begin + len(slices)], slices
+            end += 1
+        return spans[begin:end], self.slices(spans[begin:end], runs)
 
     def slices(self, spans: Sequence[Span], runs: Runs) -> list[RunSlice]:
         """The messages of spans. Each run is read once, and kept in ``runs``."""
