@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 _SNAPSHOT_MARK: Final = b"QGS"
 _SNAPSHOT_FORMAT: Final = 2
 _SNAPSHOT_HEAD: Final = Struct(">3sBIH")
+_TOGETHER: Final = 8
+_SOON_S: Final = 0.02
+"""A follower without clients of the queue applies so many entries together, or what has come after so long."""
 _APPLY_BYTES: Final = 8 * 1024 * 1024
 """Octets of entries that are read at a time to be applied: a member that is far behind must not read all at once."""
 
@@ -58,6 +61,7 @@ class GroupRunner:
     """One member of one group (:class:`~reference_broker.node.queue_runner.QueueRunner`)."""
 
     __slots__ = (
+        "_applies_soon",
         "_awaited",
         "_batcher",
         "_committed",
@@ -124,6 +128,7 @@ class GroupRunner:
         self._committed = batcher.committed
         self.pace = host.pace
         self.applied = core.log.snapshot_index
+        self._applies_soon = False
         self._log = system
         self._sender = Sender(
             group, core, system, node, host.has_clients_on, self._wait_for_link, lambda: node.wake(self)
@@ -211,7 +216,7 @@ class GroupRunner:
                 self._stamp(message.entries)
                 self._log.append(self.group, message.entries)
             if self.core.commit_index > self.applied:
-                self._node.wake(self)
+                self._have_applied(message)
             return
         if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message) and not self._store(message):
             return  # unanswered, so the leader sends it again
@@ -219,6 +224,22 @@ class GroupRunner:
             self._sender.answered(sender, message.synced_index)
         self.core.step(sender, message)
         self._wake_if_needed()
+
+    def _have_applied(self, message: AppendEntries) -> None:
+        """More is committed. Where nobody waits for it, the log writes first, because the leader waits for the answer,
+        and several entries are applied together."""
+        if not message.entries or self.host.has_clients_on(self._me[0]):
+            self._node.wake(self)
+        elif self.core.commit_index - self.applied >= _TOGETHER:
+            self._node.wake_late(self)
+        elif not self._applies_soon:
+            self._applies_soon = True
+            self._node.later(_SOON_S, self._apply_what_waits)
+
+    def _apply_what_waits(self) -> None:
+        self._applies_soon = False
+        if self.core.commit_index > self.applied and not self._stopped:
+            self._node.wake(self)
 
     def _wake_if_needed(self) -> None:
         """Most answers, and most notices of the log, change nothing that a turn would act on."""

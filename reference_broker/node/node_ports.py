@@ -69,3 +69,6 @@ class ProposingPorts(NodePorts, Protocol):
 
     def wake(self, runner: Runner) -> None:
         """Have ``runner.turn()`` called at the end of this turn of the event loop."""
+
+    def wake_late(self, runner: Runner) -> None:
+        """The same, but the log writes first."""

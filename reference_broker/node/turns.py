@@ -82,6 +82,8 @@ class Turns:
         self._awake_ns = now_ns()
         self._slots: dict[int, list[Callable[[], None]]] = {}
         self._dirty: list[Runner] = []
+        self._late: list[Runner] = []
+        """The runners that have time until the log has written."""
         self.stirred: dict[Runner, None] = {}
         """The runners that had a turn since the last tick, in that order: no other one can have begun to wait."""
         self._waiting_to_send: dict[NodeId, dict[Runner, None]] = {}
@@ -99,6 +101,14 @@ class Turns:
         if not runner.scheduled:
             runner.scheduled = True
             self._dirty.append(runner)
+            self._schedule()
+
+    def wake_late(self, runner: Runner) -> None:
+        """Give the runner its turn at the end of this turn of the event loop, but let the log write first: others wait
+        for what it writes, and nobody waits for the runner."""
+        if not runner.scheduled:
+            runner.scheduled = True
+            self._late.append(runner)
             self._schedule()
 
     def touch(self, connection: Connection) -> None:
@@ -191,15 +201,19 @@ class Turns:
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._dirty or self._touched or self._has_to_write)
+        return bool(self._dirty or self._touched or self._has_to_write or self._late)
 
     def _work(self) -> None:
         for _ in range(_PASSES_MAX):
             self._awake_ns = self.check_suspension()
-            self._pass()
+            if self._dirty or self._touched or self._waiting_to_send:
+                self._pass()
             if self._has_to_write:
                 self._has_to_write = False
                 self.together(self.write_log)
+            if self._late:
+                self._dirty += self._late
+                self._late.clear()
             if not self._has_work:
                 return
 
