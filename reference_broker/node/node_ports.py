@@ -26,6 +26,9 @@ class NodePorts(Protocol):
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call after a while, together with others."""
 
+    def in_step(self, period_s: float, call: Callable[[], None]) -> None:
+        """Call half of a period from now, or up to a period later: at the same moment as others with this period."""
+
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call after just so long."""
 

@@ -114,6 +114,7 @@ class Sender:
         "_congested",
         "_copies_wait",
         "_core",
+        "_entry_ns",
         "_group",
         "_has_clients_on",
         "_log",
@@ -151,6 +152,8 @@ class Sender:
         """Spare copies, and notices of a commit for which no client on the node waits."""
         self._copies_wait = False
         self._notices_wait = False
+        self._entry_ns = 0
+        """When an entry was sent last, the short way."""
         self._asked: dict[NodeId, tuple[LogIndex, int]] = {}
         """An index that each node is to have on disk, and since when, in ns."""
         self.sending_snapshot = False
@@ -191,6 +194,7 @@ class Sender:
     def send_entry(self, entry: Entry, prev_term: Term, nodes: Sequence[NodeId]) -> None:
         """A new entry, the last of the log, to these followers, or to those of them who need it now."""
         few, before, now_ns = len(entry.payload) <= self._small, LogIndex(entry.index - 1), self._node.now_ns()
+        self._entry_ns = now_ns
         if few:
             self._asked.setdefault(self._node.node, (entry.index, now_ns))
         buffers: list[bytes | memoryview] | None = None
@@ -234,7 +238,10 @@ class Sender:
     def _tell_later(self) -> None:
         if not self._notices_wait:
             self._notices_wait = True
-            self._node.later(self._node.limits.commit_notice_delay_ms / 1000, self._notices_due)
+            self._wait_for_notices(self._node.limits.commit_notice_delay_ms / 1000)
+
+    def _wait_for_notices(self, delay_s: float) -> None:
+        self._node.later(delay_s, self._notices_due)
 
     def answered(self, node: NodeId, synced: LogIndex) -> None:
         """A node, or this one itself, has entries up to ``synced`` on disk. :meth:`go_on` may have something to do."""
@@ -314,9 +321,14 @@ class Sender:
             self._tell_later()
         elif send.last >= send.first and not self._copies_wait:
             self._copies_wait = True
-            self._node.later(limits.spare_copy_delay_ms / 1000, self._copies_due)
+            self._node.in_step(limits.spare_copy_delay_ms / 1000, self._copies_due)
 
     def _notices_due(self) -> None:
+        """Tell what no entry has told meanwhile. While entries come, each tells of the commit of those before."""
+        left_s = self._node.limits.commit_notice_delay_ms / 1000 - (self._node.now_ns() - self._entry_ns) / 1e9
+        if left_s > 0 and not self._stopped:
+            self._wait_for_notices(left_s)
+            return
         self._notices_wait = False
         self._send_all_that_waits()
         leadership = self._core.leadership

@@ -142,6 +142,7 @@ class Shard:
         # Bound here, so that a call of these is a call of the turns themselves.
         self.wake, self.wake_late, self.touch = turns.wake, turns.wake_late, turns.touch
         self.when_writable = turns.when_writable
+        self.in_step = turns.in_step
         self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
         self.rounds = Rounds(turns.wake, turns.after, lambda: turns.count, config.limits.round_wait_ms)
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)

@@ -136,7 +136,15 @@ class Turns:
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call after a while, together with all that is due at about the same time: one turn serves them all."""
-        slot = int((self._loop.time() + delay_s) / _SLOT_S) + 1
+        self._call_in(int((self._loop.time() + delay_s) / _SLOT_S) + 1, call)
+
+    def in_step(self, period_s: float, call: Callable[[], None]) -> None:
+        """Call at one of the moments that are ``period_s`` apart, the next that is not before half of a period: all
+        that a node does at such a period comes together."""
+        slots = max(1, round(period_s / _SLOT_S))
+        self._call_in((int((self._loop.time() + period_s / 2) / (_SLOT_S * slots)) + 1) * slots, call)
+
+    def _call_in(self, slot: int, call: Callable[[], None]) -> None:
         if (calls := self._slots.get(slot)) is not None:
             calls.append(call)
             return

@@ -79,6 +79,8 @@ class Leader:
     def later(self, _delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append(call)
 
+    in_step = later
+
     def send(self, node: NodeId, _kind: int, buffers: list[bytes | memoryview]) -> int:
         self.octets.append(1 + sum(map(len, buffers)))
         message: Message = wire.decode(b"".join(buffers))[1]

@@ -219,6 +219,8 @@ class Node:
     def wake(self, runner: GroupRunner | Proxy) -> None:
         self.dirty.append(runner)
 
+    wake_late = wake
+
     def when_writable(self, node: NodeId, runner: GroupRunner | Proxy) -> None:
         raise AssertionError("no link is ever congested here")
 
@@ -228,7 +230,7 @@ class Node:
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append((delay_s, call))
 
-    after = later
+    after = in_step = later
 
     def leader_changed(self, runner: GroupRunner) -> None:
         if runner.core.role is Role.LEADER:
