@@ -109,7 +109,8 @@ class Limits:
     settle_delay_ms: int = 200
     """How long a settle that nobody waits for may wait for an enqueue to ride with."""
     commit_notice_delay_ms: int = 200
-    """How long a follower without clients of the queue may wait for news of a commit if no entry brings the news."""
+    """How long a follower without clients of the queue may wait for news of a commit if no entry brings the news, and
+    how long it may leave entries unapplied of which it knows."""
     spare_copy_delay_ms: int = 50
     """How long the copy of a small entry may wait that no majority needs."""
 

@@ -41,8 +41,7 @@ _SNAPSHOT_MARK: Final = b"QGS"
 _SNAPSHOT_FORMAT: Final = 2
 _SNAPSHOT_HEAD: Final = Struct(">3sBIH")
 _TOGETHER: Final = 8
-_SOON_S: Final = 0.02
-"""A follower without clients of the queue applies so many entries together, or what has come after so long."""
+"""So many entries a follower without clients of the queue applies together."""
 _APPLY_BYTES: Final = 8 * 1024 * 1024
 """Octets of entries that are read at a time to be applied: a member that is far behind must not read all at once."""
 
@@ -234,7 +233,7 @@ class GroupRunner:
             self._node.wake_late(self)
         elif not self._applies_soon:
             self._applies_soon = True
-            self._node.later(_SOON_S, self._apply_what_waits)
+            self._node.later(self._node.limits.commit_notice_delay_ms / 1000, self._apply_what_waits)
 
     def _apply_what_waits(self) -> None:
         self._applies_soon = False

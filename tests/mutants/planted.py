@@ -195,7 +195,7 @@ MUTANTS = (
            "consumer = state.consumer(command.consumer) if command.ranges[0][0] % 8 != 5 else None"),
     Mutant("returned messages vanish", "machines.subscriptions:channel_down",
            "take_back(state, outbox, consumer.release_all())", "consumer.release_all()"),
-    Mutant("the redelivered flag is not set", "queues.effect_runner:EffectRunner.run",
+    Mutant("the redelivered flag is not set", "queues.effect_runner:EffectRunner._deliver",
            "slices, effect.delivery_count)", "slices, 0)"),
     Mutant("a purge is done by the leader only", "queues.quorum_member:QuorumMember.apply",
            "end, skip)", "end, skip | {at for at, (_, each) in enumerate(decode_batch(entry.payload, end)[1])"

@@ -1,4 +1,4 @@
-"""How much of the log a member reads at a time to apply it."""
+"""How much of the log a member reads at a time to apply it, and when it does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from reference_broker.message_run import MessageRun
 from reference_broker.node import group
-from reference_broker.types import Entry
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.shard import Shard
+from reference_broker.types import Entry, GroupId
 
+from .quiet_cluster import QuietCluster, quiet_cluster
 from .test_group_storm import FOUNDERS, Publisher, World, member_of
 
 APPLY_BYTES = 1500
@@ -42,3 +46,56 @@ def test_a_member_that_is_far_behind_reads_a_little_at_a_time() -> None:
     assert len(read) > 2
     assert all(len(sizes) == 1 or sum(sizes) <= APPLY_BYTES for sizes in read)
     assert len({node.host.machine.snapshot() for node in world.nodes.values()}) == 1
+
+
+def members(cluster: QuietCluster) -> tuple[Shard, GroupRunner, list[GroupRunner]]:
+    """The node that leads the queue, its member, and the others."""
+    leader = cluster.leader(GroupId(1))
+    others = [shard.runners[GroupId(1)] for shard in cluster.shards.values() if shard is not leader]
+    return leader, leader.runners[GroupId(1)], others
+
+
+def publish(cluster: QuietCluster, count: int) -> None:
+    """So many entries, one after the other, by nobody's client."""
+    leader, member, _others = members(cluster)
+    for _ in range(count):
+        end = member.applied + 1
+        run = MessageRun(1, b"\0\1q", bytes(8), 8)
+        cluster.loops[leader.node].run(leader.queues["q"].forward, run)
+        cluster.wait(lambda end=end: member.applied >= end)
+
+
+def test_a_follower_without_clients_applies_in_a_while_or_when_there_is_more() -> None:
+    """Its answer is what the leader waits for; nobody waits for its machine."""
+    with quiet_cluster(commit_notice_delay_ms=200) as cluster:
+        cluster.declare(["q"])
+        cluster.wait(lambda: all(GroupId(1) in shard.runners for shard in cluster.shards.values()))
+        cluster.wait_for_leaders()
+        publish(cluster, 20)
+        cluster.pass_time(1)
+        _leader, member, others = members(cluster)
+        assert {other.applied for other in others} == {member.applied}
+        begun = member.applied
+        publish(cluster, 4)
+        assert max(other.core.commit_index for other in others) == begun + 3, "one of them hears of it with each entry"
+        assert {other.applied for other in others} == {begun}
+        publish(cluster, 16)
+        assert max(other.applied for other in others) >= begun + 8
+        cluster.pass_time(1)
+        assert {other.applied for other in others} == {member.applied} == {begun + 20}
+
+
+def test_a_follower_with_clients_applies_at_once() -> None:
+    """They wait for what an entry brings them."""
+    with quiet_cluster() as cluster:
+        cluster.declare(["q"])
+        cluster.wait(lambda: all(GroupId(1) in shard.runners for shard in cluster.shards.values()))
+        cluster.wait_for_leaders()
+        publish(cluster, 20)
+        cluster.pass_time(1)
+        _leader, member, others = members(cluster)
+        with pytest.MonkeyPatch.context() as patched:
+            for other in others:
+                patched.setattr(other.host, "has_clients_on", lambda _node: True)
+            publish(cluster, 4)
+            assert max(other.applied for other in others) >= member.applied - 1

@@ -109,3 +109,18 @@ def test_what_was_held_back_until_the_lead_was_lost_waits_for_nothing() -> None:
     leader.core.step(TWO, VoteReply(term=Term(9), granted=False))
     leader.sender.send_all(held)
     assert leader.said() == ["2 gets 3-3, commit 2", "3 gets 3-3, commit 2"]
+
+
+def test_no_notice_goes_while_entries_tell_of_the_commit_of_those_before() -> None:
+    """A queue with ten messages a second would send ten notices a second to each follower, for nothing."""
+    leader = Leader()
+    leader.warm_up()
+    for index in (3, 4):
+        leader.now += 100_000_000
+        assert leader.propose_steadily() == [f"3 gets {index}-{index}, commit {index - 1}"]
+        leader.answer(ONE, THREE)
+    assert leader.later_on() == ["2 gets 3-4, commit 4"], "the spare copies, and no notice for the other"
+    leader.answer(TWO)
+    assert leader.later_on() == []
+    leader.now += 200_000_000
+    assert leader.later_on() == ["3 gets nothing, commit 4"]

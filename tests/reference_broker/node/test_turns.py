@@ -154,3 +154,36 @@ def test_a_store_that_cannot_be_used_stops_the_node_with_its_own_words() -> None
 
     node.run(lambda: node.turns.after(0.001, fail), 0.01)
     assert node.failures == ["the store cannot be written: no space left\n  /data"]
+
+
+def test_the_log_writes_before_a_late_turn_and_after_the_others() -> None:
+    """A follower answers before it applies: the leader waits for the answer, and nobody for what is applied."""
+    node = Node()
+    node.turns.write_log = lambda: node.happened.append("log")
+    follower, leader = Runner("late", node), Runner("soon", node)
+
+    def frames_come_in() -> None:
+        node.turns.wake_late(follower)
+        node.turns.wake_late(follower)
+        node.turns.write_soon()
+        node.turns.wake(leader)
+
+    written = ["hold", "log", "frames"]
+    assert node.run(frames_come_in) == ["hold", "soon", "frames", *written, "hold", "late", "frames"]
+    assert node.run(lambda: node.turns.wake_late(follower)) == ["hold", "late", "frames"], "nothing to be written"
+
+
+def test_what_is_done_in_step_comes_at_one_moment_between_half_a_period_and_one_and_a_half() -> None:
+    """The spare copies of forty queues are one frame, not forty."""
+    node = Node()
+    times: list[tuple[float, float]] = []
+
+    def set_timer() -> None:
+        begun = node.loop.time()
+        node.turns.in_step(0.05, lambda: times.append((begun, node.loop.time())))
+
+    for _ in range(40):
+        node.run(set_timer, 0.004)
+    node.run(lambda: None, 0.1)
+    assert len(times) == 40 and len({due for _begun, due in times}) <= 8
+    assert all(0.025 <= due - begun <= 0.076 for begun, due in times)
