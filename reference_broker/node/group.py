@@ -258,6 +258,8 @@ class GroupRunner:
         self.track.synced(index, *times)
         self._sender.answered(self._me[0], index)
         self.core.synced(index, term)
+        if (leadership := self.core.leadership) is not None and not self._hard_state_writes:
+            self._sender.tell_synced(leadership)
         answer = self.core.answer_steadily() if not self._hard_state_writes else None
         if answer is not None:
             self._node.send(self.core.leader, FrameKind.RAFT, wire.encode(self.group, answer))
@@ -435,7 +437,11 @@ class GroupRunner:
 
     def _drain(self) -> None:
         leadership = self.core.leadership
-        if leadership is not None and not self._hard_state_writes and leadership.take_commit():
+        if self._hard_state_writes:
+            pass
+        elif leadership is None:
+            self.core.take_commit()  # it is applied below
+        elif leadership.take_commit():
             self._committed(self.core.commit_index)
             self._sender.tell_commit(leadership)
         while self.core.has_ready:

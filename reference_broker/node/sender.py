@@ -235,6 +235,13 @@ class Sender:
             elif (send := leadership.notice(node)) is not None:
                 self._send_entries(send, None)
 
+    def tell_synced(self, leadership: Leadership) -> None:
+        """This leader has more on its disk: tell the followers with clients, which then need not wait until it has
+        heard of their disks and told them of the commit."""
+        for node in leadership.progress:
+            if self._has_clients_on(node) and (message := leadership.tell_synced(node)) is not None:
+                self._node.send(node, FrameKind.RAFT, wire.encode(self._group, message))
+
     def _tell_later(self) -> None:
         if not self._notices_wait:
             self._notices_wait = True

@@ -53,6 +53,7 @@ from reference_broker.raft.messages import (
     HeartbeatReply,
     InstallReply,
     InstallSnapshot,
+    LeaderSynced,
     Message,
     PreVoteReply,
     PreVoteRequest,
@@ -204,6 +205,14 @@ class RaftCore:
         is_unusual = self._next.pending or follower.is_blocked or self.is_superseded or self._leadership is not None
         return follower.answer(self.term) if follower.answer_due and not is_unusual else None
 
+    def take_commit(self) -> bool:
+        """The short way of a Ready of a follower that would only say that more is committed: apply up to the commit
+        index. False if there is more to a Ready, or less."""
+        if self._next.pending or self._follower.answer_due or not self._next.committed:
+            return False
+        self._next.committed = False
+        return True
+
     def tick(self) -> None:
         """One unit of time has passed."""
         if self._leadership is not None:
@@ -227,6 +236,7 @@ class RaftCore:
             self._leadership.advance_commit()
         elif self.leader != NOBODY:
             self._follower.synced()
+            self._know()
 
     def node_down(self, node: NodeId) -> None:
         """``node`` is suspected. A follower of it starts its timer, a leader stops sending to it."""
@@ -493,27 +503,6 @@ class RaftCore:
         leader = self.leader
         return leader not in (NOBODY, self.node) and leader not in self.down and leader in self.configuration.voters
 
-    def status(self) -> dict[str, Any]:
-        """The state of this member for people, with each follower's progress on the leader."""
-        return {
-            "node": self.node,
-            "role": str(self.role),
-            "term": self.term,
-            "leader": self.leader,
-            "voted_for": self.voted_for,
-            "commit_index": self.log.commit_index,
-            "first_index": self.log.first_index,
-            "last_index": self.log.last_index,
-            "synced_index": self.log.synced_index,
-            "log": self.log.describe(),
-            "suspected": sorted(self.down),
-            "voters": list(self.configuration.voters),
-            "learners": list(self.configuration.learners),
-            "change_under_way": self.role is Role.LEADER and self.change_under_way,
-            "machine_version_in_effect": self.machine_version_in_effect,
-            "followers": self._leadership.status() if self._leadership is not None else {},
-        }
-
     # Term, vote and role
 
     def _raise_term(self, term: Term) -> None:
@@ -766,6 +755,15 @@ class RaftCore:
             if self._timer.left:  # this member's own removal may be committed now
                 self._reconsider_timer()
 
+    def _on_leader_synced(self, sender: NodeId, message: LeaderSynced) -> None:
+        if message.term == self.term and sender == self.leader != self.node:
+            self._follower.leader_synced = max(self._follower.leader_synced, message.index)
+            self._know()
+
+    def _know(self) -> None:
+        if self.is_voter:
+            self._follower.know(self.term, self.leader)
+
     def _on_install(self, sender: NodeId, message: InstallSnapshot) -> None:
         reply: InstallReply | None
         if message.term < self.term:
@@ -791,6 +789,7 @@ _HANDLERS: Final[dict[type, Callable[[RaftCore, NodeId, Any], None]]] = {
     InstallSnapshot: RaftCore._on_install,
     Heartbeat: RaftCore._on_heartbeat,
     TimeoutNow: RaftCore._on_timeout_now,
+    LeaderSynced: RaftCore._on_leader_synced,
 }
 _ANSWERS: Final[dict[type, Callable[[Leadership, NodeId, Any], None]]] = {
     AppendReply: Leadership.append_answered,

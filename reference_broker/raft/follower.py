@@ -25,14 +25,15 @@ from collections.abc import Sequence
 from reference_broker.raft.errors import SafetyViolationError
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import AppendEntries, AppendReply
+from reference_broker.raft.quorum import PAIR, majority
 from reference_broker.raft.ready import NextReady
-from reference_broker.types import Entry, EntryKind, LogIndex, Term
+from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
 
 
 class Follower:
     """Lives as long as the member; :meth:`follow` starts over under another leader."""
 
-    __slots__ = ("_blocked_at", "_log", "_next", "_rejected", "_told", "answer_due", "verified")
+    __slots__ = ("_blocked_at", "_log", "_next", "_rejected", "_told", "answer_due", "leader_synced", "verified")
 
     def __init__(self, log: LogView, next_ready: NextReady) -> None:
         self._log = log
@@ -42,6 +43,8 @@ class Follower:
     def follow(self) -> None:
         """Another leader or term. Committed entries are in every later leader's log (5.4.3), so they need no proof."""
         self.verified = self._log.commit_index
+        self.leader_synced = LogIndex(0)
+        """The leader has said that it has entries up to this one on disk."""
         self.answer_due = False
         self._told = LogIndex(-1)
         self._rejected: tuple[LogIndex, LogIndex] | None = None
@@ -166,6 +169,22 @@ class Follower:
         """The disk has come further. The leader wants to know, if verified entries are among the newly synced."""
         if self._synced() > self._told or (self._blocked_at is not None and self._log.is_synced):
             self.answer_due = True
+
+    def know(self, term: Term, leader: NodeId) -> None:
+        """What this voter and its leader have on disk is committed, if the two are a majority. For entries of an older
+        term, and while a change of members is not committed here, the leader alone counts."""
+        log, index = self._log, self.common
+        if index <= log.commit_index or log.configurations.latest_index > log.commit_index:
+            return
+        voters = log.configuration.voters
+        if leader in voters and majority(len(voters)) == PAIR and log.term_at(index) == term:
+            log.commit_index = index
+            self._next.committed = True
+
+    @property
+    def common(self) -> LogIndex:
+        """The last entry that both the leader and this follower have on disk, as far as the follower knows."""
+        return min(self._synced(), self.leader_synced)
 
     @property
     def is_blocked(self) -> bool:

@@ -28,9 +28,16 @@ from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.errors import ChangeUnderWayError, TransferUnderWayError
 from reference_broker.raft.log_view import LogView
-from reference_broker.raft.messages import AppendReply, Heartbeat, HeartbeatReply, InstallReply, TimeoutNow
+from reference_broker.raft.messages import (
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    InstallReply,
+    LeaderSynced,
+    TimeoutNow,
+)
 from reference_broker.raft.progress import Flow, Progress
-from reference_broker.raft.quorum import committed_index, majority
+from reference_broker.raft.quorum import PAIR, committed_index, majority
 from reference_broker.raft.reads import Reads
 from reference_broker.raft.ready import NextReady, SendEntries
 from reference_broker.raft.roles import RoleEvent
@@ -64,6 +71,7 @@ class Leadership:
         "_replica_id",
         "_step_down",
         "_term",
+        "_told",
         "_transfer",
         "_voting",
         "_watching",
@@ -92,6 +100,9 @@ class Leadership:
         newest = log.configurations.latest_index
         self._change = newest if newest > log.commit_index else LogIndex(0)
         """The entry of the newest configuration until it is committed; then 0."""
+        self._told = LogIndex(0)
+        """Followers were told that this leader has entries up to this one on disk: they may know of later commits than
+        it does."""
         self._reads = Reads()
         self._transfer: _Transfer | None = None
         self._alone_ticks = 0
@@ -147,6 +158,18 @@ class Leadership:
         progress = self.progress.get(node)
         return progress.notice(self._log, self._term) if progress is not None else None
 
+    def tell_synced(self, node: NodeId) -> LeaderSynced | None:
+        """What lets a follower know by itself what is committed, counted as told; None if nothing does now."""
+        progress, log = self.progress.get(node), self._log
+        is_pair = self._is_voter and majority(len(log.configuration.voters)) == PAIR
+        if progress is None or progress not in self._voting or not is_pair or self._change or self._transfer:
+            return None
+        index = log.synced_index
+        if not progress.may_know(index, log.configurations.latest_index) or log.term_at(index) != self._term:
+            return None
+        progress.told_synced = self._told = index
+        return LeaderSynced(term=self._term, leader=self._node, index=index)
+
     @property
     def accepting(self) -> bool:
         """Whether proposals are taken: not while this leader hands over."""
@@ -193,6 +216,8 @@ class Leadership:
         if index > log.commit_index and log.term_at(index) == self._term:
             log.commit_index = index
             self._next.committed = True
+            if self._reads.open:  # before this member may lead no more
+                self._answer_reads()
             if self._watching or self._change:
                 self._next.pending = True
                 self._committed()
@@ -304,7 +329,7 @@ class Leadership:
         log = self._log
         if log.term_at(log.commit_index) != self._term:
             return  # a former leader may have committed more than is known here
-        self._reads.begin(log.commit_index)
+        self._reads.begin(max(log.commit_index, self._told))
         self._ask_round()
         self._answer_reads()
 
@@ -315,7 +340,8 @@ class Leadership:
                 self._next.send(progress.node, Heartbeat(term=self._term, leader=self._node, round=reads.round))
 
     def _answer_reads(self) -> None:
-        confirmed = self._reads.confirmed([progress.node for progress in self._voting], self._is_voter)
+        nodes = [progress.node for progress in self._voting]
+        confirmed = self._reads.confirmed(nodes, self._is_voter, self._log.commit_index)
         self._next.reads += confirmed
         self._next.pending |= bool(confirmed)
 
@@ -404,7 +430,3 @@ class Leadership:
             self._begin_reads()
         for progress in self.progress.values():
             progress.collect(log, term, log.commit_index, config, messages)
-
-    def status(self) -> dict[NodeId, str]:
-        """For people."""
-        return {node: progress.describe() for node, progress in self.progress.items()}

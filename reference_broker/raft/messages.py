@@ -146,6 +146,16 @@ class TimeoutNow:
     leader: NodeId
 
 
+@record
+class LeaderSynced:
+    """Not in the paper: the leader has entries up to ``index``, which is of its term, on its disk. A follower that has
+    them on its disk, too, knows by itself that they are committed, if the two are a majority."""
+
+    term: Term
+    leader: NodeId
+    index: LogIndex
+
+
 Message = (
     PreVoteRequest
     | PreVoteReply
@@ -158,4 +168,5 @@ Message = (
     | Heartbeat
     | HeartbeatReply
     | TimeoutNow
+    | LeaderSynced
 )

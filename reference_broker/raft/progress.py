@@ -58,6 +58,7 @@ class Progress:
         "node",
         "reachable",
         "snapshot_index",
+        "told_synced",
     )
 
     def __init__(self, node: NodeId, next_index: LogIndex, reachable: bool) -> None:
@@ -80,6 +81,8 @@ class Progress:
         self._commit_sent = LogIndex(0)
         self._unanswered_notice = False
         self._repeated = False
+        self.told_synced = LogIndex(0)
+        """The follower was told that the leader has entries up to this one on disk."""
         self.chunk = 0
 
     def reconnect(self) -> None:
@@ -133,13 +136,25 @@ class Progress:
             self._collect_entries(log, term, commit, LogIndex(last), config.max_entries_per_append, out)
         elif self._announce or self._has_notice(commit):
             self._repeated = self._repeated and not self._has_notice(commit)
-            out.append(self._entries(log, term, commit, LogIndex(self.next_index - 1)))
+            if self._announce or not self._knows(commit):
+                out.append(self._entries(log, term, commit, LogIndex(self.next_index - 1)))
             self._commit_sent = commit
             self._unanswered_notice = True
         self._announce = False
 
     def _has_notice(self, commit: LogIndex) -> bool:
         return min(commit, self.next_index - 1) > self._commit_sent
+
+    def _knows(self, commit: LogIndex) -> bool:
+        """Whether the follower knows by itself what a notice would tell: it has the entries on disk, and was told that
+        the leader has. Like a notice that was sent, this may have been lost: ``tick`` sends a real one."""
+        return min(commit, self.next_index - 1) <= min(self.told_synced, self.match_index)
+
+    def may_know(self, synced: LogIndex, change: LogIndex) -> bool:
+        """Whether it helps the follower to hear that the leader has entries up to ``synced`` on disk: it was sent them,
+        has not said that it has them, too, and was told that the newest ``change`` of members is committed."""
+        is_sent = self.flow is Flow.PIPELINE and self.reachable and self.match_index < synced < self.next_index
+        return is_sent and synced > self.told_synced and self._commit_sent >= change
 
     def lacks_entries(self, last: LogIndex) -> bool:
         """Whether there is an entry that the follower was not sent."""
@@ -207,6 +222,8 @@ class Progress:
         self._repeated = False
         self._commit_sent = commit
         self._unanswered_notice = True
+        if self._knows(commit):
+            return None
         return self._entries(log, term, commit, LogIndex(self.next_index - 1))
 
     # Answers

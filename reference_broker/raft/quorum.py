@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 from reference_broker.types import LogIndex, NodeId
+
+PAIR: Final = 2
+"""The majority of two members, and of three: a leader and one follower."""
 
 
 class VoteResult(StrEnum):

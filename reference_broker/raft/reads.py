@@ -1,7 +1,8 @@
 """Consistent queries without the log: ReadIndex (section 8, thesis 6.4), batched by rounds.
 
 A read needs three things of its leader. An entry of the leader's own term must be committed, so that its commit index
-is not behind a former leader's. The leader must take its commit index. And a majority must still know of no later term.
+is not behind a former leader's. The leader must take its commit index, or the entry up to which followers may know by
+themselves what is committed, if it is later. And a majority must still know of no later term.
 The last takes one round of heartbeats, and all reads that came before the round began share the round. A round that
 began before a read came proves nothing for that read.
 """
@@ -34,12 +35,13 @@ class Reads:
         """Whether a round waits for answers."""
         return bool(self._asked)
 
-    def begin(self, commit: LogIndex) -> None:
-        """A round begins for all that wait; they will be answered at ``commit``."""
+    def begin(self, index: LogIndex) -> None:
+        """A round begins for all that wait; they will be answered at ``index``, which covers all that any member knows
+        as committed."""
         self.round += 1
         if self._asked is NOTHING:
             self._asked = deque()
-        self._asked.extend((self.round, token, commit) for token in self.waiting)
+        self._asked.extend((self.round, token, index) for token in self.waiting)
         self.waiting.clear()
         self._quiet_ticks = 0
 
@@ -51,14 +53,15 @@ class Reads:
         """``node`` knew of no later term when it answered round ``number``."""
         self._acked[node] = max(number, self._acked.get(node, 0))
 
-    def confirmed(self, others: Iterable[NodeId], own: bool) -> list[tuple[int, LogIndex]]:
-        """Take the reads whose round a majority of the voters answered: ``others``, and this member if ``own``."""
+    def confirmed(self, others: Iterable[NodeId], own: bool, commit: LogIndex) -> list[tuple[int, LogIndex]]:
+        """Take the reads whose round a majority of the voters answered (``others``, and this member if ``own``), and
+        whose index is committed."""
         rounds = [LogIndex(self._acked.get(node, 0)) for node in others]
         if own:
             rounds.append(LogIndex(self.round))
         up_to = committed_index(rounds)
         done = []
-        while self._asked and self._asked[0][0] <= up_to:
+        while self._asked and self._asked[0][0] <= up_to and self._asked[0][2] <= commit:
             _, token, index = self._asked.popleft()
             done.append((token, index))
         return done

@@ -11,6 +11,7 @@ from reference_broker.raft.messages import (
     Heartbeat,
     HeartbeatReply,
     InstallReply,
+    LeaderSynced,
     PreVoteReply,
     PreVoteRequest,
     TimeoutNow,
@@ -70,6 +71,7 @@ SmallMessage = (
     | Heartbeat
     | HeartbeatReply
     | TimeoutNow
+    | LeaderSynced
 )
 
 

@@ -34,6 +34,7 @@ from reference_broker.raft.messages import (
     HeartbeatReply,
     InstallReply,
     InstallSnapshot,
+    LeaderSynced,
     Message,
     PreVoteReply,
     PreVoteRequest,
@@ -234,7 +235,8 @@ def _check_end(payload: Octets, end: int) -> None:
     _K_HEARTBEAT,
     _K_HEARTBEAT_REPLY,
     _K_TIMEOUT_NOW,
-) = range(1, 12)
+    _K_LEADER_SYNCED,
+) = range(1, 13)
 
 _ENCODERS: Final[dict[type[Message], Encoder]] = {
     AppendEntries: _encode_append_entries,
@@ -251,6 +253,7 @@ _SMALL: Final[tuple[tuple[int, type[Message], str], ...]] = (
     (_K_HEARTBEAT, Heartbeat, "QIQ"),
     (_K_HEARTBEAT_REPLY, HeartbeatReply, "QQ"),
     (_K_TIMEOUT_NOW, TimeoutNow, "QI"),
+    (_K_LEADER_SYNCED, LeaderSynced, "QIQ"),
 )
 for _kind, _message, _form in _SMALL:
     _ENCODERS[_message], _DECODERS[_kind] = _small(_kind, _message, _form)

@@ -268,9 +268,9 @@ class RaftChecks:
         truth.founders = truth.founders or runner.core.configuration.voters
         where = f"group {runner.group:x}: node {node}"
         term, vote = (state.term, state.voted_for) if state is not None else (0, NOBODY)
-        core = runner.core.status()
-        taken_over = bool(core["term"] > term or (core["term"], core["voted_for"]) == (term, vote))
-        check(taken_over, "I6", f"{where} begins with {core['term']}/{core['voted_for']}, on disk is {term}/{vote}")
+        own_term, own_vote = runner.core.term, runner.core.voted_for
+        taken_over = own_term > term or (own_term, own_vote) == (term, vote)
+        check(taken_over, "I6", f"{where} begins with {own_term}/{own_vote}, on disk is {term}/{vote}")
         old_term, old_vote = member.hard_state
         kept = term > old_term or (term == old_term and old_vote in (NOBODY, vote))
         check(kept, "I6", f"{where} recovered {term}/{vote}, on disk was {old_term}/{old_vote}")

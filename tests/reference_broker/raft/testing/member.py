@@ -13,7 +13,7 @@ from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import NotLeaderError
-from reference_broker.raft.messages import AppendEntries, InstallSnapshot, VoteReply
+from reference_broker.raft.messages import AppendEntries, InstallSnapshot, LeaderSynced, VoteReply
 from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
@@ -55,6 +55,8 @@ class Member:
     """One node's shell around one core."""
 
     goes_short_ways = False
+    tells_synced = False
+    """Whether it tells its followers what it has on disk, as to nodes with clients."""
     """Whether it follows a steady leader without a Ready, compared with the general way."""
 
     def __init__(self, cluster: ClusterPorts, node: NodeId, disk: Disk) -> None:
@@ -121,7 +123,10 @@ class Member:
             return
         if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message):
             self._store_chunk(message)
+        before = self.core.commit_index
         self.core.step(sender, message)
+        if isinstance(message, LeaderSynced):
+            self._check_knowledge(before)
         self.pump()
 
     def _takes(self, sender: NodeId, message: AppendEntries) -> bool:
@@ -195,11 +200,17 @@ class Member:
         done = self.disk.sync(count)
         last = next((write.entries[-1] for write in reversed(done) if write.entries), None)
         if last is not None:
-            self.notices.append(lambda: self.core.synced(last.index, last.term))
+            self.notices.append(lambda: self._synced(last))
         for write in done:
             if write.snapshot is not None:
                 self.notices.append(self._snapshot_notice(write.snapshot, write.installs))
         return len(done)
+
+    def _synced(self, last: Entry) -> None:
+        before, followed = self.core.commit_index, self.core.leadership is None
+        self.core.synced(last.index, last.term)
+        if followed:
+            self._check_knowledge(before)
 
     def sync_hard_state(self) -> bool:
         """Sync the oldest hard state; messages that waited for it leave. False if there was none."""
@@ -216,9 +227,26 @@ class Member:
         if not self.notices:
             return False
         self.notices.popleft()()
+        self._tell_synced()
         self._answer()
         self.pump()
         return True
+
+    def _tell_synced(self) -> None:
+        leadership = self.core.leadership
+        if not self.tells_synced or leadership is None or self._hard_states_written != self._hard_states_synced:
+            return
+        for node in leadership.progress:
+            if (message := leadership.tell_synced(node)) is not None:
+                self.ways.append("tell")
+                self._send(Send(to=node, message=message))
+
+    def _check_knowledge(self, before: LogIndex) -> None:
+        """A follower that commits by itself must be right as a leader must."""
+        core = self.core
+        if core.commit_index > before:
+            self.ways.append("know")
+            self._cluster.checker.commits(self, core.commit_index, [core.configuration])
 
     def take_snapshot(self) -> bool:
         """Write a snapshot at the last applied entry. False if there is nothing new in it."""
@@ -324,7 +352,8 @@ class Member:
         if not self.up:
             return f"{self.node} down"
         head = f"{self.node} {core.role} term {core.term} leader {core.leader} commit {core.commit_index}"
-        followers = [f"  follower {node}: {text}" for node, text in core.status()["followers"].items()]
+        progress = core.leadership.progress if core.leadership is not None else {}
+        followers = [f"  follower {node}: {each.describe()}" for node, each in progress.items()]
         now = core.configuration
         members = "" if now == Configuration(self._cluster.voters) else f" | members {now}"
         return "\n".join([f"{head} | {core.log.describe()}{members}", *followers])

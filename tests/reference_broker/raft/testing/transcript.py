@@ -11,6 +11,7 @@ from reference_broker.raft.messages import (
     HeartbeatReply,
     InstallReply,
     InstallSnapshot,
+    LeaderSynced,
     Message,
     PreVoteReply,
     PreVoteRequest,
@@ -45,6 +46,8 @@ def sketch(message: Message) -> str:
             return f"{name} term {message.term} up to {message.index} {state}"
         case Heartbeat() | HeartbeatReply():
             return f"{name} term {message.term} round {message.round}"
+        case LeaderSynced():
+            return f"{name} term {message.term} up to {message.index}"
         case TimeoutNow():
             return f"{name} term {message.term}"
 
