@@ -228,12 +228,15 @@ class Sender:
 
     def tell_commit(self, leadership: Leadership) -> None:
         """More is committed: tell the followers with clients at once, and the others in a while, or with the next
-        entry."""
+        entry. Who will know by itself as soon as its own disk has it is one of the others, unless its disk is slow."""
         for node in leadership.progress:
-            if not self._has_clients_on(node):
+            if not self._has_clients_on(node) or (leadership.is_told(node) and not self._is_slow(node)):
                 self._tell_later()
             elif (send := leadership.notice(node)) is not None:
                 self._send_entries(send, None)
+
+    def _is_slow(self, node: NodeId) -> bool:
+        return bool(self._node.answers.slower_than(self._node.node, (node,)))
 
     def tell_synced(self, leadership: Leadership) -> None:
         """This leader has more on its disk: tell the followers with clients, which then need not wait until it has

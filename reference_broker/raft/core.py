@@ -244,6 +244,7 @@ class RaftCore:
         if self._leadership is not None:
             self._leadership.node_down(node)
         elif node == self.leader:
+            self._follower.leader_synced = LogIndex(0)  # what it goes on to do, this member must hear from it
             self._reconsider_timer()
 
     def node_up(self, node: NodeId) -> None:
@@ -253,6 +254,7 @@ class RaftCore:
         if self._leadership is not None:
             self._leadership.node_up(node)
         elif node == self.leader:
+            self._follower.leader_synced = LogIndex(0)
             self._reconsider_timer()
         else:
             self._ask(node)

@@ -170,6 +170,10 @@ class Leadership:
         progress.told_synced = self._told = index
         return LeaderSynced(term=self._term, leader=self._node, index=index)
 
+    def is_told(self, node: NodeId) -> bool:
+        """Whether a follower was told enough to know by itself, once its disk has it, of everything committed."""
+        return self.progress[node].told_synced >= self._log.commit_index
+
     @property
     def accepting(self) -> bool:
         """Whether proposals are taken: not while this leader hands over."""

@@ -110,3 +110,16 @@ def test_another_leader_begins_anew() -> None:
     )
     core.step(NodeId(3), message)
     assert syncs(core, 2) == 0
+
+
+def test_a_link_that_broke_ends_it() -> None:
+    """The leader may have gone on without this node, and given the messages of its consumers to others. A drive that is
+    slow to sync must not make them first deliveries here, long after."""
+    core = follower(noop(1), entry(2, NOW))
+    hears(core, 2)
+    core.node_down(LEADER)
+    assert syncs(core, 2) == 0
+    core = follower(noop(1), entry(2, NOW))
+    hears(core, 2)
+    core.node_up(LEADER)
+    assert (syncs(core, 2), hears(core, 2)) == (0, 2)
