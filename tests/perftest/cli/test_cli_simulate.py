@@ -281,8 +281,8 @@ def test_a_layout_gives_each_node_its_drives(call: Call, tmp_path: Path) -> None
 
 
 def test_nodes_of_one_machine_do_not_share_the_drives_of_a_layout(call: Call, tmp_path: Path) -> None:
-    """On a local cluster every node models its own drives, so three logs never wait for each other. What they write must
-    be much: of little, a head that turns makes one log wait as long as three."""
+    """On a local cluster every node models its own drives, so three logs never wait for each other. What they write
+    must be much: of little, a head that turns makes one log wait as long as three."""
     file = tmp_path / "own.yaml"
     file.write_text("drives: {disk: {profile: hdd7200}}\nroles: {data: disk, logs: disk, segment: disk, wal: disk}\n")
     much = (*MANY, "--set", "load.size=16KiB", "--set", "step={duration: 1s, warmup: 200ms}")
