@@ -101,11 +101,18 @@ class MirrorRunner:
             case Note.ACK:
                 self._send(self.ring.ack(first, second))
             case Note.WELCOME if first == self.mirror.since and not self.ring.is_ready:
-                self.copy.begin(second, third)
-                self._send(self.ring.begin(second))
-                self._node.wake(self)
+                self._begin(second, third)
             case _:
                 log.debug("queue %s: a late note %s", shown(self.record.name), kind)
+
+    def _begin(self, batch: int, next_seq: int) -> None:
+        try:
+            self.copy.begin(batch, next_seq)
+        except DivergedError as error:  # a former master had filled it with more than this one has
+            self._give_up(error)
+            return
+        self._send(self.ring.begin(batch))
+        self._node.wake(self)
 
     def fill(self, node: NodeId, since: int, payload: bytes) -> None:
         """Messages that were in the queue before this copy began."""
