@@ -52,6 +52,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, assert_never
 
+from reference_broker.idle import NOTHING
 from reference_broker.machines import (
     burial,
     expiry,
@@ -124,7 +125,7 @@ class FifoMachine:
     def __init__(self, config: FifoConfig) -> None:
         self._state = State(config)
         self._paced = _NEVER
-        self._outbox = Outbox()
+        self._outbox: Outbox = NOTHING  # of the entry that is being applied
 
     def apply(
         self, meta: Meta, payload: bytes, end: int | None = None, skip: frozenset[int] = frozenset()
@@ -178,7 +179,9 @@ class FifoMachine:
             self._set_timer(was_due)
             if not state.applied % _REFRESH_ENTRIES:
                 state.refresh_flags()
-        return self._outbox.effects()
+        effects = self._outbox.effects()
+        self._outbox = NOTHING
+        return effects
 
     def _let_time_pass(self, time_ms: int) -> int | None:
         state = self._state

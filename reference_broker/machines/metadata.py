@@ -32,6 +32,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from reference_broker.access.names import can_be_name, qualified, short, vhost_of
@@ -588,17 +589,27 @@ def record_to_json(record: QueueRecord) -> bytes:
     return json.dumps(_plain(record), separators=(",", ":"), sort_keys=True).encode()
 
 
+def _nodes(numbers: Iterable[int]) -> tuple[NodeId, ...]:
+    return _shared(tuple(NodeId(number) for number in numbers))
+
+
+@lru_cache(4096)
+def _shared(nodes: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+    """One tuple for the records of all queues on these nodes: there are few combinations, and many queues."""
+    return nodes
+
+
 def record_from_json(raw: dict[str, Any]) -> QueueRecord:
     """A record from parsed JSON. The oldest records have only a name, a group, members and arguments."""
-    members = tuple(NodeId(node) for node in raw["members"])
+    members = _nodes(raw["members"])
     return QueueRecord(
         name=raw["name"],
         group=GroupId(raw["group"]),
         members=members,
         arguments=tuple((key, value) for key, value in raw["arguments"]),
-        founders=tuple(NodeId(node) for node in raw.get("founders") or members),
-        leaving=tuple(NodeId(node) for node in raw.get("leaving", ())),
-        returning=tuple(NodeId(node) for node in raw.get("returning", ())),
+        founders=_nodes(raw.get("founders") or members),
+        leaving=_nodes(raw.get("leaving", ())),
+        returning=_nodes(raw.get("returning", ())),
         membership_epochs=tuple((NodeId(node), int(number)) for node, number in raw.get("stays", ())),
         changes=int(raw.get("changes", 0)),
         leader=NodeId(raw.get("leader", NOBODY)),

@@ -199,6 +199,6 @@ class Batcher:
 
     def start_over(self) -> None:
         """Propose again every command of this node that it has not applied."""
-        for commands in self._pipeline.unapplied.values():
+        for commands in self._pipeline.unapplied:
             commands.change(self._host.reproposed)
         self._pipeline.start_over()

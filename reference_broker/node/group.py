@@ -102,7 +102,7 @@ class GroupRunner:
         system: LogSystem,
         host: HostedMachine,
         node: GroupPorts,
-        unapplied: dict[Priority, UnappliedCommands] | None = None,
+        unapplied: Sequence[UnappliedCommands] | None = None,
     ) -> None:
         """``unapplied``: what this node has proposed to the group without a member of its own (:mod:`node.proxy`)."""
         self.group = group
@@ -130,7 +130,7 @@ class GroupRunner:
         self._applies_soon = False
         self._log = system
         self._sender = Sender(
-            group, core, system, node, host.has_clients_on, self._wait_for_link, lambda: node.wake(self)
+            group, core, system, node, host.has_clients_on, self._wait_for_link, partial(node.wake, self)
         )
         self._non_members: dict[NodeId, NonMember] = {}
         """Nodes without a member that are up to date with this leader."""
@@ -350,7 +350,7 @@ class GroupRunner:
         self._doubt()
 
     def _doubt(self) -> None:
-        if any(unapplied.is_used for unapplied in self.unapplied.values()):  # else there is nobody to deliver to
+        if any(unapplied.is_used for unapplied in self.unapplied):  # else there is nobody to deliver to
             self.host.doubt()
 
     def peer_up(self, node: NodeId) -> None:
@@ -496,7 +496,7 @@ class GroupRunner:
             return
         self._dedup = snapshot.dedup
         skipped: list[Any] = []
-        for priority, unapplied in self.unapplied.items():
+        for priority, unapplied in zip(Priority, self.unapplied, strict=True):
             skipped += unapplied.applied(self._dedup.highest((self._me[0], priority, self._me[1])))
         self.applied = index
         self.host.install(snapshot.state, skipped)

@@ -62,14 +62,14 @@ from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import Message
 from reference_broker.raft.ready import HardState
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Priority, Term
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
 
 _EARLY_MAX: Final = 256
 _BUSIEST: Final = 4
 """How many queues a node names in its summary."""
-_Unapplied = dict[Priority, UnappliedCommands]
+_Unapplied = Sequence[UnappliedCommands]  # by priority
 
 
 class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):

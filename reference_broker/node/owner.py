@@ -20,7 +20,7 @@ Back of the envelope: a turn costs two calls more than the commands and effects 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reference_broker.access.names import shown
@@ -69,7 +69,7 @@ class OwnerRunner:
         self.term = Term(record.epoch << 32 | node.boot_id)
         self.ring: MasterRing | None = None
         """The mirrors of the queue, once it had any."""
-        self.unapplied = {priority: _Numbers() for priority in Priority}
+        self.unapplied = tuple(_Numbers() for _ in Priority)
         self._node = node
         self._wake = node.wake
         self._auto_delete = record.auto_delete
@@ -176,7 +176,7 @@ class OwnerRunner:
         self._apply()
         self.ring = MasterRing(record, self.host, self._node, member)
 
-    def take_over(self, numbers: Mapping[Priority, UnappliedCommands], published: Sequence[Any]) -> None:
+    def take_over(self, numbers: Sequence[UnappliedCommands], published: Sequence[Any]) -> None:
         """This node was a mirror before. ``published``: what only the nodes of publishers have sent; then come the
         commands that this node has proposed and nobody has applied."""
         self._waiting += published
@@ -186,9 +186,9 @@ class OwnerRunner:
             self.unapplied[priority].last = unapplied.last
         self._wake(self)
 
-    def numbers(self) -> dict[Priority, UnappliedCommands]:
+    def numbers(self) -> tuple[UnappliedCommands, ...]:
         """The numbers of this node's commands, for a proxy that goes on with them."""
-        return {priority: UnappliedCommands(numbers.last + 1) for priority, numbers in self.unapplied.items()}
+        return tuple(UnappliedCommands(numbers.last + 1) for numbers in self.unapplied)
 
     def sync_mirrors(self, *, cancels: bool) -> int:
         """Fill the mirrors that are not synchronised, or stop that. Returns how many mirrors begin anew: a mirror that
@@ -285,7 +285,7 @@ class OwnerRunner:
         commands, self._waiting = self._waiting, []
         self._applied += len(commands)
         self.host.apply(commands)
-        for numbers in self.unapplied.values():
+        for numbers in self.unapplied:
             numbers.applied_up_to = numbers.last
 
     def _tell_applied(self) -> None:

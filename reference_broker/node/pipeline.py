@@ -30,7 +30,7 @@ class CommandQueue:
     __slots__ = ("_waiting", "cuts", "held", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
-        self._waiting: dict[Priority, list[tuple[Any, int, Proposer, int]]] = {priority: [] for priority in Priority}
+        self._waiting: tuple[list[tuple[Any, int, Proposer, int]], ...] = tuple([] for _ in Priority)
         """Command, octets, proposer, number of the command; by priority."""
         self.octets = 0
         self.urgent = False
@@ -47,7 +47,7 @@ class CommandQueue:
 
     def clear(self) -> None:
         """Forget all commands."""
-        self._waiting = {priority: [] for priority in Priority}
+        self._waiting = tuple([] for _ in Priority)
         self.octets = 0
         self.urgent = self.overdue = False
 
@@ -158,7 +158,7 @@ class Pipeline:
         node: ProposingPorts,
         runner: Runner,
         encode: Callable[[Sequence[Any]], list[bytes | memoryview]],
-        unapplied: dict[Priority, UnappliedCommands] | None,
+        unapplied: Sequence[UnappliedCommands] | None,
         *,
         forwarded: Callable[[int, int], None] = lambda _number, _now_ns: None,
         copied: Callable[[bytes, Sequence[Segment], Sequence[Any]], None] | None = None,
@@ -167,7 +167,7 @@ class Pipeline:
         what the node has proposed to the group so far. ``forwarded`` hears of each publish that is sent to another
         node: its number, and when (ns). ``copied`` hears of each batch that is sent to another node: the head of its
         frame, its segments and its commands."""
-        self.unapplied = unapplied or {priority: UnappliedCommands() for priority in Priority}
+        self.unapplied = unapplied or tuple(UnappliedCommands() for _ in Priority)
         self.waiting = CommandQueue()
         self.leader = NOBODY
         """Who gets the commands. While nobody does, the commands are only kept."""
@@ -205,7 +205,7 @@ class Pipeline:
         """Propose again every command of this node that it has not applied. Forget the commands that others forwarded:
         they start over, too."""
         self.waiting.clear()
-        for priority, unapplied in self.unapplied.items() if self.leader else ():
+        for priority, unapplied in zip(Priority, self.unapplied, strict=True) if self.leader else ():
             for number, command, size in unapplied.all():
                 self.waiting.add(command, size, (self._me[0], priority, self._me[1]), number)
         self.waiting.urgent = self.waiting.octets > 0

@@ -37,7 +37,7 @@ class Proxy:
         kind: QueueKind,
         node: ProposingPorts,
         now_ms: Callable[[], int],
-        unapplied: dict[Priority, UnappliedCommands] | None = None,
+        unapplied: Sequence[UnappliedCommands] | None = None,
         lost: Callable[[QueueRecord], None] | None = None,
         published_here: Callable[[GroupId, int, Sequence[Any]], None] | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ services, reads and status ask these questions. What Raft says (roles, votes, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reference_broker.node.proposals import Proposal, Segment
@@ -31,7 +31,7 @@ class QueueRunner(Protocol):
     scheduled: bool
 
     @property
-    def unapplied(self) -> Mapping[Priority, Applied]:
+    def unapplied(self) -> Sequence[Applied]:
         """As :attr:`reference_broker.queues.port.Proposer.unapplied`."""
 
     @property

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reference_broker.idle import NONE
 from reference_broker.machines.effects import Deliver, Reply
 from reference_broker.types import ChannelId
 
@@ -41,7 +42,7 @@ class Doubt:
         self.number = 0
         self._asked = 0
         self._kept: list[Kept] = []
-        self._channels: set[ChannelId] = set()
+        self._channels: frozenset[ChannelId] = NONE
         """Channels with kept deliveries: their replies wait behind the deliveries."""
         self._waiting: list[Callable[[], None]] = []
 
@@ -63,7 +64,7 @@ class Doubt:
 
     def keep_delivery(self, delivery: Deliver, body: Any = None) -> None:
         """Keep a delivery. ``body`` is given if the consumer does not hold the message."""
-        self._channels.add(delivery.consumer.channel)
+        self._channels |= {delivery.consumer.channel}
         self._kept.append(delivery if body is None else (delivery, body))
 
     def keeps(self, reply: Reply) -> bool:
@@ -76,6 +77,6 @@ class Doubt:
     def end(self) -> tuple[list[Kept], list[Callable[[], None]]]:
         """End the doubt. Returns the kept effects, in order, and the waiting calls."""
         kept, self._kept, waiting, self._waiting = self._kept, [], self._waiting, []
-        self._channels.clear()
+        self._channels = NONE
         self.is_on = False
         return kept, waiting

@@ -146,8 +146,8 @@ class Proposer(Protocol):
         """The node that leads the queue, as far as this node knows."""
 
     @property
-    def unapplied(self) -> Mapping[Priority, Applied]:
-        """The commands that this node has proposed and does not know as applied."""
+    def unapplied(self) -> Sequence[Applied]:
+        """The commands that this node has proposed and does not know as applied, by priority."""
 
     def propose(self, command: object, size: int, priority: Priority = ..., *, lazy: bool = ...) -> int:
         """Have every member apply the command once; a lazy command may wait. Returns the command's number, 0 if the
@@ -252,8 +252,8 @@ class _Gone:
     applied_up_to: Final = 0
 
     @property
-    def unapplied(self) -> Mapping[Priority, Applied]:
-        return dict.fromkeys(Priority, self)
+    def unapplied(self) -> Sequence[Applied]:
+        return (self,) * len(Priority)
 
     def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         return 0

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from reference_broker import message_run
 from reference_broker.anatomy.track import Track
+from reference_broker.idle import NONE
 from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.commands import (
     NodeDown,
@@ -62,7 +63,7 @@ class QuorumMember:
         self._runner = EffectRunner(record.group, node, self._read, self._on_the_wall)
         self._effects: list[Effect] = []
         self._doubt = Doubt()
-        self._client_nodes: set[NodeId] = set()
+        self._client_nodes: frozenset[NodeId] = NONE
         """All nodes with channels here, and maybe nodes whose channels ended since this member last became leader."""
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
@@ -92,7 +93,7 @@ class QuorumMember:
         effects, self._effects = self._effects, []
         for effect in effects:
             if isinstance(effect, MonitorNode):
-                self._client_nodes.add(effect.node)
+                self._client_nodes |= {effect.node}
         local = local_effects(effects, self._channels.node, self.leading, self.record.members)
         runs: Runs = {}
         if self._doubt.is_on:
@@ -187,7 +188,7 @@ class QuorumMember:
     def became_leader(self, term: Term) -> None:
         """Start what only a leader does."""
         self.leading, self._leading_term = True, term
-        self._client_nodes.clear()
+        self._client_nodes = NONE
         self._effects.extend(self.machine.become_leader())
         self.run_effects()
 

@@ -127,7 +127,7 @@ class RaftCore:
         self.role, self.leader = Role.FOLLOWER, NOBODY
         self.log = log
         log.configurations.reset(Configuration(members))
-        self.down: set[NodeId] = set()
+        self.down: dict[NodeId, None] = {}
         self._next = NextReady()
         self._follower = Follower(log, self._next)
         self._installation = Installation(log, self._follower)
@@ -240,7 +240,7 @@ class RaftCore:
 
     def node_down(self, node: NodeId) -> None:
         """``node`` is suspected. A follower of it starts its timer, a leader stops sending to it."""
-        self.down.add(node)
+        self.down[node] = None
         if self._leadership is not None:
             self._leadership.node_down(node)
         elif node == self.leader:
@@ -250,7 +250,7 @@ class RaftCore:
     def node_up(self, node: NodeId) -> None:
         """``node`` answers again, over a new link: whatever was under way may be lost. Call it for each new link, even
         if nobody noticed the end of the old link."""
-        self.down.discard(node)
+        self.down.pop(node, None)
         if self._leadership is not None:
             self._leadership.node_up(node)
         elif node == self.leader:
@@ -570,7 +570,7 @@ class RaftCore:
             down=self.down,
             config=self.config,
             next_ready=self._next,
-            step_down=lambda reason: self._become_follower(reason, self.term),
+            step_down=self._become_follower,
         )
         payload = noop_payload(self._machine_version)
         self._leadership.propose(EntryKind.NOOP, payload, crc32(payload))

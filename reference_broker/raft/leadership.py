@@ -21,7 +21,7 @@ a majority answered a round that began after it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Container
 from zlib import crc32
 
 from reference_broker.raft.config import RaftConfig
@@ -85,10 +85,10 @@ class Leadership:
         replica_id: int,
         term: Term,
         log: LogView,
-        down: Set[NodeId],
+        down: Container[NodeId],
         config: RaftConfig,
         next_ready: NextReady,
-        step_down: Callable[[RoleEvent], None],
+        step_down: Callable[[RoleEvent, Term], None],
     ) -> None:
         """``node`` leads in ``term``; the nodes ``down`` are suspected now until :meth:`node_up` says otherwise."""
         self._node, self._replica_id, self._term = node, replica_id, term
@@ -293,7 +293,7 @@ class Leadership:
         heir = max(self._voting, key=lambda progress: progress.match_index)
         self.collect()
         self._next.send(heir.node, TimeoutNow(term=self._term, leader=self._node))
-        self._step_down(RoleEvent.REMOVED)
+        self._step_down(RoleEvent.REMOVED, self._term)
 
     def _look_after(self, progress: Progress) -> None:
         self._promote(progress)
@@ -425,7 +425,7 @@ class Leadership:
         if self._alone_ticks:
             self._alone_ticks -= 1
             if not self._alone_ticks:
-                self._step_down(RoleEvent.MAJORITY_LOST)
+                self._step_down(RoleEvent.MAJORITY_LOST, self._term)
 
     def collect(self) -> None:
         """Add to the next Ready the messages that may be sent now, and count them as sent."""

@@ -462,7 +462,7 @@ class SimNode:
             host = runner.host
             if not isinstance(host, QuorumMember) or not host.leading or runner.applied < runner.core.log.last_index:
                 continue
-            if any(True for commands in runner.unapplied.values() for _ in commands.all()):
+            if any(True for commands in runner.unapplied for _ in commands.all()):
                 continue
             for consumer in host.machine._state.all_consumers():
                 channel = consumer.id.channel
