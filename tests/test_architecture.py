@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "reference_broker": ("reference_broker",),
     "reference_broker.raft": (
         "reference_broker.raft",
+        "reference_broker.checksum",
         "reference_broker.idle",
         "reference_broker.records",
         "reference_broker.types",
@@ -44,6 +45,7 @@ MAY_IMPORT = {
         "reference_broker.machines",
         "reference_broker.access",
         "reference_broker.routing",
+        "reference_broker.checksum",
         "reference_broker.idle",
         "reference_broker.records",
         "reference_broker.types",
@@ -62,6 +64,7 @@ MAY_IMPORT = {
     "reference_broker.log": (
         "reference_broker.log",
         "reference_broker.storage",
+        "reference_broker.checksum",
         "reference_broker.idle",
         "reference_broker.records",
         "reference_broker.types",
@@ -69,6 +72,7 @@ MAY_IMPORT = {
     "reference_broker.classic": (
         "reference_broker.classic",
         "reference_broker.storage",
+        "reference_broker.checksum",
         "reference_broker.idle",
         "reference_broker.records",
         "reference_broker.types",
@@ -120,6 +124,7 @@ MAY_IMPORT = {
         "reference_broker.mirroring",
         "reference_broker.access",
         "reference_broker.routing",
+        "reference_broker.checksum",
         "reference_broker.idle",
         "reference_broker.records",
         "reference_broker.types",

@@ -48,6 +48,8 @@ LIBRARIES: Final = (
     "uvloop",
 )
 """The libraries that a worker, an observer or a broker node imports."""
+FASTER: Final = ("isal",)
+"""The libraries that they import if they are there."""
 
 _ONLY_TO_INSTALL: Final = ("pbr", "setuptools")
 """What libraries name as needed, and nothing imports."""
@@ -181,15 +183,20 @@ def default_cache() -> Path:
 
 
 def libraries() -> list[Distribution]:
-    """The installed libraries of :data:`LIBRARIES`, with all that they need, in order of their names."""
+    """The installed libraries of :data:`LIBRARIES` and :data:`FASTER`, with all that they need, in order of their
+    names."""
     found: dict[str, Distribution] = {}
-    waiting = list(LIBRARIES)
+    waiting = [*LIBRARIES, *(name for name in FASTER if _is_installed(name))]
     while waiting:
         name = _normal(waiting.pop())
         if name not in found and name not in _ONLY_TO_INSTALL:
             found[name] = importlib.metadata.distribution(name)
             waiting += _needed(found[name])
     return [found[name] for name in sorted(found)]
+
+
+def _is_installed(name: str) -> bool:
+    return any(True for _ in importlib.metadata.distributions(name=name))
 
 
 def _needed(distribution: Distribution) -> Iterator[str]:
@@ -231,7 +238,9 @@ def _pack_project(place: Path) -> Wheel:
     target = place / f"{stem}-{project_version()}-py3-none-any.whl"
     if not target.exists():
         info = f"{stem}-{version}.dist-info"
-        metadata = importlib.metadata.distribution(PROJECT).read_text("METADATA") or ""
+        about_us = importlib.metadata.distribution(PROJECT)
+        # In a checkout, the folder that setuptools leaves there may be found first.
+        metadata = about_us.read_text("METADATA") or about_us.read_text("PKG-INFO") or ""
         about = {f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": _wheel_file("py3-none-any")}
         _write_wheel(target, info, files, about)
     return Wheel(target)

@@ -12,7 +12,6 @@ and the first sequence number: an old record of the index that points to octets 
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_broker import message_run
+from reference_broker.checksum import crc32
 from reference_broker.classic.index_codec import SEGMENT_MESSAGES
 from reference_broker.message_run import MessageRun
 from reference_broker.records import record
@@ -109,9 +109,9 @@ def encode_part(
     body = run.buffers()
     size = sum(map(len, body))
     header = _HEADER.pack(MAGIC, group, seq, run.count, size, expires, flags)
-    check = zlib.crc32(header)
+    check = crc32(header)
     for buffer in body:
-        check = zlib.crc32(buffer, check)
+        check = crc32(buffer, check)
     return [header + _CHECK.pack(check), *body], HEADER_SIZE + size, check
 
 
@@ -127,7 +127,7 @@ def read_header(octets: bytes) -> PartHeader:
 def decode_part(octets: bytes, group: GroupId, seq: int, check: int) -> MessageRun:
     """Read a part back. Raises :class:`DamagedPartError` unless it is the part with this check."""
     header = read_header(octets)
-    found = zlib.crc32(memoryview(octets)[HEADER_SIZE:], zlib.crc32(octets[: _HEADER.size]))
+    found = crc32(memoryview(octets)[HEADER_SIZE:], crc32(octets[: _HEADER.size]))
     if found != check or header.check != check:
         raise DamagedPartError("the part fails its check")
     if (header.group, header.seq) != (group, seq):

@@ -16,7 +16,6 @@ else happens. Without this file each message counts as delivered: nobody knows b
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from reference_broker.checksum import crc32
 from reference_broker.classic import index_codec
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import GONE, RECORD, SEGMENT_MESSAGES, STORED, Records
@@ -212,7 +212,7 @@ def _stretches_of_one_part(live: Records) -> Iterator[tuple[int, int]]:
 def write_clean(files: Files, root: str, delivered: Mapping[GroupId, int]) -> None:
     """After the last operation: say of each queue up to which message it has delivered."""
     octets = b"".join(_DELIVERED.pack(group, end) for group, end in sorted(delivered.items()))
-    write_whole(files, f"{root}/{_CLEAN}", octets + _CHECK.pack(zlib.crc32(octets)))
+    write_whole(files, f"{root}/{_CLEAN}", octets + _CHECK.pack(crc32(octets)))
 
 
 def _take_clean(files: Files, root: str) -> dict[GroupId, int] | None:
@@ -221,7 +221,7 @@ def _take_clean(files: Files, root: str) -> dict[GroupId, int] | None:
     with suppress(FileNotFoundError):
         octets = read_whole(files, f"{root}/{_CLEAN}")
         body, check = octets[: -_CHECK.size], octets[-_CHECK.size :]
-        if _CHECK.pack(zlib.crc32(body)) == check:
+        if _CHECK.pack(crc32(body)) == check:
             delivered = {GroupId(group): end for group, end in _DELIVERED.iter_unpack(body)}
         files.remove(f"{root}/{_CLEAN}")
         files.sync_dir(root)

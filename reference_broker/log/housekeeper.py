@@ -10,10 +10,10 @@ next (:mod:`reference_broker.log.plan`).
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from reference_broker.checksum import crc32
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError, LogError
 from reference_broker.log.extents import Extents, intersects
@@ -120,7 +120,7 @@ class Housekeeper:
             return
         kept = group.kept if intersects(operation.live, 1, group.table.kept_floor) else NO_SNAPSHOT
         state = operation.state
-        head = SnapshotHead(group.id, group.log_uid, key, False, kept, len(state), zlib.crc32(state), operation.live)
+        head = SnapshotHead(group.id, group.log_uid, key, False, kept, len(state), crc32(state), operation.live)
         self._write_snapshot(head, state)
         with self._state.lock:
             self._adopt(group, head)
@@ -147,7 +147,7 @@ class Housekeeper:
         """Take a snapshot that brings its live entries along, as an installed snapshot does. False if there is none in
         the end, because the group is gone or a newer snapshot was installed meanwhile."""
         state, key, table = operation.state, operation.key, group.table
-        head = SnapshotHead(group.id, group.log_uid, key, True, key, len(state), zlib.crc32(state), operation.live)
+        head = SnapshotHead(group.id, group.log_uid, key, True, key, len(state), crc32(state), operation.live)
         name = f"{self.directory(group.id)}/{OUTGOING}"
         file = self._files.create(name)
         try:

@@ -12,9 +12,9 @@ The lock is held for some hundred look-ups at most, however many entries are liv
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
 
+from reference_broker.checksum import crc32
 from reference_broker.log.errors import DamagedLogError, EntryGoneError
 from reference_broker.log.extents import Place
 from reference_broker.log.state import READS, Group, LogState
@@ -80,7 +80,7 @@ class LiveEntries:
         end = offset + len(octets)
         done, crc = self._checked.get(index, (0, 0))
         if offset <= done < end:
-            done, crc = end, zlib.crc32(memoryview(octets)[done - offset :], crc)
+            done, crc = end, crc32(memoryview(octets)[done - offset :], crc)
         if done < place.size:
             self._checked[index] = (done, crc)
             return True

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError
 from reference_broker.log.recovery import GroupRecord, replay_meta

@@ -12,13 +12,13 @@ The index stands in columns, so that a million entries are read with five copies
 from __future__ import annotations
 
 import sys
-import zlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
+from reference_broker.checksum import crc32
 from reference_broker.log.extents import Extent
 from reference_broker.log.wal_codec import next_sector
 from reference_broker.records import record
@@ -139,14 +139,14 @@ def encode(store: bytes, group: GroupId, number: int, log_uid: int, truncates: i
         ]
     )
     entries, octets = sum(len(run.sizes) for run in runs), sum(sum(run.sizes) for run in runs)
-    crc = zlib.crc32(index)
+    crc = crc32(index)
     header = _HEADER.pack(MAGIC, VERSION, 0, group, number, store, log_uid, truncates, len(runs), entries, octets, crc)
-    return (header + zlib.crc32(header).to_bytes(4) + index).ljust(data_offset(len(runs), entries), b"\0")
+    return (header + crc32(header).to_bytes(4) + index).ljust(data_offset(len(runs), entries), b"\0")
 
 
 def decode_head(octets: bytes, store: bytes, group: GroupId, number: int) -> SegmentHead:
     """Read and check a header. Raises :class:`DamagedSegmentError`."""
-    if len(octets) < HEADER_SIZE or zlib.crc32(octets[: _HEADER.size]) != int.from_bytes(octets[_HEADER.size :]):
+    if len(octets) < HEADER_SIZE or crc32(octets[: _HEADER.size]) != int.from_bytes(octets[_HEADER.size :]):
         raise DamagedSegmentError(0, "the header of a segment fails its check")
     magic, version, _flags, *fields = _HEADER.unpack_from(octets)
     found_group, found_number, found_store, log_uid, truncates, runs, entries, size, crc = fields
@@ -163,7 +163,7 @@ def decode_head(octets: bytes, store: bytes, group: GroupId, number: int) -> Seg
 
 def decode_index(head: SegmentHead, octets: bytes) -> list[Extent]:
     """Read and check an index. Raises :class:`DamagedSegmentError`."""
-    if len(octets) != head.index_size or zlib.crc32(octets) != head.index_crc:
+    if len(octets) != head.index_size or crc32(octets) != head.index_crc:
         raise DamagedSegmentError(HEADER_SIZE, "the index of a segment fails its check")
     view = memoryview(octets)
     count, at = head.entries, head.runs * _RUN.size

@@ -10,11 +10,11 @@ are its own, but for one that is removed: the payload's CRC and a second look at
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from reference_broker.checksum import crc32
 from reference_broker.log.errors import DamagedLogError
 from reference_broker.log.extents import Extent
 from reference_broker.log.segment_codec import data_offset, encode, placed
@@ -182,7 +182,7 @@ def _read_checked(file: File, path: str, run: Extent, start: int, end: int) -> m
     at = 0
     for position in range(start, end):
         size = run.sizes[position]
-        if zlib.crc32(octets[at : at + size]) != run.crcs[position] or at + size > len(octets):
+        if crc32(octets[at : at + size]) != run.crcs[position] or at + size > len(octets):
             raise DamagedLogError(path, origin + at, "an entry fails its check")
         at += size
     return octets

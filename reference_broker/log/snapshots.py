@@ -16,7 +16,6 @@ believed; the files that a sender reads stay pinned until they are released.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
+from reference_broker.checksum import crc32
 from reference_broker.log.errors import DamagedSnapshotError
 from reference_broker.log.extents import Extents, Place, Ranges, checked
 from reference_broker.storage.files import File
@@ -113,7 +113,7 @@ class SnapshotHead:
 
 
 def _with_crc(octets: bytes) -> bytes:
-    return octets + zlib.crc32(octets).to_bytes(_CRC_SIZE)
+    return octets + crc32(octets).to_bytes(_CRC_SIZE)
 
 
 def _passes(octets: bytes) -> bool:
@@ -145,7 +145,7 @@ def read_head(read: Read, name: str) -> SnapshotHead:
 def read_state(read: Read, head: SnapshotHead, name: str) -> bytes:
     """Read and check the state. Raises :class:`DamagedSnapshotError`."""
     state = read(head.size, head.state_size)
-    if len(state) != head.state_size or zlib.crc32(state) != head.state_crc:
+    if len(state) != head.state_size or crc32(state) != head.state_crc:
         raise DamagedSnapshotError(
             f"a snapshot's state fails its check\n  {name}, offset {head.size}\n  it is not used"
         )
@@ -193,7 +193,7 @@ def _records(read: Read, offset: int, end: int) -> Iterator[tuple[int, Place, in
         if payload + size > len(window):
             window, start, payload = read(offset, _RECORD_SIZE + size), offset, _RECORD_SIZE
         octets = memoryview(window)[payload : payload + size]
-        if len(octets) != size or zlib.crc32(octets) != crc:
+        if len(octets) != size or crc32(octets) != crc:
             return
         place = Place(KEPT_FILE, start + payload, size, crc, term, kind)
         offset = start + payload + size

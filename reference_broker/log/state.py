@@ -7,12 +7,12 @@ entry is moved to a segment in between, or its file goes, the payload's CRC and 
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from reference_broker.checksum import crc32
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogError
 from reference_broker.log.extents import Extents, Place, Ranges, clipped
@@ -193,7 +193,7 @@ class LogState:
             if place is None:
                 raise EntryGoneError(group.id, index)
             payload = self.read_at(group, file, place, 0, place.size)
-            if len(payload) == place.size and zlib.crc32(payload) == place.crc:
+            if len(payload) == place.size and crc32(payload) == place.crc:
                 return Entry(LogIndex(index), Term(place.term), EntryKind(place.kind), place.crc, payload)
             failures[place] += 1
             if failures[place] == READS:

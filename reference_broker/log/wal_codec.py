@@ -28,13 +28,13 @@ All integers are big endian.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
+from reference_broker.checksum import crc32
 from reference_broker.log.errors import OtherFormatError
 
 SECTOR: Final = 512
@@ -138,7 +138,7 @@ def next_sector(offset: int) -> int:
 def encode_file_header(magic: bytes, number: int, store: bytes, flags: int = 0) -> bytes:
     """The first sector of a file."""
     fields = _FILE.pack(magic, _VERSIONS[magic], flags, number, store, 0)[:-4]
-    return (fields + zlib.crc32(fields).to_bytes(4)).ljust(SECTOR, b"\0")
+    return (fields + crc32(fields).to_bytes(4)).ljust(SECTOR, b"\0")
 
 
 def check_file_header(path: str, data: bytes | memoryview, magic: bytes, number: int, store: bytes) -> str | None:
@@ -149,7 +149,7 @@ def check_file_header(path: str, data: bytes | memoryview, magic: bytes, number:
     if len(data) < SECTOR:
         return "the file is shorter than its header"
     found_magic, version, _flags, found_number, found_store, crc = _FILE.unpack_from(data)
-    if crc != zlib.crc32(data[: _FILE.size - 4]):
+    if crc != crc32(data[: _FILE.size - 4]):
         return "the file header fails its check"
     if found_magic != magic:
         return f"the file has format {found_magic!r}, not {magic!r}"
@@ -171,8 +171,8 @@ def file_flags(data: bytes | memoryview) -> int:
 def encode_batch_head(mark: bytes, number: int, rows: list[bytes], payload_octets: int) -> bytes:
     """Head and rows of a batch; the payloads follow as they are."""
     table = b"".join(rows)
-    head = _HEAD.pack(mark, number, payload_octets, len(rows), zlib.crc32(table))
-    return head + zlib.crc32(head).to_bytes(_CRC_SIZE) + table
+    head = _HEAD.pack(mark, number, payload_octets, len(rows), crc32(table))
+    return head + crc32(head).to_bytes(_CRC_SIZE) + table
 
 
 def batch_size(rows: int, payload_octets: int) -> int:
@@ -183,7 +183,7 @@ def batch_size(rows: int, payload_octets: int) -> int:
 def read_head(octets: memoryview, at: int, mark: bytes) -> Head | None:
     """The head of a batch at ``at``; None unless the log wrote a head there in this use of the file."""
     head, crc = octets[at : at + _HEAD.size], octets[at + _HEAD.size : at + HEAD_SIZE]
-    if head[:MARK_SIZE] != mark or len(crc) < _CRC_SIZE or zlib.crc32(head) != int.from_bytes(crc):
+    if head[:MARK_SIZE] != mark or len(crc) < _CRC_SIZE or crc32(head) != int.from_bytes(crc):
         return None
     _mark, *fields = _HEAD.unpack(head)
     return Head(*fields)
@@ -236,12 +236,12 @@ def read_batch(file: Windows, offset: int, mark: bytes) -> Batch | int:
     table = offset + HEAD_SIZE
     payload = table + head.rows * ROW_SIZE
     data = file.part(table, payload + head.octets)
-    if len(data) < payload + head.octets - table or zlib.crc32(data[: payload - table]) != head.crc:
+    if len(data) < payload + head.octets - table or crc32(data[: payload - table]) != head.crc:
         return offset
     rows = [Row(*fields) for fields in _ROW.iter_unpack(data[: payload - table])]
     at = payload - table
     for row in rows:
-        if zlib.crc32(data[at : at + row.size]) != row.crc:
+        if crc32(data[at : at + row.size]) != row.crc:
             return table + at
         at += row.size
     return Batch(head.number, offset, rows, payload, table + at) if at == len(data) else offset

@@ -24,10 +24,10 @@ import struct
 from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, Final, TypeVar
-from zlib import crc32
 
 import numpy as np
 
+from reference_broker.checksum import crc32
 from reference_broker.machines.backlog import RECORD, Backlog
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer, Status

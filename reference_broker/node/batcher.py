@@ -15,10 +15,10 @@ A member that follows sends what gathers to the leader.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from reference_broker.checksum import crc32
 from reference_broker.node.node_ports import ProposingPorts, Runner
 from reference_broker.node.pipeline import ANY, Pipeline
 from reference_broker.node.proposals import Proposal, Segment, seal, sealed_at, unseal
@@ -131,7 +131,7 @@ class Batcher:
             self._settled = self._settled or waiting.holds(Priority.NORMAL)
             commands, segments = waiting.cut(bytes_max, commands_max, messages_max)
             payload = seal(self._host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
-            self._propose(payload, zlib.crc32(payload))
+            self._propose(payload, crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
     def _room(self) -> tuple[int, int] | None:

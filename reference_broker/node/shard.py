@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Set
 from pathlib import Path
 from typing import Any, Final
-from zlib import crc32
 
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.checksum import crc32
 from reference_broker.classic.store import StoreConfig
 from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice

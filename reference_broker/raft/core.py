@@ -36,8 +36,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Any, Final
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration, noop_payload
 from reference_broker.raft.elections import ElectionTimer, Round

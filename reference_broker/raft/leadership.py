@@ -22,8 +22,8 @@ a majority answered a round that began after it came.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.errors import ChangeUnderWayError, TransferUnderWayError

@@ -24,8 +24,8 @@ from operator import attrgetter
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is an exception, and named like one here
 from typing import Any, Final
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.raft.configuration import Configuration, noop_version
 from reference_broker.raft.messages import (
     AppendEntries,

@@ -15,8 +15,8 @@ such a node again, and nobody does so here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.classic.store import ClassicStore
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import LogError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from operator import itemgetter, lt
 from typing import Any, Final
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.machines.config import Overflow
 from reference_broker.machines.consumers import IN_SERVICE, UNLIMITED, Status
 from reference_broker.machines.effects import DeadLetter

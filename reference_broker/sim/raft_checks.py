@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import HardStateSynced, Notice, SnapshotInstalled, SnapshotTaken, Written
 from reference_broker.log.opening import RecoveredGroup

@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from heapq import merge
 from typing import Final
-from zlib import crc32
+
+from reference_broker.checksum import crc32
 
 KEPT: Final = 4000
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Final
-from zlib import crc32
 
+from reference_broker.checksum import crc32
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import QueueRecord, with_policy

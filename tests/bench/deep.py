@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from itertools import pairwise
+from pathlib import Path
 
-from tests.bench.client import Client, queues
+from tests.bench.client import SIZE, Client, queues
 from tests.bench.context import Broker, Context
 from tests.bench.figures import rate_between
 
@@ -17,7 +20,10 @@ def measure(context: Context, _names: list[str]) -> None:
     """On a fresh bundled cluster each round, so that memory is that of the queue; on RabbitMQ once, if asked for."""
     for _ in range(context.lengths.rounds):
         with context.bundled() as ours:
-            context.note("deep", ours.name, one(ours, context.lengths.deep_messages))
+            figures = one(ours, context.lengths.deep_messages)
+        written = figures["last_per_s"] * SIZE * len(ours.uris) / (1 << 20)
+        drive = drive_mib_per_s(context.directory, context.lengths.deep_messages * SIZE)
+        context.note("deep", ours.name, {**figures, "last_mib_per_s": written, "drive_mib_per_s": drive})
     theirs = context.rabbitmq() if context.deep_rabbitmq else None
     if theirs is not None:
         context.note("deep", theirs.name, one(theirs, context.lengths.deep_messages))
@@ -47,3 +53,18 @@ def one(broker: Broker, count: int) -> dict[str, float]:
         "drain_s": drained_s,
         "drained_per_s": count / drained_s,
     }
+
+
+def drive_mib_per_s(directory: Path, octets: int) -> float:
+    """What the drive takes from one writer that syncs each mebibyte. Nodes on one drive share it; the queue cannot be
+    faster than that."""
+    block, count = os.urandom(1 << 20), max(1, octets >> 20)
+    path = directory / "drive"
+    with path.open("wb", buffering=0) as file:
+        begin = time.perf_counter()
+        for _ in range(count):
+            file.write(block)
+            os.fdatasync(file.fileno())
+        took_s = time.perf_counter() - begin
+    path.unlink()
+    return count / took_s

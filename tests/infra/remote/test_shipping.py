@@ -172,7 +172,7 @@ def test_hosts_get_what_the_project_depends_on() -> None:
     """A dependency that is added to the base reaches the hosts, or is named here as one of the command alone."""
     stated = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["dependencies"]
     base = {Requirement(each).name for each in stated}
-    assert base == {*bundles.LIBRARIES, "click", "rich"}
+    assert base == {*bundles.LIBRARIES, *bundles.FASTER, "click", "rich"}
 
 
 def _named(bundle: Bundle, name: str) -> Wheel:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_broker.log import wal_codec
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError, OtherFormatError
 from reference_broker.log.extents import Extents
 from reference_broker.log.opening import RecoveredGroup
@@ -139,13 +140,13 @@ def test_no_more_than_a_window_is_in_memory() -> None:
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all octets of which a CRC is taken."""
     sizes: list[int] = []
-    crc32 = zlib.crc32
+    crc32 = wal_codec.crc32
 
     def counted(octets: bytes, seed: int = 0) -> int:
         sizes.append(len(octets))
         return crc32(octets, seed)
 
-    monkeypatch.setattr(zlib, "crc32", counted)
+    monkeypatch.setattr(wal_codec, "crc32", counted)
     return sizes
 
 
