@@ -126,8 +126,11 @@ class SimShard(Shard):
         setattr(self.log, name, shown)
 
     def _appends(self, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
-        self.checks.appended(node, group, entries)
         changes = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
+        if changes and (runner := self.runners.get(group)) is not None:
+            # A sole voter syncs, commits and applies a change, and begins the next one, all in one step of its node.
+            self.checks.looked_at(node, runner)
+        self.checks.appended(node, group, entries)
         if changes and group != METADATA_GROUP and self.runners[group].core.role is Role.LEADER:
             for change in changes:
                 former = self.runners[group].core.configuration_at(LogIndex(change.index - 1))
