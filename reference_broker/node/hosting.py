@@ -449,8 +449,8 @@ class Hosting:
         """This node owns the queue from now on. The messages are those of the mirror here, or those that a former
         process of this node left on the drive."""
         log.info("queue %s: this node is the master now, epoch %d", shown(record.name), record.epoch)
+        self.proxies[record.group].owned_here()
         proxy, copy = self.proxies.pop(record.group), self.mirrors.take(record.group)
-        proxy.stop()
         self._begin_owner(record, copy, proxy.unapplied)
 
     def _give_up(self, former: QueueRecord, record: QueueRecord) -> None:
@@ -463,7 +463,7 @@ class Hosting:
         self._member_gone(record.group)
         self._ports.services.lead_lost(record.group)
         self._stand_in(record, runner.numbers()).attach()
-        self._ports.queue_lost(record)
+        self._ports.queue_lost(former)
 
     def _begin_anew(self) -> None:
         """The mirrors of queues that this node owned before its start followed a process that is gone."""

@@ -117,9 +117,9 @@ class Proxy:
         """The members of the queue have changed. A mirror that becomes the owner knows none of the channels here, even
         if the former owner can still be reached."""
         new = _replica_nodes(record) - _replica_nodes(self.record)
-        self.record = record
         if self._lost is not None and self.leader not in (NOBODY, record.leader):
             self._leader_lost()
+        self.record = record
         for node in sorted(new) if self._attached else ():
             self._attach_to(node)
 
@@ -143,6 +143,13 @@ class Proxy:
         """Pass the leader's effects to this node's clients. Raises ValueError for a damaged frame."""
         if node == self.leader:
             non_members.call_channels(clients, self.group, effects)
+
+    def owned_here(self) -> None:
+        """A mirror of this node becomes the owner. It knows none of the channels here, even if this node has yet to
+        hear that the former owner is gone."""
+        if self.leader != NOBODY:
+            self._leader_lost()
+        self.stop()
 
     def stop(self) -> None:
         """The queue is gone, or this node has a member of its own now."""
