@@ -1,4 +1,4 @@
-"""When a mirror becomes the owner, clients hear of it at once, whether or not the link to the former owner has broken."""
+"""When a mirror becomes the owner, clients hear of it at once, even if the link to the former owner has not broken."""
 
 from __future__ import annotations
 
