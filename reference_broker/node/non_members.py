@@ -157,14 +157,22 @@ def extract(run: MessageRun, start: int, count: int, step: int) -> MessageRun:
     return MessageRun.of(run.route, [run.content(start + step * number) for number in range(count)])
 
 
-def call_channels(clients: Clients, group: GroupId, effects: memoryview) -> None:
-    """Make the calls that a frame of EFFECTS stands for. Raises ValueError where it is damaged."""
-    at = 0
+def call_channels(clients: Clients, group: GroupId, effects: memoryview) -> list[tuple[ChannelId, int]]:
+    """Make the calls that a frame of EFFECTS stands for. Returns channel and correlation of each reply. Raises
+    ValueError where the frame is damaged."""
+    at, replies = 0, []
     try:
         while at < len(effects):
+            if effects[at] == _REPLIED[0]:
+                replies.append(_question(effects, at + 1))
             at = _call_one(clients, group, effects, at)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"effects for group {group:x} are damaged at octet {at}: {error}") from error
+    return replies
+
+
+def _question(effects: memoryview, at: int) -> tuple[ChannelId, int]:
+    return ChannelId.unpack(effects, at), _PAIR.unpack_from(effects, at + CHANNEL_ID_SIZE)[0]
 
 
 def _call_one(clients: Clients, group: GroupId, effects: memoryview, at: int) -> int:

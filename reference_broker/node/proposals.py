@@ -91,6 +91,19 @@ class UnappliedCommands:
             done.append(commands.popleft()[1])
         return done
 
+    def take(self, number: int) -> list[tuple[int, Any, int]]:
+        """As :meth:`applied`, with numbers and octets, for :meth:`put_back`."""
+        commands, done = self._commands, []
+        while commands and commands[0][0] <= number:
+            done.append(commands.popleft())
+        return done
+
+    def put_back(self, taken: tuple[int, Any, int]) -> None:
+        """Keep the command again that was taken last."""
+        if self._commands is NOTHING:
+            self._commands = deque()
+        self._commands.appendleft(taken)
+
     def change(self, changed: Callable[[Any], Any]) -> None:
         """Replace each command by ``changed(command)``."""
         if self._commands:

@@ -22,7 +22,7 @@ from reference_broker.node.peers import FrameKind
 from reference_broker.node.pipeline import Pipeline
 from reference_broker.node.proposals import Segment, UnappliedCommands, low_priority, seal
 from reference_broker.queues.port import QueueKind
-from reference_broker.types import NOBODY, GroupId, NodeId, Priority, Term
+from reference_broker.types import NOBODY, ChannelId, GroupId, NodeId, Priority, Term
 
 _ALL: Final = 1 << 62
 """Above the number of every command."""
@@ -56,6 +56,9 @@ class Proxy:
         self.unapplied = self._pipeline.unapplied
         self._lost = lost
         self._published_here = published_here
+        self._asked: dict[tuple[ChannelId, int], tuple[Priority, tuple[int, Any, int]]] = {}
+        """The applied commands to which a leader was asked for the reply. It may be the leader no more, so the next
+        leader is asked, too, until the reply is here."""
         self._attached = False
         self._stopped = False
 
@@ -99,6 +102,7 @@ class Proxy:
     def _leader_lost(self) -> None:
         self._pipeline.leader = NOBODY
         if self._lost is not None:
+            self._asked.clear()
             self._forget(_ALL, _ALL)
         self._pipeline.start_over()
         if self._lost is not None:
@@ -128,7 +132,7 @@ class Proxy:
         if term < self._pipeline.term or self._stopped:
             return
         self._pipeline.leader, self._pipeline.term = node, term
-        asked = [command for command in self._forget(normal, low) if self._kind.expects_reply(command)]
+        asked = self._questions(normal, low)
         head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
         self._node.send(node, FrameKind.CATCH_UP, [head, *(self._encode(asked) if asked else ())])
         self._pipeline.start_over()
@@ -142,7 +146,8 @@ class Proxy:
     def effects(self, node: NodeId, effects: memoryview, clients: non_members.Clients) -> None:
         """Pass the leader's effects to this node's clients. Raises ValueError for a damaged frame."""
         if node == self.leader:
-            non_members.call_channels(clients, self.group, effects)
+            for question in non_members.call_channels(clients, self.group, effects):
+                self._asked.pop(question, None)
 
     def owned_here(self) -> None:
         """A mirror of this node becomes the owner. It knows none of the channels here, even if this node has yet to
@@ -152,8 +157,9 @@ class Proxy:
         self.stop()
 
     def stop(self) -> None:
-        """The queue is gone, or this node has a member of its own now."""
+        """The queue is gone, or this node has a member of its own now, which answers what no leader has."""
         self._stopped = True
+        self._ask_again()
         for node in sorted(_replica_nodes(self.record)) if self._attached else ():
             if node != self._node.node:
                 self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=False)])
@@ -182,6 +188,21 @@ class Proxy:
 
     def _attach_to(self, node: NodeId) -> None:
         self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
+
+    def _questions(self, normal: int, low: int) -> list[Any]:
+        """Forget the commands that a leader has applied. Returns those to which no reply has come."""
+        self._ask_again()
+        for priority, applied in zip(Priority, (normal, low), strict=True):
+            for taken in self.unapplied[priority].take(applied):
+                if (question := self._kind.question(taken[1])) is not None:
+                    self._asked[question] = priority, taken
+        return [command for _priority, (_number, command, _octets) in self._asked.values()]
+
+    def _ask_again(self) -> None:
+        """Count the commands without a reply as not applied: who answers next may have applied fewer."""
+        for priority, taken in reversed(self._asked.values()):
+            self.unapplied[priority].put_back(taken)
+        self._asked.clear()
 
     def _forget(self, normal: int, low: int) -> list[Any]:
         """Forget the applied commands, and return them."""

@@ -8,7 +8,7 @@ from reference_broker.machines.batch import encode_batch
 from reference_broker.queues import arguments
 from reference_broker.queues.arguments import ArgumentRule
 from reference_broker.queues.classic_member import ClassicMember
-from reference_broker.queues.fifo_commands import decode_forwarded, expects_reply
+from reference_broker.queues.fifo_commands import decode_forwarded, question
 from reference_broker.queues.fifo_queue import FifoQueue
 from reference_broker.queues.port import QueueKind
 
@@ -43,7 +43,7 @@ CLASSIC: Final = QueueKind(
     owner=ClassicMember,
     encode=encode_batch,
     decode=decode_forwarded,
-    expects_reply=expects_reply,
+    question=question,
     arguments=_ARGUMENTS,
     foreign_arguments=frozenset(
         {

@@ -43,6 +43,11 @@ def expects_reply(command: object) -> TypeGuard[Asking]:
     return isinstance(command, Asking)
 
 
+def question(command: object) -> tuple[ChannelId, int] | None:
+    """The channel that waits for the reply to the command, and the reply's correlation; None if none does."""
+    return _asked_by(command) if expects_reply(command) else None
+
+
 def missed_effects(machine: FifoMachine, channels: Channels, asked: Sequence[Any]) -> list[Effect]:
     """What channels may have missed: confirms and refusals, replies to their commands ``asked``, and deliveries of the
     messages that they hold."""

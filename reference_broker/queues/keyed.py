@@ -14,7 +14,7 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.queues import arguments
 from reference_broker.queues.arguments import ArgumentRule
-from reference_broker.queues.fifo_commands import expects_reply
+from reference_broker.queues.fifo_commands import question
 from reference_broker.queues.fifo_queue import FifoQueue
 from reference_broker.queues.keyed_labels import labels_of
 from reference_broker.queues.port import QueueKind, QueuePorts
@@ -65,7 +65,7 @@ KEYED: Final = QueueKind(
     queue=KeyedQueue,
     member=QuorumMember,
     encode=encode_batch,
-    expects_reply=expects_reply,
+    question=question,
     arguments=_ARGUMENTS,
     foreign_arguments=frozenset({"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),

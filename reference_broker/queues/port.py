@@ -421,8 +421,8 @@ class QueueKind:
     """Commands as a batch stamped with a time in ms. Members read batches with :meth:`HostedMachine.decode`."""
     decode: Callable[[bytes, int, int], list[tuple[Any, int]]] | None = None
     """The commands of a batch, as :meth:`HostedMachine.decode`, for a kind whose queues have an owner."""
-    expects_reply: Callable[[object], bool]
-    """Whether a channel waits for the reply to a command."""
+    question: Callable[[object], tuple[ChannelId, int] | None]
+    """The channel that waits for the reply to a command, and the reply's correlation; None if none does."""
     arguments: Mapping[str, ArgumentRule]
     """A rule for each argument of a declaration. Other arguments are ignored, as in RabbitMQ."""
     foreign_arguments: frozenset[str] = frozenset()

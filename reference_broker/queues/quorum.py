@@ -7,7 +7,7 @@ from typing import Final
 from reference_broker.machines.batch import encode_batch
 from reference_broker.queues import arguments
 from reference_broker.queues.arguments import ArgumentRule
-from reference_broker.queues.fifo_commands import expects_reply
+from reference_broker.queues.fifo_commands import question
 from reference_broker.queues.fifo_queue import FifoQueue
 from reference_broker.queues.port import QueueKind
 from reference_broker.queues.quorum_member import QuorumMember
@@ -37,7 +37,7 @@ QUORUM: Final = QueueKind(
     queue=FifoQueue,
     member=QuorumMember,
     encode=encode_batch,
-    expects_reply=expects_reply,
+    question=question,
     arguments=_ARGUMENTS,
     foreign_arguments=frozenset(
         {"x-key", "x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}

@@ -192,7 +192,7 @@ class LastValueMember:
 
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
         self.restore(state)
-        self.catch_up(self._channels, [each for each in skipped if expects_reply(each)])
+        self.catch_up(self._channels, [each for each in skipped if question(each)])
 
     def settings_change(self, record: QueueRecord) -> None:
         return None
@@ -224,8 +224,8 @@ class LastValueMember:
         return None
 
 
-def expects_reply(command: object) -> bool:
-    return isinstance(command, Ask) and command.what != "end"
+def question(command: object) -> tuple[ChannelId, int] | None:
+    return (command.channel, command.correlation) if isinstance(command, Ask) and command.what != "end" else None
 
 
 LAST_VALUE = QueueKind(
@@ -233,7 +233,7 @@ LAST_VALUE = QueueKind(
     queue=LastValueQueue,
     member=LastValueMember,
     encode=encode,
-    expects_reply=expects_reply,
+    question=question,
     arguments={"x-quorum-initial-group-size": arguments.positive, "x-expires": arguments.lifetime},
     foreign_arguments=frozenset({"x-delivery-limit"}),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),
