@@ -214,6 +214,8 @@ class MasterRing:
             self._joining.append(copy)
 
     def _confirmed(self, node: NodeId, since: int, number: int) -> None:
+        if self.record.owner_boot != self._node.boot_id:
+            return  # the copies followed a former process here, and count its batches; they are about to go
         if self._is_copy(node, since):
             self._confirmations.confirmed(node, number)
         else:

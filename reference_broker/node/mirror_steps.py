@@ -66,6 +66,8 @@ class MirrorSteps:
                 # Its process is gone. This node may have become the master later, so that it saw no link break.
                 self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
                 return True
+        if record.mirrors and record.owner_boot != self._nodes.up[record.leader]:
+            return True  # they followed a former process of this node, and go first
         step = next_step(policy, record, self._nodes.up_names, self._census.members)
         match step:
             case Add(node):
