@@ -4,8 +4,8 @@ Snapshots of dozens of groups are due at about the same moment, with two syncs e
 zeros. None of this work may stand between an entry and its sync, so a thread of its own does it.
 
 Order: a snapshot is durable before the entries that it covers count as dead. A segment is durable before the tables
-point into it. The tables change before WAL files go. WAL files go oldest first, and each removal is synced before the
-next (:mod:`reference_broker.log.plan`).
+point into it. The tables change before WAL files go, and the inventory before any file goes. WAL files go oldest
+first, and each removal is synced before the next (:mod:`reference_broker.log.plan`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from reference_broker.checksum import crc32
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError, LogError
 from reference_broker.log.extents import Extents, intersects
+from reference_broker.log.inventory import InventoryFile
 from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
 from reference_broker.log.operations import (
@@ -64,6 +65,7 @@ class Housekeeper:
         files: Files,
         wal: Wal,
         wal_files: WalFiles,
+        inventory: InventoryFile,
         data_dir: str,
         config: LogConfig,
         submit: Callable[[HousekeeperOp], None],
@@ -72,6 +74,7 @@ class Housekeeper:
         self._files = files
         self._wal = wal
         self._wal_files = wal_files
+        self._inventory = inventory
         self._data_dir = data_dir
         self._wal_file_bytes = config.wal_file_bytes
         self._wal_files_waiting = config.wal_files_waiting
@@ -316,6 +319,9 @@ class Housekeeper:
             self._segments.settle()
         with state.lock:
             retired = [state.wal_files.pop(number) for number in dead]
+        if retired or self._segments.gone:
+            self._inventory.write()
+        self._segments.remove_gone()
         for wal_file in retired:
             self._wal_files.retire(wal_file, self._wal_file_bytes)
             state.counters.segment_entries_skipped += max(0, wal_file.entries - wal_file.copied)
@@ -325,6 +331,7 @@ class Housekeeper:
         prepared = self._wal_files.prepare(number, self._wal_file_bytes)
         with self._state.lock:
             self._state.wal_files[number] = prepared
+        self._inventory.write()
         self._wal.offer(prepared)
         self._sweep_wal()
         for closed in files_to_flush(self._state.wal_files, self._wal.current.number, self._wal_files_waiting):

@@ -20,6 +20,7 @@ from typing import Final
 from reference_broker.checksum import crc32
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError
+from reference_broker.log.high_water import HighWater
 from reference_broker.log.recovery import GroupRecord, replay_meta
 from reference_broker.log.wal_codec import (
     BEGUN,
@@ -61,16 +62,18 @@ class MetaLog:
         self._offset = 0
         self._half = 0
         self._file: File | None = None
+        self._high_water: HighWater | None = None
         self.sync_ns = 0
         """What the last sync took."""
         self.records: dict[GroupId, GroupRecord] = {}
         self._rows: list[bytes] = []
         self._payloads: list[bytes] = []
 
-    def recover(self, *, expected: bool = False) -> dict[GroupId, GroupRecord]:
-        """Read the newest file, write its rows into a new file, and remove every other file.
+    def recover(self, *, expected: bool, noted: tuple[int, int]) -> dict[GroupId, GroupRecord]:
+        """Read the newest file, and change nothing.
 
-        ``expected`` says that there must be one. Raises :class:`DamagedLogError` if it is damaged or missing.
+        ``expected`` says that there must be one, ``noted`` which file and batch of it was synced for certain. Raises
+        :class:`DamagedLogError` if the file is damaged or missing, or an older copy.
         """
         numbers = [int(name.removesuffix(SUFFIX)) for name in self._names() if name.endswith(SUFFIX)]
         if numbers:
@@ -78,8 +81,19 @@ class MetaLog:
             self.records = self._read(self._number)
         elif expected:
             raise DamagedLogError(self._directory, 0, "the meta log is missing, yet there is a WAL that belongs to it")
-        self._compact()
+        if (self._number, self._batch) < noted:
+            reason = f"the meta log ends at batch {self._batch}, but batch {noted[1]} of file {noted[0]} was synced"
+            raise DamagedLogError(self._path(self._number), self._offset, reason)
         return self.records
+
+    def begin(self) -> tuple[int, int]:
+        """Write the records into a new file, and remove every other file. Returns the new file and its last batch."""
+        self._compact()
+        return self._number, self._batch
+
+    def note_in(self, high_water: HighWater) -> None:
+        """From now on, note there what is synced."""
+        self._high_water = high_water
 
     def _names(self) -> list[str]:
         return self._files.names(self._directory)
@@ -92,6 +106,7 @@ class MetaLog:
         found = replay_meta(path, read_whole(self._files, path), number, self._store)
         self._counters.recovery_torn_tails += found.torn
         self._counters.recovery_meta_single += found.single
+        self._batch, self._offset = found.batches, found.end
         return found.records
 
     def create_group(self, group: GroupId, meta: bytes, since: int, log_uid: int) -> None:
@@ -104,11 +119,11 @@ class MetaLog:
         if self.records.pop(group, None) is not None:
             self._add(pack_row(group, 0, 0, 0, 0, RowKind.GROUP_DELETED, 0, 0), b"")
 
-    def hard_state(self, group: GroupId, term: Term, voted_for: NodeId) -> None:
-        """Note term and vote of a group that exists."""
+    def hard_state(self, group: GroupId, term: Term, voted_for: NodeId, *, forgetful: bool) -> None:
+        """Note term and vote of a group that exists, and whether its member is forgetful."""
         record = self.records.get(group)
         if record is not None:
-            record.term, record.voted_for = term, voted_for
+            record.term, record.voted_for, record.forgetful = term, voted_for, forgetful
             self._add(_hard_state_row(group, record), b"")
 
     def _add(self, row: bytes, payload: bytes) -> None:
@@ -125,6 +140,8 @@ class MetaLog:
         else:
             self._append(self._rows, self._payloads, octets)
         self._rows, self._payloads = [], []
+        if self._high_water is not None:
+            self._high_water.meta_synced(self._number, self._batch)
         return True
 
     def _append(self, rows: list[bytes], payloads: list[bytes], octets: int) -> None:
@@ -178,7 +195,7 @@ def _group_row(group: GroupId, record: GroupRecord) -> bytes:
 
 
 def _hard_state_row(group: GroupId, record: GroupRecord) -> bytes:
-    return pack_row(group, record.voted_for, record.term, 0, 0, RowKind.HARD_STATE, 0, 0)
+    return pack_row(group, record.voted_for, record.term, 0, 0, RowKind.HARD_STATE, record.forgetful, 0)
 
 
 def _all_rows(records: Mapping[GroupId, GroupRecord]) -> tuple[list[bytes], list[bytes]]:

@@ -40,11 +40,12 @@ class Reset:
 
 @record
 class StoreHardState:
-    """Store term and vote."""
+    """Store term and vote, and whether the member is forgetful."""
 
     group: Group
     term: Term
     voted_for: NodeId
+    forgetful: bool = False
 
 
 @record

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError
 from reference_broker.log.extents import Extent, Extents, Place, Ranges
@@ -42,6 +43,13 @@ from reference_broker.log.wal_codec import (
 from reference_broker.types import GroupId
 
 
+class Loss(NamedTuple):
+    """Evidence that something synced is gone: where, and what is known of it."""
+
+    where: str
+    what: str
+
+
 @dataclass(slots=True)
 class WalRecovery:
     """Replays WAL files. ``groups`` are the groups that exist; rows of others are skipped, and so are rows in batches
@@ -54,13 +62,19 @@ class WalRecovery:
     """How many log entries each file holds, of groups that exist."""
     files_with_batches: set[int] = field(default_factory=set)
     """The files that hold a batch, even of a group that is gone."""
+    missing_end: list[Loss] = field(default_factory=list)
+    """Evidence that synced batches are missing at the end of the WAL."""
     last_batch: int = 0
     torn_tails: int = 0
     octets: int = 0
+    _first_file: int = 0
     _last_file: int = 0
 
     def replay(self, name: str, number: int, file: Windows) -> int:
         """Replay one file whose header is sound. Returns the number of batches in it."""
+        if self._last_file and number != self._last_file + 1:
+            raise DamagedLogError(name, 0, f"WAL file {self._last_file + 1} is missing, yet file {number} is there")
+        self._first_file = self._first_file or number
         self.entries.setdefault(number, 0)
         count = 0
         for found in batches(file, mark_of(self.store, number)):
@@ -68,7 +82,7 @@ class WalRecovery:
                 self._judge_tail(name, found)
                 break
             if not count:
-                self._check_chain(name, number, found)
+                self._check_chain(name, found)
             count += 1
             self.files_with_batches.add(number)
             self._replay_batch(number, found)
@@ -77,12 +91,23 @@ class WalRecovery:
         self.octets += file.size
         return count
 
-    def _check_chain(self, name: str, number: int, batch: Batch) -> None:
-        """Files with adjacent numbers must hold adjacent batches: a torn tail was written again under its number."""
-        lost = self.last_batch and number == self._last_file + 1 and batch.number != self.last_batch + 1
-        if lost or batch.number <= self.last_batch:
+    def _check_chain(self, name: str, batch: Batch) -> None:
+        """Batches are numbered through all files: a torn tail was written again under its number."""
+        if self.last_batch and batch.number != self.last_batch + 1:
             reason = f"batch {self.last_batch + 1} is missing, yet batch {batch.number} follows it"
             raise DamagedLogError(name, batch.offset, reason)
+
+    def judge_end(self, directory: str, newest: int, noted_file: int, noted_batch: int) -> None:
+        """Compare the end of the WAL with what is known of it: file ``newest`` was there, and batch ``noted_batch`` was
+        synced in file ``noted_file``. A noted file older than all files was removed as dead."""
+        if self._last_file < newest:
+            what = f"the WAL ends with file {self._last_file}, but file {newest} was there"
+            self.missing_end.append(Loss(directory, what))
+        elif noted_file < self._first_file:
+            self.last_batch = max(self.last_batch, noted_batch)
+        if self.last_batch < noted_batch:
+            what = f"the WAL ends at batch {self.last_batch}, but batch {noted_batch} was synced"
+            self.missing_end.append(Loss(directory, what))
 
     def _judge_tail(self, name: str, tail: Tail) -> None:
         if tail.later >= 0:
@@ -123,7 +148,7 @@ def replay_segment(extents: Extents, truncates: int, runs: Iterable[Extent]) -> 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
     """What recovery knows of a group's newest sound snapshot. ``kept`` holds the live entries up to ``kept_floor``;
-    ``damaged`` is the last index of a newer snapshot that cannot be used (0: there is none)."""
+    ``damaged`` is the last index of a newer snapshot that cannot be used or is missing (0: there is none)."""
 
     index: int = 0
     term: int = 0
@@ -155,7 +180,7 @@ def join_snapshot(group: GroupId, extents: Extents, snapshot: SnapshotFacts) -> 
     if hole:
         raise MissingEntriesError(group, hole, last, f"the log should go on behind entry {hole - 1}")
     if max(last, snapshot.index) < snapshot.damaged:
-        reason = f"snapshot {snapshot.damaged} is damaged, and what it covered is gone"
+        reason = f"snapshot {snapshot.damaged} is damaged or missing, and what it covered is gone"
         raise MissingEntriesError(group, max(last, snapshot.index) + 1, snapshot.damaged, reason)
     for first, end in snapshot.live:
         _check_live(group, extents, snapshot, first, end)
@@ -181,6 +206,8 @@ class GroupRecord:
     voted_for: int = 0
     since: int = 0
     log_uid: int = 0
+    forgetful: bool = False
+    """The member may have forgotten entries that it had on disk (:class:`reference_broker.raft.core.RaftCore`)."""
 
 
 @dataclass(slots=True)
@@ -188,11 +215,14 @@ class MetaRecovery:
     """The contents of a meta file: which groups exist, and how sound the file was.
 
     ``torn`` tells of a batch at the end that was never synced; ``single`` counts batches with only one sound copy.
+    ``batches`` is how many batches were read, and ``end`` where the last of them ends.
     """
 
     records: dict[GroupId, GroupRecord] = field(default_factory=dict)
     torn: bool = False
     single: int = 0
+    batches: int = 0
+    end: int = FIRST_BATCH
 
 
 def replay_meta(name: str, octets: bytes, number: int, store: bytes) -> MetaRecovery:
@@ -217,6 +247,7 @@ def replay_meta(name: str, octets: bytes, number: int, store: bytes) -> MetaReco
         found.single += len(sound) == 1
         _replay_meta_batch(found.records, *sound[0])
         offset, batch = next_sector(sound[0][1].end), batch + 1
+    found.batches, found.end = batch - 1, offset
     found.torn = _judge_meta_end(name, halves, offset, mark, batch, begun=bool(flags & BEGUN))
     return found
 
@@ -249,3 +280,4 @@ def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: byt
     elif row.kind == RowKind.HARD_STATE and group in records:
         records[group].term = row.term
         records[group].voted_for = row.log_index
+        records[group].forgetful = bool(row.entry_kind)

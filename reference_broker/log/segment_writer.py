@@ -40,6 +40,8 @@ class SegmentWriter:
         self._state = state
         self._files = state.segment_files
         self._segment_bytes = segment_bytes
+        self.gone: list[tuple[Group, Segment]] = []
+        """Segments to which no table points any more. The inventory must be written before they are removed."""
 
     # Out of the WAL
 
@@ -62,7 +64,8 @@ class SegmentWriter:
                 if not runs and not truncates:
                     group.table.disk.move((number,), (), _END)
                     return copied
-            segment = self._write(group, _following(group), truncates, runs, (number,), runs[-1].last if runs else 0)
+            last = runs[-1].last if runs else 0
+            segment = self._write(group, self._following(group), truncates, runs, (number,), last)
             self._state.counters.segment_bytes += segment.octets
             self._state.counters.segment_entries += segment.entries
             copied += segment.entries
@@ -77,7 +80,17 @@ class SegmentWriter:
                 if group.segments and (truncates := _truncates(group, group.segments))
             ]
         for group, truncates in stale:
-            self._write(group, _following(group), truncates, (), (), 0)
+            self._write(group, self._following(group), truncates, (), (), 0)
+
+    def _numbers(self, group: Group) -> list[int]:
+        """The numbers of the group's segments whose files are there."""
+        return [segment.number for segment in group.segments] + [
+            segment.number for of, segment in self.gone if of is group
+        ]
+
+    def _following(self, group: Group) -> int:
+        """The number of the next new segment."""
+        return (max(self._numbers(group), default=0) // STEP + 1) * STEP
 
     def _next_runs(self, table: Table, number: int) -> list[Extent]:
         """The needed entries of a WAL file that go into the next segment."""
@@ -136,7 +149,7 @@ class SegmentWriter:
             gone = removable(chain)
             for segment in gone:
                 group.table.disk.move((file_of(segment.number),), (), _END)
-        self._remove(group, gone)
+        self._let_go(group, gone)
         run = to_compact([part for part in chain if part.segment not in gone], self._segment_bytes)
         return bool(run) and self._compact(group, [part.segment for part in run])
 
@@ -144,7 +157,7 @@ class SegmentWriter:
         """Copy the needed entries of adjacent segments into one segment that takes their place."""
         number = old[-1].number + 1
         files = [file_of(segment.number) for segment in old]
-        if any(segment.number == number for segment in group.segments):
+        if number in self._numbers(group):
             return False
         with self._state.lock:
             if group.deleted:
@@ -157,22 +170,23 @@ class SegmentWriter:
             segment = self._write(group, number, truncates, runs, files, _END)
             self._state.counters.segment_compactions += 1
             self._state.counters.segment_compacted_bytes += segment.octets
-        self._remove(group, old)
+        self._let_go(group, old)
         return True
 
-    def _remove(self, group: Group, gone: Sequence[Segment]) -> None:
-        """Remove segments to which the table does not point any more, oldest first."""
-        for segment in gone:
-            self._files.remove(group.id, segment.number)
-            with self._state.lock:
-                group.segments = [kept for kept in group.segments if kept != segment]
-                if not group.segments:
-                    self._state.segmented.discard(group)
+    def _let_go(self, group: Group, gone: Sequence[Segment]) -> None:
+        """Forget segments to which the table does not point any more."""
+        self.gone += [(group, segment) for segment in gone]
+        with self._state.lock:
+            group.segments = [kept for kept in group.segments if kept not in gone]
+            if not group.segments:
+                self._state.segmented.discard(group)
 
-
-def _following(group: Group) -> int:
-    """The number of the next new segment."""
-    return (group.segments[-1].number // STEP + 1) * STEP if group.segments else STEP
+    def remove_gone(self) -> None:
+        """Remove the files of segments that were let go, oldest first."""
+        gone, self.gone = self.gone, []
+        for group, segment in gone:
+            if not group.deleted:
+                self._files.remove(group.id, segment.number)
 
 
 def needed(table: Table, extents: Iterable[Extent]) -> Iterator[Extent]:

@@ -45,6 +45,7 @@ from reference_broker.log.operations import (
     WriterOp,
 )
 from reference_broker.log.plan import snapshots_due
+from reference_broker.log.recovery import Loss
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
@@ -74,6 +75,7 @@ class LogSystem:
             files,
             parts.wal,
             parts.wal_files,
+            parts.inventory,
             parts.data_dir,
             config,
             lambda op: self._housekeeping.submit(op),
@@ -158,11 +160,23 @@ class LogSystem:
         self._housekeeping.close()
         self._housekeeper.close()
         self._parts.meta.close()
+        self._close_mark()
         self._state.segment_files.close()
         for group in self._state.groups.values():
             group.close()
         for wal_file in self._state.wal_files.values():
             wal_file.file.close()
+
+    @property
+    def missing_end(self) -> list[Loss]:
+        """What the start found missing at the end of the WAL: then all members that were there are forgetful."""
+        return self._parts.missing_end
+
+    def _close_mark(self) -> None:
+        try:
+            self._parts.high_water.close()
+        except OSError as error:  # the mark that is on the drive is older, and true
+            self._state.fail(self._parts.wal_files.directory, error)
 
     # Groups
 
@@ -205,9 +219,10 @@ class LogSystem:
             deleted.close()
         self._writing.submit(DeleteGroup(deleted))
 
-    def store_hard_state(self, group: GroupId, term: Term, voted_for: NodeId) -> None:
-        """Store term and vote; :class:`HardStateSynced` comes when they are on disk."""
-        self._writing.submit(StoreHardState(self._group(group), term, voted_for))
+    def store_hard_state(self, group: GroupId, term: Term, voted_for: NodeId, *, forgetful: bool = False) -> None:
+        """Store term and vote, and whether the member is forgetful; :class:`HardStateSynced` comes when they are on
+        disk."""
+        self._writing.submit(StoreHardState(self._group(group), term, voted_for, forgetful))
 
     # The log
 

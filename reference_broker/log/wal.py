@@ -22,9 +22,11 @@ from time import monotonic_ns
 from typing import Final
 
 from reference_broker.log.counters import Counters
+from reference_broker.log.high_water import HighWater
 from reference_broker.log.wal_codec import (
     FIRST_BATCH,
     HEAD_SIZE,
+    NOTED,
     ROW_SIZE,
     WAL_MAGIC,
     batch_size,
@@ -83,15 +85,15 @@ class WalFiles:
 
     def prepare(self, number: int, size: int) -> WalFile:
         """Make file ``number`` ready to be written: recycled if there is a spare, else new and full of zeros."""
-        header = encode_file_header(WAL_MAGIC, number, self._store)
         if self._spares:
             name = self._spares.pop()
             file = self._files.open(self.path(name))
+            size = file.size()
             self._counters.wal_files_recycled += 1
         else:
             name = file_name(number, TEMPORARY)
             file = self._files.create(self.path(name), size)
-        file.write([header], 0)
+        file.write([encode_file_header(WAL_MAGIC, number, self._store, NOTED, size)], 0)
         file.datasync()
         self._files.rename(self.path(name), self.path(file_name(number)))
         self._files.sync_dir(self.directory)
@@ -118,6 +120,7 @@ class Wal:
         current: WalFile,
         next_batch: int,
         counters: Counters,
+        high_water: HighWater,
         *,
         sync: bool,
         clock: Callable[[], int] = monotonic_ns,
@@ -126,6 +129,7 @@ class Wal:
         self.offset = FIRST_BATCH
         self._next_batch = next_batch
         self._counters = counters
+        self._high_water = high_water
         self._sync = sync
         self._clock = clock
         self._next_file: WalFile | None = None
@@ -167,6 +171,7 @@ class Wal:
             self.current.file.datasync()
             counters.wal_syncs += 1
         synced = self._clock()
+        self._high_water.batch_synced(self._next_batch, self.current.number)
         counters.sync_ns_total += synced - written
         counters.write_ns_total += written - start
         self.times = (start, written, synced)

@@ -42,13 +42,16 @@ WAL_MAGIC: Final = b"QWAL"
 META_MAGIC: Final = b"QMET"
 _VERSIONS: Final = {WAL_MAGIC: 2, META_MAGIC: 3}
 BEGUN: Final = 1
-"""Flag of a file: its first batch was synced before the file got its name."""
+"""Flag of a meta file: its first batch was synced before the file got its name."""
+NOTED: Final = 2
+"""Flag of a WAL file: the high-water mark and the inventory were on disk before the file got its name."""
 FIRST_BATCH: Final = SECTOR
 """Where the first batch starts: the file header has a sector to itself."""
 
 _FILE: Final = Struct(">4sHHQ16sI")  # magic, version, flags, file number, store id, CRC of what stands before
 _HEAD: Final = Struct(">8sQQII")  # mark, batch number, octets of payload, rows, CRC of the rows; behind it its own CRC
 _CRC_SIZE: Final = 4
+_LENGTH: Final = Struct(">QI")  # behind the file's fields: octets that the file had when it got its name, and their CRC
 _ROW: Final = Struct(">QQQIIBBH")  # group, index, term, octets of payload, CRC of payload, kind, entry kind, 0
 HEAD_SIZE: Final = _HEAD.size + _CRC_SIZE
 ROW_SIZE: Final = _ROW.size
@@ -135,10 +138,11 @@ def next_sector(offset: int) -> int:
     return (offset + SECTOR - 1) & -SECTOR
 
 
-def encode_file_header(magic: bytes, number: int, store: bytes, flags: int = 0) -> bytes:
-    """The first sector of a file."""
+def encode_file_header(magic: bytes, number: int, store: bytes, flags: int = 0, size: int = 0) -> bytes:
+    """The first sector of a file of ``size`` octets."""
     fields = _FILE.pack(magic, _VERSIONS[magic], flags, number, store, 0)[:-4]
-    return (fields + crc32(fields).to_bytes(4)).ljust(SECTOR, b"\0")
+    length = _LENGTH.pack(size, crc32(size.to_bytes(8)))
+    return (fields + crc32(fields).to_bytes(4) + length).ljust(SECTOR, b"\0")
 
 
 def check_file_header(path: str, data: bytes | memoryview, magic: bytes, number: int, store: bytes) -> str | None:
@@ -166,6 +170,13 @@ def file_flags(data: bytes | memoryview) -> int:
     """The flags in a file header that passed :func:`check_file_header`."""
     flags: int = _FILE.unpack_from(data)[2]
     return flags
+
+
+def named_bytes(data: bytes | memoryview) -> int:
+    """How many octets a file had when it got its name, by its sound header; 0 if the header does not say."""
+    size: int
+    size, crc = _LENGTH.unpack_from(data, _FILE.size)
+    return size if crc == crc32(size.to_bytes(8)) else 0
 
 
 def encode_batch_head(mark: bytes, number: int, rows: list[bytes], payload_octets: int) -> bytes:

@@ -101,8 +101,8 @@ class Writer:
         notices: list[Notice] = []
         for operation in operations:
             match operation:
-                case StoreHardState(group, term, voted_for):
-                    self._meta.hard_state(group.id, term, voted_for)
+                case StoreHardState(group, term, voted_for, forgetful):
+                    self._meta.hard_state(group.id, term, voted_for, forgetful=forgetful)
                     notices.append(HardStateSynced(group.id, term, voted_for, group.log_uid))
                 case CreateGroup(group, meta):
                     self._meta.create_group(group.id, meta, self._wal.last_batch, group.log_uid)

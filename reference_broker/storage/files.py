@@ -7,6 +7,7 @@ content is safe after ``datasync``, a name (created, renamed, removed) after ``s
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
@@ -41,6 +42,22 @@ class File(Protocol):
         """Release the file. Closing twice is harmless; reading afterwards raises :class:`OSError`."""
 
 
+class Note(Protocol):
+    """A small file that is written often and costs no system call: a word to the next process of this machine."""
+
+    def store(self, octets: bytes, offset: int) -> None:
+        """Write ``octets``. They outlive the process at once, and a loss of power after :meth:`datasync`."""
+
+    def read(self) -> bytes:
+        """All octets of the file."""
+
+    def datasync(self) -> None:
+        """Everything stored so far survives a loss of power when this returns."""
+
+    def close(self) -> None:
+        """Release the file. Closing twice is harmless."""
+
+
 class Files(Protocol):
     """The part of a file system that stores need. Paths are strings with ``/``; every failure is an OSError."""
 
@@ -49,6 +66,9 @@ class Files(Protocol):
 
     def open(self, path: str) -> File:
         """An existing file, to be read and written."""
+
+    def note(self, path: str) -> Note:
+        """An existing file of a few KiB, as a note."""
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if there is no such directory."""
@@ -156,6 +176,40 @@ class RealFile:
             os.close(fd)
 
 
+class RealNote:
+    """A file in memory that the kernel writes to the drive in its own time (``mmap``). To store takes no system call,
+    so the interpreter is not handed to another thread in between."""
+
+    __slots__ = ("_fd", "_map")
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map = mmap.mmap(self._fd, 0)
+        except (OSError, ValueError) as error:  # ValueError: the file is empty
+            os.close(self._fd)
+            raise OSError(getattr(error, "errno", None), str(error), path) from error
+
+    def store(self, octets: bytes, offset: int) -> None:
+        """Into the page cache."""
+        self._map[offset : offset + len(octets)] = octets
+
+    def read(self) -> bytes:
+        """A copy."""
+        return self._map[:]
+
+    def datasync(self) -> None:
+        """``fdatasync`` covers pages that were written through a mapping, and other threads run meanwhile."""
+        _datasync(self._fd)
+
+    def close(self) -> None:
+        """Give mapping and descriptor back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._map.close()
+            os.close(fd)
+
+
 class RealFiles:
     """The file system of this machine."""
 
@@ -179,6 +233,10 @@ class RealFiles:
     def open(self, path: str) -> File:
         """Open for reading and writing."""
         return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
+
+    def note(self, path: str) -> Note:
+        """Map a file."""
+        return RealNote(path)
 
     def names(self, directory: str) -> list[str]:
         """A sorted ``listdir``."""

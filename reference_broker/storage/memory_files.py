@@ -21,9 +21,9 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
-from reference_broker.storage.files import Buffer, File
+from reference_broker.storage.files import Buffer, File, Note
 
 
 class Chance(Protocol):
@@ -31,6 +31,10 @@ class Chance(Protocol):
 
     def randint(self, a: int, b: int, /) -> int:
         """A number in a..b, both included."""
+
+
+_NOTED: Final = 8
+"""Number of unsynced changes of a note of which a loss of power may leave any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,6 +113,34 @@ class MemoryFile:
     def close(self) -> None:
         """Later reads and writes raise EBADF."""
         self._open = False
+
+
+class MemoryNote:
+    """A note in memory: what was stored last, or what was synced last, or anything in between, is on the platter after
+    a loss of power. To store is no call to the file system, and cannot fail."""
+
+    __slots__ = ("_file", "_node")
+
+    def __init__(self, file: MemoryFile) -> None:
+        self._file = file
+        self._node = file._node
+
+    def store(self, octets: bytes, offset: int) -> None:
+        """Seen at once."""
+        node = self._node
+        _put(node.seen, offset, octets)
+        node.unsynced = [*node.unsynced[-_NOTED:], (offset, octets)]
+
+    def read(self) -> bytes:
+        """A copy."""
+        return bytes(self._node.seen)
+
+    def datasync(self) -> None:
+        """Bring the platter up to date."""
+        self._file.datasync()
+
+    def close(self) -> None:
+        """Nothing is to be given back."""
 
 
 class MemoryFiles:
@@ -190,6 +222,10 @@ class MemoryFiles:
     def open(self, path: str) -> File:
         """Open the file that has the name now."""
         return MemoryFile(self, path, self._file(path))
+
+    def note(self, path: str) -> Note:
+        """A file as a note."""
+        return MemoryNote(MemoryFile(self, path, self._file(path)))
 
     def names(self, directory: str) -> list[str]:
         """Names as seen."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reference_broker.storage.drives.journal import ModelledFile as FileOnDrive
-from reference_broker.storage.files import Buffer, File, Files
+from reference_broker.storage.files import Buffer, File, Files, Note
 from reference_broker.storage.modelled_drive import ModelledDrive, Purpose
 
 _FILL_STEP: Final = 1 << 20
@@ -55,7 +55,7 @@ class ModelledFiles:
         self._drive = drive
         self._purpose = drive.purposes.setdefault(purpose, Purpose())
         self._placed: dict[str, FileOnDrive] = {}
-        self.names, self.remove_dir = files.names, files.remove_dir
+        self.names, self.remove_dir, self.note = files.names, files.remove_dir, files.note
 
     def create(self, path: str, size: int = 0) -> File:
         """The zeros go to the drive in steps, as :class:`~reference_broker.storage.files.RealFiles` has it."""
@@ -125,6 +125,10 @@ class PlacedFiles:
     def open(self, path: str) -> File:
         """Open a file."""
         return self._of(os.path.dirname(path)).open(path)  # noqa: PTH120
+
+    def note(self, path: str) -> Note:
+        """A note; no model counts what it costs the drive."""
+        return self._of(os.path.dirname(path)).note(path)  # noqa: PTH120
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory."""

@@ -13,7 +13,7 @@ from typing import Final
 from reference_broker.storage.drives.journal import JournalModel, ModelledFile
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
-from reference_broker.storage.files import Buffer, File
+from reference_broker.storage.files import Buffer, File, Note
 from reference_broker.storage.modelled_drive import RESERVE
 from reference_broker.virtual.costs import Costs
 from reference_broker.virtual.world import Actor, World
@@ -158,6 +158,22 @@ class VirtualFile:
             raise _error(errno.EBADF, self._path)
 
 
+class VirtualNote:
+    """Octets in the page cache."""
+
+    def __init__(self, file: VirtualFile) -> None:
+        self._file = file
+        self.datasync, self.close = file.datasync, file.close
+
+    def store(self, octets: bytes, offset: int) -> None:
+        """Into the page cache."""
+        self._file._content.data[offset : offset + len(octets)] = octets
+
+    def read(self) -> bytes:
+        """A copy."""
+        return bytes(self._file._content.data)
+
+
 class VirtualFiles:
     """The file system of one node, as one process of the node sees it. ``drives`` are the drives by the directory in
     which they are mounted; a path lies on the drive with the longest directory above it.
@@ -249,6 +265,10 @@ class VirtualFiles:
     def open(self, path: str) -> File:
         """Open for reading and writing."""
         return VirtualFile(self, path, self._content(path))
+
+    def note(self, path: str) -> Note:
+        """A note costs neither time nor octets of the drive."""
+        return VirtualNote(VirtualFile(self, path, self._content(path)))
 
     def names(self, directory: str) -> list[str]:
         """Sorted; empty if there is no such directory."""

@@ -166,6 +166,8 @@ class World:
         self.notices.clear()
         self.open()
         self.check_recovered()
+        forgetful = [id_ for id_, found in self.recovered.items() if found.forgetful]
+        assert not forgetful, f"a crash passes for damage: {self.log.missing_end}"
 
     def _notify(self, notices: list[Notice]) -> None:
         assert not any(isinstance(notice, Failed) for notice in self.notices), "a notice after Failed"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reference_broker.log import wal_codec
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError, OtherFormatError
 from reference_broker.log.extents import Extents
+from reference_broker.log.high_water import Mark, open_mark
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.recovery import SnapshotFacts, WalRecovery, join_snapshot, replay_meta
 from reference_broker.log.wal_codec import (
@@ -39,6 +40,9 @@ from reference_broker.types import GroupId
 STORE = b"0123456789abcdef"
 GROUP = GroupId(7)
 META = "/disk/data/meta"
+WAL = "/disk/wal"
+VOTES = 3
+"""How many batches :func:`elected` writes into its meta log."""
 
 
 def batch_octets(number: int, first: int, payloads: list[bytes], *, file: int = 1, term: int = 1) -> bytes:
@@ -280,14 +284,20 @@ def test_a_torn_batch_written_again_in_the_next_file_is_fine() -> None:
     assert (extents.last, recovery.last_batch) == (3, 2)
 
 
-def test_files_that_went_leave_no_gap_to_complain_about() -> None:
-    """Files in the middle are recycled as soon as they are dead: that is no damage."""
-    recover((1, wal_file(THREE[0])), (5, wal_file(batch_octets(90, 50, [b"x"], file=5), file=5)))
+def test_a_missing_file_in_the_middle_is_refused() -> None:
+    """Dead files go oldest first, so a file that is missing between others had entries that somebody may need, even if
+    no group shows a hole."""
+    with pytest.raises(DamagedLogError, match="WAL file 2 is missing, yet file 5 is there"):
+        recover((1, wal_file(THREE[0])), (5, wal_file(batch_octets(90, 3, [b"x"], file=5), file=5)))
+    with pytest.raises(DamagedLogError, match="batch 2 is missing, yet batch 3 follows"):
+        recover(
+            (1, wal_file(THREE[0])), (2, wal_file(file=2)), (3, wal_file(batch_octets(3, 3, [b"x"], file=3), file=3))
+        )
 
 
 def test_a_hole_above_the_snapshot_is_refused() -> None:
     """A log with a hole would be applied in a different order than on the other members."""
-    extents, _recovery = recover((1, wal_file(THREE[0])), (5, wal_file(batch_octets(9, 50, [b"x"], file=5), file=5)))
+    extents, _recovery = recover((1, wal_file(THREE[0])), (2, wal_file(batch_octets(2, 50, [b"x"], file=2), file=2)))
     with pytest.raises(MissingEntriesError) as caught:
         join_snapshot(GROUP, extents, SnapshotFacts())
     assert (caught.value.first, caught.value.last) == (3, 50)
@@ -373,9 +383,12 @@ def elected(world: Any) -> tuple[str, bytes, list[range]]:
 
 
 def open_with(world: Any, path: str, octets: bytes) -> RecoveredGroup:
-    """Start the node with these octets for a meta log."""
+    """Start the node with these octets for a meta log, and with the high-water mark of the moment when the node
+    stopped."""
     for name in world.files.names(META):
         world.files.remove(f"{META}/{name}")
+    mark = Mark(0, 0, int(path.rpartition("/")[2].removesuffix(".meta")), VOTES)
+    open_mark(world.files, WAL, b"the-same-store!!", mark)
     file = world.files.create(path)
     file.write([octets], 0)
     file.datasync()
@@ -421,8 +434,8 @@ def test_a_whole_half_of_the_meta_log_may_go(make_world: Callable[..., Any]) -> 
 
 
 def test_two_damaged_copies_in_the_meta_log_are_refused(make_world: Callable[..., Any]) -> None:
-    """Damage to both copies of anything below the last batch stops the start, with file and offset. Both copies of the
-    last one are torn only if it was never synced; and all that a node knows is never taken for torn."""
+    """Damage to both copies of anything that was synced stops the start, with file and offset: nobody else knows of a
+    vote. All that a node knows is never taken for torn."""
     world = make_world().open()
     path, octets, records = elected(world)
     half = len(octets) // 2
@@ -430,9 +443,10 @@ def test_two_damaged_copies_in_the_meta_log_are_refused(make_world: Callable[...
         with pytest.raises(DamagedLogError, match=f"{half + record.start}") as caught:
             open_with(world, path, flipped(octets, record[7], half + record[9]))
         assert (caught.value.path, caught.value.offset) == (path, record.start)
-    found = open_with(world, path, flipped(octets, records[-1][0], half + records[-1][0]))
-    assert (found.term, found.voted_for) == (2, 2)
-    assert world.log.counters()["recovery_torn_tails"] == 1
+    with pytest.raises(DamagedLogError, match="ends at batch 2, but batch 3 of file 1 was synced") as caught:
+        open_with(world, path, flipped(octets, records[-1][0], half + records[-1][0]))
+    assert (caught.value.path, caught.value.offset) == (path, records[-1].start)
+    open_with(world, path, octets)
     world.open().log.close()  # writes all into the first batch of a new file, and that one is no torn write
     [name] = world.files.names(META)
     for base in (0, half):
