@@ -463,7 +463,8 @@ class GroupRunner:
             self._log.append(self.group, ready.append)
         if ready.hard_state is not None:
             self._hard_state_writes += 1
-            self._log.store_hard_state(self.group, ready.hard_state.term, ready.hard_state.voted_for)
+            hard = ready.hard_state
+            self._log.store_hard_state(self.group, hard.term, hard.voted_for, forgetful=hard.forgetful)
         if self._hard_state_writes:
             self._held.append(ready)
         else:

@@ -549,7 +549,7 @@ class Hosting:
         if state is not None:
             self.log_uids[group] = state.log_uid
             view = LogView.recovered(state.snapshot, state.terms, state.last_index)
-            hard_state = HardState(term=state.term, voted_for=state.voted_for)
+            hard_state = HardState(term=state.term, voted_for=state.voted_for, forgetful=state.forgetful)
         core = RaftCore(self.node, members, view, hard_state, self._raft, self._jitter, host.version, replica_id)
         runner = GroupRunner(group, core, ports.log, host, ports, unapplied)
         self.runners[group] = self.hosted[group] = runner

@@ -23,6 +23,10 @@ term only, membership by one-at-a-time changes. As in Ra:
   election that the leader itself wished for (``transfer``) goes without.
 * AppendEntries are made when the Ready is taken: many inputs, one message a follower.
 
+Beyond both: a member whose drive may have lost entries is *forgetful*: it neither votes nor leads (decision 22). It
+begins in a term of which nobody has heard: each leader that it follows was elected without it after the loss, and has
+all that was ever committed. The member recovers once it has on disk what such a leader has committed in its own term.
+
 Invariants: term, commit index and vote within a term never go back; at most one vote a term, durable before it is
 told; a message says only what the hard state of the same or an earlier Ready covers; a leadership exists exactly while
 the role is leader; a leader never overwrites its own log; a second leader in one term is never followed, it is the end
@@ -89,6 +93,7 @@ class RaftCore:
         "_transfer",
         "config",
         "down",
+        "forgetful",
         "leader",
         "log",
         "node",
@@ -123,7 +128,7 @@ class RaftCore:
         if problems:
             raise ValueError("\n".join(problems))
         self.node, self._replica_id, self.config, self._machine_version = node, replica_id, config, machine_version
-        self.term, self.voted_for = hard_state.term, hard_state.voted_for
+        self.term, self.voted_for, self.forgetful = hard_state.term, hard_state.voted_for, hard_state.forgetful
         self.role, self.leader = Role.FOLLOWER, NOBODY
         self.log = log
         log.configurations.reset(Configuration(members))
@@ -197,7 +202,7 @@ class RaftCore:
         """The short way of :meth:`step` for a follower that trusts its leader. True: hand the entries to the WAL, as a
         Ready would say; the commit index may have risen. False: nothing has happened."""
         is_led = message.term == self.term and message.leader == self.leader != self.node and not self._timer.left
-        return is_led and not self._next.pending and self._follower.takes(message)
+        return is_led and not self._next.pending and not self.forgetful and self._follower.takes(message)
 
     def answer_steadily(self) -> AppendReply | None:
         """The answer to :attr:`leader` that is due, if a Ready would hold nothing else."""
@@ -237,6 +242,7 @@ class RaftCore:
         elif self.leader != NOBODY:
             self._follower.synced()
             self._know()
+            self._remember()
 
     def node_down(self, node: NodeId) -> None:
         """``node`` is suspected. A follower of it starts its timer, a leader stops sending to it."""
@@ -248,8 +254,7 @@ class RaftCore:
             self._reconsider_timer()
 
     def node_up(self, node: NodeId) -> None:
-        """``node`` answers again, over a new link: whatever was under way may be lost. Call it for each new link, even
-        if nobody noticed the end of the old link."""
+        """``node`` answers over a new link: whatever was under way may be lost. Call it for each new link."""
         self.down.pop(node, None)
         if self._leadership is not None:
             self._leadership.node_up(node)
@@ -410,7 +415,9 @@ class RaftCore:
             answer = self._follower.answer(self.term)
             if not self.is_superseded:
                 next_ready.send(self.leader, answer)
-        hard_state = HardState(term=self.term, voted_for=self.voted_for) if next_ready.hard_state_changed else None
+        hard_state = None
+        if next_ready.hard_state_changed:
+            hard_state = HardState(term=self.term, voted_for=self.voted_for, forgetful=self.forgetful)
         ready = Ready(
             hard_state=hard_state,
             truncate_from=next_ready.truncate_from,
@@ -469,18 +476,9 @@ class RaftCore:
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this member may ask for votes.
-
-        A member may campaign while its removal may not be committed yet (thesis 4.2.2): the others may need it to
-        commit the removal. The configuration before the newest decides, for it must be committed, or there would be no
-        newer one; the commit index knows of less after a restart.
-        """
-        log = self.log
-        newest = log.configurations.latest_index
-        return self.is_voter or (
-            newest > log.commit_index
-            and log.configurations.at(LogIndex(newest - 1)).has_voter(self.node, self._replica_id)
-        )
+        """Whether this member may ask for votes. A forgetful member asks for pre-votes, too: so others hear that it
+        leads no more, and a leader hears that it is there."""
+        return self.log.may_need(self.node, self._replica_id)
 
     @property
     def may_vote(self) -> bool:
@@ -488,10 +486,7 @@ class RaftCore:
 
         A learner votes if asked: who asks holds the entry that promotes it, and may need the vote to send it.
         """
-        return any(
-            self.node in configuration.members and configuration.replica_id_of(self.node) == self._replica_id
-            for configuration in self.log.configurations.all()
-        )
+        return not self.forgetful and self.log.names(self.node, self._replica_id)
 
     @property
     def is_superseded(self) -> bool:
@@ -554,7 +549,7 @@ class RaftCore:
         if self.trusts_leader or not self.may_campaign:
             self._timer.stop()
         elif not self._timer.left:
-            if self.configuration.voters == (self.node,):
+            if self.configuration.voters == (self.node,) and not self.forgetful:
                 self._timer.hurry()
             else:
                 self._timer.wind()
@@ -585,11 +580,11 @@ class RaftCore:
     def _stand(self, event: RoleEvent) -> None:
         """Raise the term and ask for votes.
 
-        A member whose machine is older than the log's gives up, because it could not apply the entries that it would
-        have to commit.
+        A forgetful member gives up, and so does a member whose machine is older than the log's: it could not apply the
+        entries that it would have to commit.
         """
-        if self._machine_version < self.machine_version_in_effect:
-            self._become_follower(RoleEvent.MACHINE_TOO_OLD, self.term)
+        if self.forgetful or self._machine_version < self.machine_version_in_effect:
+            self._become_follower(RoleEvent.UNFIT, self.term)
             return
         self._raise_term(Term(self.term + 1))
         self._vote_for(self.node)
@@ -638,11 +633,7 @@ class RaftCore:
             )
         else:
             request = VoteRequest(
-                term=self.term,
-                candidate=self.node,
-                last_index=last_index,
-                last_term=last_term,
-                transfer=self._transfer,
+                term=self.term, candidate=self.node, last_index=last_index, last_term=last_term, transfer=self._transfer
             )
         self._next.send(node, request)
 
@@ -669,7 +660,7 @@ class RaftCore:
                 self._become_follower(RoleEvent.VOTES_REFUSED, self.term)
 
     def _on_timeout_now(self, sender: NodeId, message: TimeoutNow) -> None:
-        """Only the leader of the present term may ask for it, and only of a voter."""
+        """Only the leader of the present term may ask for it, and only a voter."""
         if message.term == self.term and sender == self.leader and self.role is Role.FOLLOWER and self.is_voter:
             self._follow_anew()
             self._stand(RoleEvent.TIMEOUT_NOW)
@@ -754,8 +745,17 @@ class RaftCore:
             self._next.send(sender, rejection)
         else:
             follower.commit(LogIndex(min(message.commit, follower.verified)))
+            self._remember()
             if self._timer.left:  # this member's own removal may be committed now
                 self._reconsider_timer()
+
+    def _remember(self) -> None:
+        """End forgetfulness: this member has every entry that was ever committed on disk (5.4.3)."""
+        log = self.log
+        if self.forgetful and log.synced_index >= log.commit_index and log.term_at(log.commit_index) == self.term:
+            self.forgetful = False
+            self._next.hard_state_changed = self._next.pending = True
+            self._reconsider_timer()
 
     def _on_leader_synced(self, sender: NodeId, message: LeaderSynced) -> None:
         if message.term == self.term and sender == self.leader != self.node:

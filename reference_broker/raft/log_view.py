@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from reference_broker.raft.configuration import Configuration, History, noop_version
-from reference_broker.types import Entry, EntryKind, LogIndex, Term
+from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
 
 _NONE: Final = LogIndex(0)
 _NO_TERM: Final = Term(0)
@@ -133,6 +133,22 @@ class LogView:
     def configuration(self) -> Configuration:
         """The configuration in effect: the latest in the log, committed or not (section 6)."""
         return self.configurations.latest
+
+    def names(self, node: NodeId, replica_id: int) -> bool:
+        """Whether any configuration that may be in effect names this replica of a node."""
+        return any(
+            node in configuration.members and configuration.replica_id_of(node) == replica_id
+            for configuration in self.configurations.all()
+        )
+
+    def may_need(self, node: NodeId, replica_id: int) -> bool:
+        """Whether this replica of a node is a voter, or its removal may not be committed yet (thesis 4.2.2): the others
+        may need it to commit the removal. The configuration before the newest decides, for it must be committed, or
+        there would be no newer one; the commit index knows of less after a restart."""
+        newest = self.configurations.latest_index
+        return self.configuration.has_voter(node, replica_id) or (
+            newest > self.commit_index and self.configurations.at(LogIndex(newest - 1)).has_voter(node, replica_id)
+        )
 
     def change_under_way(self, term: Term) -> bool:
         """Whether a leader of ``term`` must wait with a change of the configuration: for the change before, or for its

@@ -30,6 +30,9 @@ class HardState:
 
     term: Term
     voted_for: NodeId
+    forgetful: bool = False
+    """The member may have forgotten entries that it had on disk. Not in the paper, whose servers never forget
+    (:mod:`reference_broker.raft.core` tells what follows)."""
 
 
 @record(kw_only=True)

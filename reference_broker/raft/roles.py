@@ -35,7 +35,7 @@ class RoleEvent(StrEnum):
     LEADER_ASKED_FOR_VOTES = "its leader asked for a pre-vote, so it leads no more"
     VOTE_GIVEN = "it voted for another candidate"
     LOG_REPLACED = "a snapshot replaced its log, so its requests for votes no longer hold"
-    MACHINE_TOO_OLD = "it was about to stand, but its machine is older than the machine version in the log"
+    UNFIT = "it was about to stand, but may have forgotten entries, or its machine is older than that of the log"
     REMOVED = "its own removal is committed"
     MAJORITY_LOST = "it reached no majority for an election time"
 
@@ -49,7 +49,7 @@ NEXT_ROLE: Final[dict[Role, dict[RoleEvent, Role]]] = {
         RoleEvent.HIGHER_TERM: Role.FOLLOWER,
         RoleEvent.LEADER_SPOKE: Role.FOLLOWER,
         RoleEvent.LEADER_ASKED_FOR_VOTES: Role.FOLLOWER,
-        RoleEvent.MACHINE_TOO_OLD: Role.FOLLOWER,
+        RoleEvent.UNFIT: Role.FOLLOWER,
     },
     Role.PRE_CANDIDATE: {
         RoleEvent.TIMEOUT: Role.PRE_CANDIDATE,
@@ -59,7 +59,7 @@ NEXT_ROLE: Final[dict[Role, dict[RoleEvent, Role]]] = {
         RoleEvent.LEADER_SPOKE: Role.FOLLOWER,
         RoleEvent.VOTE_GIVEN: Role.FOLLOWER,
         RoleEvent.LOG_REPLACED: Role.FOLLOWER,
-        RoleEvent.MACHINE_TOO_OLD: Role.FOLLOWER,
+        RoleEvent.UNFIT: Role.FOLLOWER,
     },
     Role.CANDIDATE: {
         RoleEvent.TIMEOUT: Role.PRE_CANDIDATE,

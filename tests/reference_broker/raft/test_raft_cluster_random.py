@@ -48,6 +48,8 @@ class Storm:
         self.cluster = Cluster(disks, config, self.random.randint, tuple(nodes))
         self.proposed = 0
         self.reads = 0
+        self.recovered = 0
+        """How often a member that had lost entries became a full member again."""
         self.counts: dict[str, int] = {}
         self._actions: list[tuple[Callable[[], object], int]] = [
             (self.deliver, 500 * calm),
@@ -69,6 +71,7 @@ class Storm:
             (self.add, 6),
             (self.remove, 5),
             (self.wipe, 6),
+            (self.lose_entries, 12),
             (self.transfer, 3),
             (self.read, 30),
             (self.cut, 2),
@@ -79,7 +82,9 @@ class Storm:
         actions, weights = zip(*self._actions, strict=True)
         action = self.random.choices(actions, weights)[0]
         self.counts[action.__name__] = self.counts.get(action.__name__, 0) + 1
+        was_forgetful = self._forgetful()
         action()
+        self.recovered += was_forgetful and not self._forgetful()
         self.cluster.check()
 
     def _up(self) -> Member | None:
@@ -172,7 +177,7 @@ class Storm:
                 self.spare.discard(node)
 
     def remove(self) -> None:
-        if (member := self._leading()) is not None:
+        if (member := self._leading()) is not None and not self._forgetful():
             self._changes(member, member.core.remove, self.random.choice(member.core.configuration.members))
 
     def _changes(self, member: Member, change: Callable[[NodeId], object], node: NodeId) -> bool:
@@ -212,6 +217,18 @@ class Storm:
             core.configuration_at(LogIndex(at))
             for at in range(max(committed, core.log.snapshot_index), core.log.last_index + 1)
         ]
+
+    def _forgetful(self) -> bool:
+        """Whether any member may have forgotten entries."""
+        return any(member.disk.hard_state.forgetful for member in self.cluster.members.values())
+
+    def lose_entries(self) -> None:
+        """Of three voters one may lose what it had on disk, and no other until it is a full member again."""
+        members = self.cluster.members.values()
+        least = min((len(each.voters) for member in members for each in self._alive(member)), default=0)
+        if least >= 3 and not self._forgetful() and (member := self._up()) is not None and member.disk.entries:
+            self.counts["lost"] = self.counts.get("lost", 0) + 1
+            member.lose(self.random.randint(1, len(member.disk.entries)))
 
     def transfer(self) -> None:
         if (member := self._leading()) is not None:
@@ -279,7 +296,8 @@ def assert_healed(storm: Storm) -> None:
     is answered; then nobody needs ticks."""
     storm.calm()
     leader = storm.cluster.leader()
-    assert leader is not None, "no leader although every node and link works"
+    standing = "\n".join(member.describe() for member in storm.cluster.members.values())
+    assert leader is not None, f"no leader although every node and link works\n{standing}"
     assert not leader.core.configuration.learners, "a learner that has everything is not promoted"
     assert leader.core.accepting and not leader.core.change_under_way
     index = leader.propose(b"after the storm")
@@ -344,8 +362,8 @@ def test_storms_reach_what_they_are_meant_to_test() -> None:
         for event in seen:
             seen[event] += event in line
 
-    committed = known = 0
-    for seed in range(1, 13):
+    committed = known = lost = recovered = 0
+    for seed in range(1, 17):
         storm = Storm(seed, 3)
         for member in storm.cluster.members.values():
             member.tells_synced = True
@@ -354,6 +372,9 @@ def test_storms_reach_what_they_are_meant_to_test() -> None:
             storm.step()
         committed += len(storm.cluster.checker.committed)
         known += sum(member.ways.count("know") for member in storm.cluster.members.values())
+        lost += storm.counts.get("lost", 0)
+        recovered += storm.recovered
     assert committed > 200 and known > 40
+    assert lost >= recovered > 10, (lost, recovered)
     assert all(seen.values()), seen
     assert seen["leader of"] > 30

@@ -13,6 +13,7 @@ Commands (node numbers are 1, 2, ...)::
     down N A,B | up N A,B                  N is suspected by A and B, or trusted again
     cut A B | mend                         frames from A to B vanish | no more
     crash N [SURVIVING] | restart N | wipe N   the replica of N is deleted, and may join again
+    forget N COUNT                         N crashes, and its last COUNT entries are gone from its disk
     add N NODE | remove N NODE | transfer N NODE | read N TOKEN   asked of the leader N
     show [N]
 """
@@ -166,6 +167,9 @@ class Director:
 
     def do_crash(self, node: str, surviving: str = "0") -> None:
         self._member(node).crash(int(surviving))
+
+    def do_forget(self, node: str, count: str) -> None:
+        self._member(node).lose(int(count))
 
     def do_restart(self, node: str) -> None:
         self._member(node).restart()

@@ -97,7 +97,8 @@ class Checker:
             raise Violation(f"I5: {index}@{term}, committed by {self._counted}, is on the disks of {holders} only")
 
     def _holders(self, index: LogIndex, term: Term) -> list[NodeId]:
-        return [node for node, disk in self._disks.items() if disk.has(index, term)]
+        """A member that lost the entry counts as long as it is forgetful, and not later."""
+        return [node for node, disk in self._disks.items() if disk.had(index, term)]
 
     def changes(self, member: CheckedMember, entry: Entry, before: Configuration) -> None:
         """I8: a leader changes one voter at a time, when the change before is committed and a no-op of its term too."""

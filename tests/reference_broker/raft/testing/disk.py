@@ -45,6 +45,8 @@ class Disk:
     hard_state: HardState = field(default_factory=lambda: HardState(term=Term(0), voted_for=NOBODY))
     snapshot: Snapshot | None = None
     entries: dict[LogIndex, Entry] = field(default_factory=dict)
+    lost: dict[LogIndex, Entry] = field(default_factory=dict)
+    """The entries that were on the medium, and that a damage took."""
     writes: deque[Write] = field(default_factory=deque)
     hard_states: deque[HardState] = field(default_factory=deque)
 
@@ -78,10 +80,24 @@ class Disk:
         self.writes.clear()
         self.hard_states.clear()
 
+    def lose(self, count: int) -> None:
+        """The last ``count`` entries are gone from the medium, and the log notices."""
+        for index in sorted(self.entries)[-count:]:
+            self.lost[index] = self.entries.pop(index)
+        terms = [self.hard_state.term, Term(1), *(entry.term for entry in self.entries.values())]
+        terms += [self.snapshot.term] if self.snapshot is not None else []
+        self.hard_state = HardState(term=Term(max(terms) + 1), voted_for=NOBODY, forgetful=True)
+
+    def sync_hard_state(self) -> None:
+        """Make the oldest hard state durable."""
+        self.hard_state = self.hard_states.popleft()
+        if not self.hard_state.forgetful:
+            self.lost.clear()
+
     def wipe(self) -> None:
         """Everything is deleted."""
         self.hard_state, self.snapshot = HardState(term=Term(0), voted_for=NOBODY), None
-        for part in (self.entries, self.writes, self.hard_states):
+        for part in (self.entries, self.lost, self.writes, self.hard_states):
             part.clear()
 
     def has(self, index: LogIndex, term: Term) -> bool:
@@ -90,6 +106,11 @@ class Disk:
             return self.snapshot.state[index - 1][0] == term
         entry = self.entries.get(index)
         return entry is not None and entry.term == term
+
+    def had(self, index: LogIndex, term: Term) -> bool:
+        """Whether an entry would survive a crash now, or was lost and nobody may count on this member."""
+        entry = self.lost.get(index)
+        return self.has(index, term) or (entry is not None and entry.term == term)
 
     def special(self) -> list[Entry]:
         """The no-ops and configurations above the snapshot: Raft must know of them at the start."""

@@ -103,6 +103,11 @@ class Member:
         for token in self._asked:
             self._cluster.checker.forgotten(token)
 
+    def lose(self, count: int) -> None:
+        """Stop, and lose the last entries that were on disk."""
+        self.crash()
+        self.disk.lose(count)
+
     def wipe(self) -> None:
         """The removed member's replica is deleted; the node is ready to join again, with no memory. Its links are new
         then: nothing of the former replica arrives any more."""
@@ -216,7 +221,7 @@ class Member:
         """Sync the oldest hard state; messages that waited for it leave. False if there was none."""
         if not self.disk.hard_states:
             return False
-        self.disk.hard_state = self.disk.hard_states.popleft()
+        self.disk.sync_hard_state()
         self._hard_states_synced += 1
         self._note_office()
         self._release()
@@ -356,7 +361,8 @@ class Member:
         followers = [f"  follower {node}: {each.describe()}" for node, each in progress.items()]
         now = core.configuration
         members = "" if now == Configuration(self._cluster.voters) else f" | members {now}"
-        return "\n".join([f"{head} | {core.log.describe()}{members}", *followers])
+        forgetful = " forgetful" if core.forgetful else ""
+        return "\n".join([f"{head}{forgetful} | {core.log.describe()}{members}", *followers])
 
     # Snapshots
 
