@@ -363,7 +363,7 @@ def test_storms_reach_what_they_are_meant_to_test() -> None:
             seen[event] += event in line
 
     committed = known = lost = recovered = 0
-    for seed in range(1, 17):
+    for seed in range(1, 21):
         storm = Storm(seed, 3)
         for member in storm.cluster.members.values():
             member.tells_synced = True
