@@ -46,6 +46,7 @@ from reference_broker.classic.writer import Add, Health, Notify, Operation, Take
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import Executor, IoPolicy
 from reference_broker.storage.files import Files
+from reference_broker.storage.findings import Finding
 from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class ClassicStore:
         self.config = config
         self.memory_bytes = 0
         """Octets of the messages in memory."""
+        self.findings: list[Finding] = []
+        """What :meth:`open` found lost or damaged, and went on without."""
         self._files = files
         for name in _KINDS:
             files.make_dir(f"{config.directory}/{name}")

@@ -51,6 +51,7 @@ from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
 from reference_broker.storage.executor import DedicatedThread, Executor, IoPolicy
 from reference_broker.storage.files import Files
+from reference_broker.storage.findings import Finding
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 __all__ = ["LogSystem", "RecoveredGroup", "SnapshotRef"]
@@ -90,6 +91,8 @@ class LogSystem:
         self._writing: Executor[WriterOp] = policy(
             "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
         )
+        self.findings: list[Finding] = []
+        """What :meth:`open` found lost or damaged, and went on without."""
         self._closed = False
         self._newest_log_uid = max([group.log_uid for group in parts.state.groups.values()], default=0)
 

@@ -91,6 +91,7 @@ async def overview(cluster: Cluster, at: Row) -> Row:
             for member in cluster.shard.config.members
         ],
         "alarms": cluster.shard.alarms.reason,
+        "findings": [{"node": node["name"], **each} for node in nodes for each in node.get("findings", ())],
     }
 
 

@@ -20,8 +20,10 @@ from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.requests import Answer, Answered, RequestError
+from reference_broker.node.start_problems import StartFindings
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import ConsumeSession
+from reference_broker.storage.findings import rows
 from reference_broker.types import METADATA_GROUP
 
 FIGURES: Final = "figures"
@@ -61,11 +63,14 @@ class FiguredConnection(Protocol):
 class Figures:
     """The rows of one node."""
 
-    def __init__(self, name: str, clients: LocalClients, hosting: Hosting, alarms: Alarms) -> None:
+    def __init__(
+        self, name: str, clients: LocalClients, hosting: Hosting, alarms: Alarms, findings: StartFindings
+    ) -> None:
         self._name = name
         self._clients = clients
         self._hosting = hosting
         self._alarms = alarms
+        self._findings = findings
         self._started_ms = int(time.time() * _MS)
         self._kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any], Answer | None]]] = {
             "node": (lambda: [self], Figures._node),
@@ -114,6 +119,7 @@ class Figures:
             "disk_free_alarm": Alarm.DISK in self._alarms.own,
             "sockets_used": len(self._clients.connections),
             "message_stats": {"deliver": self._clients.delivered, "redeliver": self._clients.redelivered},
+            "findings": rows(self._findings.all()),
             "queues_led": sum(group != METADATA_GROUP for group in self._hosting.census.leading),
         }
 

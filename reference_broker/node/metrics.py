@@ -78,6 +78,7 @@ class NodeCollector:
         yield from self._log()
         yield from self._drives()
         yield from self._classic()
+        yield from self._findings()
         yield from self._links()
         yield self._proxied()
         shard = self._shard
@@ -190,6 +191,18 @@ class NodeCollector:
         for spec in CLASSIC_COUNTERS:
             family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
             yield family(f"reference_broker_{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
+
+    def _findings(self) -> Iterator[Metric]:
+        """What the start found lost or damaged, by store."""
+        text = "Files that the start of this node found damaged, missing or set aside"
+        found = GaugeMetricFamily("reference_broker_start_findings", text, labels=("store",))
+        text = "Messages that the start of this node found lost, as far as their number is known"
+        lost = GaugeMetricFamily("reference_broker_start_lost_messages", text, labels=("store",))
+        for store, findings in self._shard.findings.by_store.items():
+            found.add_metric((store,), len(findings))
+            lost.add_metric((store,), sum(finding.messages for finding in findings))
+        yield found
+        yield lost
 
 
 _Of = TypeVar("_Of")

@@ -23,6 +23,7 @@ from reference_broker.queues.port import Channels, MemberPorts, QueueKind, Queue
 from reference_broker.storage.errors import StorageError, drive_failure
 from reference_broker.storage.executor import IoPolicy
 from reference_broker.storage.files import Files
+from reference_broker.storage.findings import Finding
 from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class OwnedQueues:
         the nanoseconds by which syncs are timed."""
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
+        self.findings: list[Finding] = []
+        """What the store found lost or damaged when it opened."""
         self._followers: dict[GroupId, Callable[[int], None]] = {}
         """Who hears that messages survive, by the name of the queue in the store."""
         self._config = config
@@ -117,6 +120,7 @@ class OwnedQueues:
 
     def _open(self) -> ClassicStore:
         self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy, self._clock)
+        self.findings += self.store.findings
         return self.store
 
     def _take_notices(self) -> None:

@@ -83,6 +83,9 @@ class Node:
             self.shard.close()  # the log's threads must not outlive the interpreter
             raise
         led = asyncio.Event()
+        findings, metadata = self.shard.findings, self.shard.metadata
+        findings.tell()
+        self.shard.when_ready(lambda: findings.name_queues(metadata.machine.queues.values()))
         self.shard.when_ready(led.set)
         self.shard.when_ready(_collect_again)
         loop.call_later(_START_S, _collect_again)

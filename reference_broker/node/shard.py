@@ -57,6 +57,7 @@ from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
 from reference_broker.node.requests import Requests
 from reference_broker.node.rounds import Rounds
 from reference_broker.node.sender import AnswerTimes
+from reference_broker.node.start_problems import StartFindings
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
 from reference_broker.node.virtual_hosts import VirtualHosts
@@ -130,6 +131,7 @@ class Shard:
         self.drives = drives = NodeDrives(config)
         self.alarms = self._new_alarms(room, drives)
         self._failed = failed
+        self.log: LogSystem
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
         self.anatomy = Anatomy(host_clock() if threads else 1)
@@ -151,6 +153,7 @@ class Shard:
         policy = policy or (policy_named(config.io) if threads else OwnersThread)
         recovered = self._open_log(files, policy)
         self.owned = self._owned_queues(files, policy)
+        self.findings = StartFindings({"log": self.log.findings, "classic": self.owned.findings})
         self._wire(boots)
         me, members, tls = config.me, config.members, config.tls
         self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits, tls)
@@ -211,7 +214,7 @@ class Shard:
             ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated),
             AccessRequests(self.metadata, everywhere, self.random_bits).methods,
         )
-        figures = Figures(self.config.name, self.clients, self.hosting, self.alarms)
+        figures = Figures(self.config.name, self.clients, self.hosting, self.alarms, self.findings)
         self.peer_answers.methods |= {FIGURES: figures.answer, CLOSE: figures.close_connection}
         hosting = self.hosting
         self.mirror_steps = MirrorSteps(

@@ -1,16 +1,25 @@
-"""Why a node cannot start, in words for the person who starts it: a port that it cannot have, files that it cannot
-use."""
+"""What goes wrong with a start, in words for the person who starts the node: why the node cannot start (a port that it
+cannot have, files that it cannot use), and what it found lost or damaged and went on without."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
+from reference_broker.access.names import listed
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.mirrors import store_of
 from reference_broker.node.config import ConfigError, Member, NodeConfig
 from reference_broker.storage.errors import START_BLANK
+from reference_broker.storage.findings import Finding
+from reference_broker.types import GroupId
+
+log = logging.getLogger(__name__)
 
 
 class StartError(Exception):
@@ -68,3 +77,40 @@ def files_problem(error: OSError, config: NodeConfig) -> StartError:
 def _reason(error: OSError) -> str:
     """The error's text without its number and path: the path stands elsewhere, and the number helps nobody."""
     return error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+
+
+class StartFindings:
+    """What the stores of a node found lost or damaged at its start: the lists of the stores, by the name of each store.
+
+    Stores know queues by numbers only. The names come once the node knows the metadata.
+    """
+
+    def __init__(self, by_store: Mapping[str, list[Finding]]) -> None:
+        self.by_store = by_store
+
+    def all(self) -> list[Finding]:
+        """The findings of all stores."""
+        return [finding for findings in self.by_store.values() for finding in findings]
+
+    def tell(self) -> None:
+        """Log every finding. The node may wait long until it knows the names of queues, so the numbers must do."""
+        for finding in self.all():
+            log.error("this start found damage: %s", finding)
+
+    def name_queues(self, records: Iterable[QueueRecord]) -> None:
+        """Put the names of queues into the findings, and log each finding that gets a name."""
+        if not any(finding.group is not None and not finding.queue for finding in self.all()):
+            return
+        names: dict[int, str] = {store: listed(record.name) for record in records for store in _stores_of(record)}
+        for findings in self.by_store.values():
+            for at, finding in enumerate(findings):
+                if finding.group is not None and not finding.queue and (name := names.get(finding.group)):
+                    findings[at] = named = replace(finding, queue=name)
+                    log.error("this start found damage in %s", named)
+
+
+def _stores_of(record: QueueRecord) -> Iterator[GroupId]:
+    """All names that stores have for a queue and its copies."""
+    yield record.group
+    for since in (record.owner_since, *(mirror.since for mirror in record.mirrors)):
+        yield store_of(record.group, since)

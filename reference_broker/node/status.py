@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.queues.port import Queue
+from reference_broker.storage.findings import rows
 from reference_broker.types import METADATA_GROUP, NOBODY
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "busiest": busiest(hosting),
         "metrics": {**counters(shard), **usage()},
         "links": links(shard),
+        "findings": rows(shard.findings.all()),
         **({"drives": shard.drives.status()} if config.drives else {}),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ _SHOWN = {"name": "name", "state": "state", "role": "role", "uri": "uri", "pid":
 
 
 def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
-    """Print the nodes as a table of 80 columns, or everything they say of themselves as JSON; return the rows."""
+    """Print the nodes as a table of 80 columns, or everything they say of themselves as JSON; return the rows. What a
+    start of theirs found lost or damaged goes to stderr."""
     from infra import local_cluster
 
     rows = local_cluster.status(cluster) if as_json else local_cluster.summary(cluster)
@@ -30,7 +32,18 @@ def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
         for row in rows:
             if problem := row.get("problem"):
                 click.echo(problem, err=True)
+    for row in rows:
+        for finding in row.get("findings", ()):
+            click.echo(_warning(row["name"], finding), err=True)
     return rows
+
+
+def _warning(node: str, finding: Mapping[str, Any]) -> str:
+    """A finding of a node's start, as errors are printed."""
+    of = f"queue {finding['queue']}: " if finding["queue"] else ""
+    lines = [f"warning: {node} found damage at its start: {of}{finding['what']}"]
+    lines += [f"  at   {finding['where']}"] if finding["where"] else []
+    return "\n".join([*lines, f"  fix  {finding['fix']}"])
 
 
 @command("status")

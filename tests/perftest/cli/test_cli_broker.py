@@ -176,6 +176,22 @@ def test_status_fits_80_columns_and_tells_who_is_down(call: Call, control: Contr
     assert [line.split()[:2] for line in lines[1:4]] == [["node1", "down"], ["node2", "running"], ["node3", "running"]]
 
 
+def test_what_a_start_found_lost_is_a_warning(call: Call, control: Control, directory: Path) -> None:
+    """The table stays as it is for programs that read it; people read on stderr what is gone, where, and what to do."""
+    lost = {"what": "404 messages are lost", "where": "/q/1.qi", "queue": "orders", "messages": 404, "fix": "mend it"}
+    rest = {"what": "3 more findings", "where": "", "queue": "", "messages": 0, "fix": "read the log"}
+    control.answers["summary"] = {"findings": [lost, rest]}
+    _, _, err = call("broker", "status", "--dir", str(directory))
+    assert err.splitlines()[:5] == [
+        "warning: node2 found damage at its start: queue orders: 404 messages are lost",
+        "  at   /q/1.qi",
+        "  fix  mend it",
+        "warning: node2 found damage at its start: 3 more findings",
+        "  fix  read the log",
+    ]
+    assert "warning: node3 found damage" in err
+
+
 def test_a_refusal_is_three_lines(call: Call, control: Control, directory: Path) -> None:
     """What the node says, where it said it, and what it advises."""
     control.answers["add-member"] = {"error": "node2 holds q already", "fix": "name another node"}

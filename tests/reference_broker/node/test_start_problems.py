@@ -1,4 +1,5 @@
-"""A node that cannot start says in three lines what is in its way, where, and what to do; and it does not stay."""
+"""A node that cannot start says in three lines what is in its way, where, and what to do; and it does not stay. A node
+that starts without something that is lost says so in every place where somebody looks."""
 
 from __future__ import annotations
 
@@ -12,8 +13,16 @@ from pathlib import Path
 import pytest
 
 from infra.ports import free_ports
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.mirrors import Mirror, store_of
+from reference_broker.node import metrics, status
 from reference_broker.node.config import NodeConfig, load
-from reference_broker.node.start_problems import StartError, files_problem, listening
+from reference_broker.node.figures import FIGURES
+from reference_broker.node.requests import Answer
+from reference_broker.node.start_problems import StartError, StartFindings, files_problem, listening
+from reference_broker.storage.findings import Finding
+from reference_broker.types import GroupId, NodeId
+from tests.reference_broker.node.quiet_cluster import NODES, quiet_cluster
 
 KEYS = ("amqp_port", "peer_port", "control_port", "metrics_port")
 
@@ -120,3 +129,48 @@ def start(config: Path) -> tuple[int, list[str]]:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert "Traceback" not in ended.stderr
     return ended.returncode, ended.stderr.splitlines()[-3:]
+
+
+def test_a_finding_of_a_start_is_told_everywhere(caplog: pytest.LogCaptureFixture) -> None:
+    """A loss that only one place tells is a loss that nobody hears of: log, status, metrics and the management API
+    tell the queue by its name, as soon as the node knows the name, and the number of messages."""
+    with quiet_cluster() as cluster:
+        cluster.declare(["orders"])
+        shard = cluster.shards[NODES[0]]
+        group = shard.metadata.machine.queues["orders"].group
+        whole_log = Finding(what="a file is gone", where="/wal/1", fix="mend it")
+        shard.log.findings.append(whole_log)
+        shard.owned.findings.append(Finding(what="2 are lost", where="/q/1", fix="mend it", group=group, messages=2))
+        shard.findings.tell()
+        shard.findings.name_queues(shard.metadata.machine.queues.values())
+        assert [record.getMessage() for record in caplog.records] == [
+            "this start found damage: a file is gone (/wal/1); mend it",
+            "this start found damage: 2 are lost (/q/1); mend it",
+            "this start found damage in queue orders: 2 are lost (/q/1); mend it",
+        ]
+        named = {"what": "2 are lost", "where": "/q/1", "queue": "orders", "messages": 2, "fix": "mend it"}
+        told = [whole_log.row(), named]
+        assert status.summary(shard, listening=True)["findings"] == told
+        samples = {
+            (sample.name, sample.labels["store"]): sample.value
+            for family in metrics.NodeCollector(shard)._findings()
+            for sample in family.samples
+        }
+        assert samples == {
+            ("reference_broker_start_findings", "log"): 1, ("reference_broker_start_lost_messages", "log"): 0,
+            ("reference_broker_start_findings", "classic"): 1, ("reference_broker_start_lost_messages", "classic"): 2,
+        }  # fmt: skip
+        answers: list[Answer] = []
+        shard.peer_answers.methods[FIGURES]({"of": "node"}, answers.append)
+        assert answers[0]["rows"][0]["findings"] == told
+
+
+def test_copies_of_a_queue_are_named_too() -> None:
+    """The copies of a mirrored queue have numbers of their own in the store."""
+    mirror = Mirror(NodeId(2), 1, 3, is_synchronised=True)
+    record = QueueRecord(name="v\0q", group=GroupId(7), members=NODES, owner_since=2, mirrors=(mirror,))
+    copies = [store_of(GroupId(7), since) for since in (0, 2, 3)]
+    found = [Finding(what="w", where="", fix="f", group=group) for group in (*copies, GroupId(8))]
+    findings = StartFindings({"classic": found})
+    findings.name_queues([record])
+    assert [each.queue for each in found] == ["q in virtual host 'v'"] * 3 + [""]

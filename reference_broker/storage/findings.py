@@ -1,0 +1,59 @@
+"""Findings of a start: what a store found lost or damaged when it opened, in words for the person who runs the node.
+
+A store that finds such a thing and goes on notes a :class:`Finding`. Findings stay until the process ends: the node's
+log, its status, its metrics, the management API and the answer of ``perftest broker start`` all tell them. A plain
+crash leaves no finding: what was never synced was never confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+ROWS_MAX: Final = 20
+"""Number of findings that a status names; the log of the node has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that a start found lost or damaged."""
+
+    what: str
+    """One sentence: what is gone or set aside."""
+    where: str
+    """The path of the file or directory."""
+    fix: str
+    """One sentence: what to do."""
+    group: int | None = None
+    """The queue as the store knows it; the node puts its name into ``queue``."""
+    queue: str = ""
+    """The name of the queue, empty as long as nobody knows it."""
+    messages: int = 0
+    """Number of messages or entries that are lost; 0: none, or nobody knows how many."""
+
+    def __str__(self) -> str:
+        of = f"queue {self.queue}: " if self.queue else ""
+        return f"{of}{self.what} ({self.where}); {self.fix}"
+
+    def row(self) -> dict[str, str | int]:
+        """The finding as JSON."""
+        return {
+            "what": self.what, "where": self.where, "queue": self.queue, "messages": self.messages, "fix": self.fix
+        }  # fmt: skip
+
+
+def rows(findings: Sequence[Finding]) -> list[dict[str, str | int]]:
+    """The findings as JSON: those with the largest losses first, :data:`ROWS_MAX` at most. The last row then says how
+    many are left out."""
+    if len(findings) <= ROWS_MAX:
+        return [each.row() for each in findings]
+    worst = sorted(findings, key=lambda each: -each.messages)
+    shown, rest = worst[: ROWS_MAX - 1], worst[ROWS_MAX - 1 :]
+    left_out = Finding(
+        what=f"{len(rest)} more findings",
+        where="",
+        fix="read the log of the node, which names all of them",
+        messages=sum(each.messages for each in rest),
+    )
+    return [each.row() for each in (*shown, left_out)]
