@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic_ns
 from typing import Final
 
 from reference_broker.log import high_water as high_water_file
@@ -35,7 +36,7 @@ from reference_broker.log.memtable import Table
 from reference_broker.log.meta import MetaLog
 from reference_broker.log.notices import Notice
 from reference_broker.log.plan import first_file_bytes
-from reference_broker.log.recovery import GroupRecord, Loss, SnapshotFacts, WalRecovery, join_snapshot, replay_segment
+from reference_broker.log.recovery import GroupRecord, SnapshotFacts, WalRecovery, join_snapshot, replay_segment
 from reference_broker.log.segment_codec import HEADER_SIZE, DamagedSegmentError, decode_head, decode_index, describe
 from reference_broker.log.segments import SUFFIX as SEGMENT_SUFFIX
 from reference_broker.log.segments import SegmentFiles, remove_directory
@@ -62,6 +63,7 @@ from reference_broker.log.wal_codec import (
 )
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.files import Files, read_whole, write_whole
+from reference_broker.storage.findings import Finding
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 IDENTITY: Final = "identity"
@@ -116,7 +118,7 @@ class Opened:
     data_dir: str
     recovered: dict[GroupId, RecoveredGroup]
     resets: list[Group]
-    missing_end: list[Loss]
+    missing_end: list[Finding]
 
 
 def open_parts(
@@ -140,6 +142,14 @@ def open_parts(
     opened = opening.begin()
     opened.state.counters.recovery_ns = clock() - started
     return opened
+
+
+def look(config: LogConfig, files: Files) -> tuple[dict[GroupId, RecoveredGroup], list[Finding]]:
+    """What a start would find, without any change. Raises as :func:`open_parts`."""
+    opening = _Opening(config, files, lambda _notices: None, lambda: bytes(STORE_ID_SIZE), monotonic_ns)
+    opening.read()
+    opening.close()
+    return opening.recovered, opening.findings
 
 
 class _Opening:
@@ -187,7 +197,7 @@ class _Opening:
         for id_, record in records.items():
             self._make_agree(groups[id_], record)
         recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)
-        self._recovered = {id_: _describe(self._state, groups[id_], records[id_], snapshots[id_][1]) for id_ in records}
+        self.recovered = {id_: _describe(self._state, groups[id_], records[id_], snapshots[id_][1]) for id_ in records}
 
     def begin(self) -> Opened:
         """Mark new directories, write down what was found, remove what nobody needs, and begin a WAL file."""
@@ -209,7 +219,19 @@ class _Opening:
         wal = _start_wal(state, self._wal_files, recovery, high_water, self._config, self._clock)
         inventory.write()
         parts = (state, self._meta, wal, self._wal_files, high_water, inventory, self._data_dir)
-        return Opened(*parts, self._recovered, self._resets, recovery.missing_end)
+        return Opened(*parts, self.recovered, self._resets, recovery.missing_end)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is missing at the end of the WAL."""
+        return self._recovery.missing_end
+
+    def close(self) -> None:
+        """Close what was opened to be read."""
+        for group in self._state.groups.values():
+            group.close()
+        for wal_file in self._state.wal_files.values():
+            wal_file.file.close()
 
     # Snapshots
 
@@ -308,11 +330,11 @@ class _Opening:
             raise DamagedLogError(path, 0, wrong)
         if octets.size < named_bytes(header):
             what = f"the file has {octets.size} octets, and had {named_bytes(header)} when it was begun"
-            recovery.missing_end.append(Loss(path, what))
+            recovery.misses(path, what)
         if file_flags(header) & NOTED and (self._mark is None or self._inventory is None) and not recovery.missing_end:
             missing = high_water_file.NAME if self._mark is None else inventory_file.NAME
             what = f"the file {missing!r} is missing or damaged, so nobody knows whether the end of the WAL is there"
-            recovery.missing_end.append(Loss(path, what))
+            recovery.misses(path, what)
         found = self._state.wal_files[number] = self._wal_files.opened(number, file)
         if recovery.replay(path, number, octets):
             file.datasync()

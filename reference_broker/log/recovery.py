@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final
 
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError
 from reference_broker.log.extents import Extent, Extents, Place, Ranges
@@ -40,14 +40,13 @@ from reference_broker.log.wal_codec import (
     next_sector,
     read_batch,
 )
+from reference_broker.storage.findings import Finding
 from reference_broker.types import GroupId
 
-
-class Loss(NamedTuple):
-    """Evidence that something synced is gone: where, and what is known of it."""
-
-    where: str
-    what: str
+_RECOVERS: Final = (
+    "nothing, while the other nodes can elect leaders: this node neither votes nor leads until they have brought it up "
+    "to date. If they cannot, start the nodes that are down, or make one node the truth: perftest broker recover"
+)
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class WalRecovery:
     """How many log entries each file holds, of groups that exist."""
     files_with_batches: set[int] = field(default_factory=set)
     """The files that hold a batch, even of a group that is gone."""
-    missing_end: list[Loss] = field(default_factory=list)
+    missing_end: list[Finding] = field(default_factory=list)
     """Evidence that synced batches are missing at the end of the WAL."""
     last_batch: int = 0
     torn_tails: int = 0
@@ -101,13 +100,15 @@ class WalRecovery:
         """Compare the end of the WAL with what is known of it: file ``newest`` was there, and batch ``noted_batch`` was
         synced in file ``noted_file``. A noted file older than all files was removed as dead."""
         if self._last_file < newest:
-            what = f"the WAL ends with file {self._last_file}, but file {newest} was there"
-            self.missing_end.append(Loss(directory, what))
+            self.misses(directory, f"the WAL ends with file {self._last_file}, but file {newest} was there")
         elif noted_file < self._first_file:
             self.last_batch = max(self.last_batch, noted_batch)
         if self.last_batch < noted_batch:
-            what = f"the WAL ends at batch {self.last_batch}, but batch {noted_batch} was synced"
-            self.missing_end.append(Loss(directory, what))
+            self.misses(directory, f"the WAL ends at batch {self.last_batch}, but batch {noted_batch} was synced")
+
+    def misses(self, where: str, what: str) -> None:
+        """Note evidence."""
+        self.missing_end.append(Finding(what=what, where=where, fix=_RECOVERS))
 
     def _judge_tail(self, name: str, tail: Tail) -> None:
         if tail.later >= 0:

@@ -45,13 +45,11 @@ from reference_broker.log.operations import (
     WriterOp,
 )
 from reference_broker.log.plan import snapshots_due
-from reference_broker.log.recovery import Loss
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
 from reference_broker.storage.executor import DedicatedThread, Executor, IoPolicy
 from reference_broker.storage.files import Files
-from reference_broker.storage.findings import Finding
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 __all__ = ["LogSystem", "RecoveredGroup", "SnapshotRef"]
@@ -91,8 +89,9 @@ class LogSystem:
         self._writing: Executor[WriterOp] = policy(
             "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
         )
-        self.findings: list[Finding] = []
-        """What :meth:`open` found lost or damaged, and went on without."""
+        self.findings = parts.missing_end
+        """What :meth:`open` found missing at the end of the WAL. If there is any, all members that were there are
+        forgetful."""
         self._closed = False
         self._newest_log_uid = max([group.log_uid for group in parts.state.groups.values()], default=0)
 
@@ -169,11 +168,6 @@ class LogSystem:
             group.close()
         for wal_file in self._state.wal_files.values():
             wal_file.file.close()
-
-    @property
-    def missing_end(self) -> list[Loss]:
-        """What the start found missing at the end of the WAL: then all members that were there are forgetful."""
-        return self._parts.missing_end
 
     def _close_mark(self) -> None:
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from reference_broker.log.config import LogConfig
 from reference_broker.node.drive_config import DriveConfig, drive_problems, drives_of
 from reference_broker.storage.executor import policy_named
 from reference_broker.types import NodeId
@@ -268,6 +269,20 @@ class NodeConfig:
     def is_classic_placed(self) -> bool:
         """Whether classic queues have a directory or a modelled drive that was chosen for them."""
         return self.is_classic_apart or any("classic" in drive.roles for drive in self.drives)
+
+    def log_config(self) -> LogConfig:
+        """The settings of the log."""
+        return LogConfig(
+            wal_dir=self.wal_dir,
+            data_dir=self.data_dir,
+            segment_dir=self.segment_dir,
+            cluster=self.cluster,
+            node=self.node,
+            wal_file_bytes=self.limits.wal_file_bytes,
+            wal_files_waiting=self.limits.wal_files_waiting,
+            memtable_bytes=self.limits.memtable_bytes,
+            sync=self.sync,
+        )
 
     def watched_directories(self) -> tuple[Path, ...]:
         """The directories whose drives must not become full. All of them are there once the node has started."""

@@ -1,6 +1,6 @@
 """A node as a process: start, serve, stop.
 
-Order of start: the node raises and syncs its boot id, recovers its log, and joins its peers. It opens the AMQP port
+Order of start: the node recovers its log, raises and syncs its boot id, and joins its peers. It opens the AMQP port
 only when the metadata group has a leader and the node has applied everything that was committed by then. So a client
 that can connect can declare, and finds every queue that was declared before.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.log.opening import IDENTITY
 from reference_broker.node import control, open_files
 from reference_broker.node.authorization import ClientGate
 from reference_broker.node.client import TICK_S, ClientConnection
@@ -31,6 +32,7 @@ from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
 from reference_broker.node.strangers import Complaints
 from reference_broker.node.tls import clients_context
+from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.files import RealFiles, write_whole
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ _M_MMAP_THRESHOLD: Final = -3
 _KEEP_BELOW_BYTES: Final = 64 * 1024 * 1024
 _BACKLOG: Final = 1024
 _MANAGEMENT: Final = "reference_broker.management"
+_BOOT_ID: Final = "incarnation"
 
 
 class Node:
@@ -62,12 +65,21 @@ class Node:
         open_files.raise_limit()
         gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
         self.shard = Shard(config, next_boot_id(config.data_dir, config.first_life), self._failed)
+        self._keep_boot_id()
         clients = self.shard.clients
         self._door = open_files.Door(
             lambda: open_files.Crowd(len(clients.connections), clients.logging_in, self.shard.alarms.is_critical),
             config.limits,
             Complaints(time.monotonic),
         )
+
+    def _keep_boot_id(self) -> None:
+        """Only now, because a log that is refused stays as it was."""
+        try:
+            keep_boot_id(self.config.data_dir, self.shard.boot_id)
+        except ConfigError:
+            self.shard.close()  # the log's threads must not outlive the interpreter
+            raise
 
     async def run(self) -> None:
         """Serve until told to stop, or until the log fails."""
@@ -221,18 +233,30 @@ def keep_memory() -> None:
 
 
 def next_boot_id(data_dir: Path, first: int = 0) -> int:
-    """Raise this node's boot id, durably, before anything else happens in it. A new directory begins with
-    1, or with ``first``."""
-    path = data_dir / "incarnation"
+    """The boot id of this start. A new directory begins with 1, or with ``first``. Raises :class:`ConfigError` for a
+    directory that was used and has lost its boot id: a node that counts anew repeats the numbers of its commands."""
+    path = data_dir / _BOOT_ID
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        number = int(path.read_text()) + 1 if path.exists() else max(first, 1)
-        write_whole(RealFiles(), str(path), b"%d\n" % number)
+        if path.exists():
+            return int(path.read_text()) + 1
     except (OSError, ValueError) as error:
+        fix = f"write a number there that is larger than any boot id before, or give the directory up: {START_BLANK}"
+        raise ConfigError(f"the boot id cannot be read: {error}", str(path), fix) from error
+    if (data_dir / IDENTITY).exists():
+        fix = f"put the file back, or give the directory up: {START_BLANK}"
+        raise ConfigError("the file with the boot id is missing, yet the directory was used", str(path), fix)
+    return max(first, 1)
+
+
+def keep_boot_id(data_dir: Path, boot_id: int) -> None:
+    """Write the boot id down, durably, before anybody hears of it."""
+    path = data_dir / _BOOT_ID
+    try:
+        write_whole(RealFiles(), str(path), b"%d\n" % boot_id)
+    except OSError as error:
         raise ConfigError(
             f"cannot use the data directory: {error}", str(path), "name a writable directory of this node's own"
         ) from error
-    return number
 
 
 async def _watch_stdin(stop: asyncio.Event) -> None:

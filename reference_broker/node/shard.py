@@ -18,7 +18,6 @@ from typing import Any, Final
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.checksum import crc32
 from reference_broker.classic.store import StoreConfig
-from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
@@ -152,8 +151,11 @@ class Shard:
         boots = self._boot_ids(files := files or drives.files)
         policy = policy or (policy_named(config.io) if threads else OwnersThread)
         recovered = self._open_log(files, policy)
+        boots.begin(used=METADATA_GROUP in recovered and len(config.members) > 1)
         self.owned = self._owned_queues(files, policy)
-        self.findings = StartFindings({"log": self.log.findings, "classic": self.owned.findings})
+        self.findings = StartFindings(
+            {"log": self.log.findings, "classic": self.owned.findings, "boots": boots.findings}
+        )
         self._wire(boots)
         me, members, tls = config.me, config.members, config.tls
         self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits, tls)
@@ -167,7 +169,7 @@ class Shard:
             self.hosting.groups, self.anatomy, self._loop, turns.guarded, turns.together, self._failed
         )
         self.log, recovered = LogSystem.open(
-            self._log_config(),
+            self.config.log_config(),
             files,
             self._notify,
             policy=policy,
@@ -437,19 +439,6 @@ class Shard:
             return BootIds(files, str(self.config.data_dir), (self.boot_id, self.now_ms()))
         except StaleDirectoryError as error:
             raise self._stale_directory(error) from error
-
-    def _log_config(self) -> LogConfig:
-        return LogConfig(
-            wal_dir=self.config.wal_dir,
-            data_dir=self.config.data_dir,
-            segment_dir=self.config.segment_dir,
-            cluster=self.config.cluster,
-            node=self.config.node,
-            wal_file_bytes=self.limits.wal_file_bytes,
-            wal_files_waiting=self.limits.wal_files_waiting,
-            memtable_bytes=self.limits.memtable_bytes,
-            sync=self.config.sync,
-        )
 
     def _forget_bodies(self, runners: list[Runner]) -> None:
         """Free the payloads of entries that no message of the state lies in any more."""

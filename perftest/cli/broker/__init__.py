@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import click
 
-from perftest.cli.broker import access, cleaning, definitions, drives, hosts, members, policies, processes, state
+from perftest.cli.broker import (
+    access,
+    cleaning,
+    definitions,
+    drives,
+    hosts,
+    members,
+    policies,
+    processes,
+    recover,
+    state,
+)
 from perftest.cli.sections import SummaryGroup
 
 
@@ -13,6 +24,6 @@ def broker() -> None:
     """Start, inspect, break and stop a local cluster of the bundled broker."""
 
 
-for _group in (processes, hosts, state, members, policies, access, definitions, drives, cleaning):
+for _group in (processes, hosts, state, members, policies, access, definitions, drives, recover, cleaning):
     for _command in _group.COMMANDS:
         broker.add_command(_command)

@@ -167,7 +167,7 @@ class World:
         self.open()
         self.check_recovered()
         forgetful = [id_ for id_, found in self.recovered.items() if found.forgetful]
-        assert not forgetful, f"a crash passes for damage: {self.log.missing_end}"
+        assert not forgetful, f"a crash passes for damage: {self.log.findings}"
 
     def _notify(self, notices: list[Notice]) -> None:
         assert not any(isinstance(notice, Failed) for notice in self.notices), "a notice after Failed"

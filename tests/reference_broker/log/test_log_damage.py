@@ -96,7 +96,7 @@ def verdict(world: Any) -> str:
                 assert found.forgetful, "all members may have forgotten"
                 assert found.term > world.models[id_].hard[-1][0], "a member begins in a term of which nobody has heard"
                 assert not found.voted_for
-            assert world.log.missing_end, "and it is said"
+            assert world.log.findings, "and it is said"
             return "forgetful"
         assert set(world.recovered) == set(world.models), "a group is gone without a word"
         for id_, found in world.recovered.items():
@@ -148,7 +148,7 @@ def test_a_forgetful_member_stays_forgetful_until_it_is_told_otherwise(make_worl
     world.step()
     world.log.close()
     world.open()
-    assert not world.log.missing_end
+    assert not world.log.findings
     assert world.recovered[group].forgetful
     assert not world.recovered[fresh].forgetful, "a group that was created later forgot nothing"
     world.hard_state(group, 9, 0)

@@ -159,6 +159,7 @@ def test_a_finding_of_a_start_is_told_everywhere(caplog: pytest.LogCaptureFixtur
         assert samples == {
             ("reference_broker_start_findings", "log"): 1, ("reference_broker_start_lost_messages", "log"): 0,
             ("reference_broker_start_findings", "classic"): 1, ("reference_broker_start_lost_messages", "classic"): 2,
+            ("reference_broker_start_findings", "boots"): 0, ("reference_broker_start_lost_messages", "boots"): 0,
         }  # fmt: skip
         answers: list[Answer] = []
         shard.peer_answers.methods[FIGURES]({"of": "node"}, answers.append)
