@@ -446,7 +446,7 @@ def _await_ready(launched: _Launched, *, until_ready: bool = False) -> dict[str,
 
     if waits := readiness.Wait(awaited, look=look).until_ready(too_many_failed):
         what = f"no cluster: for {readiness.PATIENCE_S:g} s no node made progress: {waits}"
-        raise ClusterError(what, cluster.directory, "read the node.log files there; the machine may be overloaded")
+        raise ClusterError(what, cluster.directory, readiness.advice(waits, cluster.directory))
     return failures
 
 

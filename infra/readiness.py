@@ -26,6 +26,8 @@ _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.25
 _LONGER: Final = 1.3
 
+FORGETFUL: Final = "may have forgotten synced entries, so it does not vote, and waits for a leader of the others"
+
 Progress = tuple[int, ...]
 
 
@@ -49,6 +51,8 @@ def look(cluster: Cluster, node: Node) -> Look:
     progress = (1, int(said.get("metadata_applied", 0)), -int(said.get("leaderless", 0)))
     if not said.get("ready", False):
         waits = f"{node.name} waits for a leader of the metadata, and for what was declared"
+        if said.get("forgetful"):
+            waits = f"{node.name} {FORGETFUL}"
         return Look(True, False, electing, waits, progress)
     waits = f"{electing} of {said.get('queue_count', 0)} queues have no leader on {node.name}" if electing else ""
     return Look(True, True, electing, waits, progress)
@@ -60,6 +64,16 @@ def _cpu(pid: int) -> int:
         used = psutil.Process(pid).cpu_times()
         return int(10 * (used.user + used.system))
     return 0
+
+
+def advice(waits: str, directory: str) -> str:
+    """What to do when nodes wait for this and make no progress."""
+    if FORGETFUL not in waits:
+        return "read the node.log files there; the machine may be overloaded"
+    return (
+        "start the nodes that are down; if no sound majority is left, make one node's copy the truth: "
+        f"`perftest broker recover --from NODE --dir {directory}`"
+    )
 
 
 class Wait:

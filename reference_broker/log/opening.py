@@ -191,11 +191,14 @@ class _Opening:
             self._read_segments(group, inventory)
         self._recovery = recovery = self._read_wal(names, inventory.oldest)
         recovery.judge_end(self._wal_dir, inventory.newest, mark.file, mark.batch)
+        forgetful = sum(record.forgetful for record in records.values())
         self._resets = [
             group for id_, group in groups.items() if join_snapshot(id_, group.table.disk, snapshots[id_][0])
         ]
         for id_, record in records.items():
             self._make_agree(groups[id_], record)
+        if forgetful and not recovery.missing_end:
+            recovery.misses(self._wal_dir, f"{forgetful} logs are not up to date since an earlier start lost their end")
         recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)
         self.recovered = {id_: _describe(self._state, groups[id_], records[id_], snapshots[id_][1]) for id_ in records}
 

@@ -141,6 +141,7 @@ class Hosting:
     def recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start the members that were here when the node stopped. Runs once, before the links are up."""
         ports = self._ports
+        self._forgetful = {group for group, state in recovered.items() if state.forgetful}
         self.recover_queues(recovered)
         state = recovered.get(METADATA_GROUP)
         if state is None:
@@ -150,6 +151,13 @@ class Hosting:
         metadata = self._run(METADATA_GROUP, members, ports.metadata, state, None, replica_id=replica_id)
         ports.metadata.member = metadata
         ports.metadata.when_current(self.became_current)
+
+    @property
+    def forgetful(self) -> Collection[GroupId]:
+        """The groups of which this node may have forgotten synced entries: it does not vote in them yet."""
+        runners = self.runners
+        self._forgetful = {each for each in self._forgetful if each in runners and runners[each].core.forgetful}
+        return self._forgetful
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start the members of queues."""

@@ -32,6 +32,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "leading": len(hosting.census.leading),
         "leaderless": len(hosting.census.leaderless),
         "electing": shard.electing(),
+        "forgetful": len(hosting.forgetful),
         "metadata_applied": metadata.applied,
         "role": role(hosting),
         "leader": metadata.core.leader,

@@ -1,19 +1,21 @@
 """A bit flips on a drive at rest: does the log notice?
 
 The drive of a node that is down is copied, a bit of one file is flipped in the copy, and the production log opens the
-copy. The log may refuse; then it must say where the damage is. It may fail to read single entries. It may take a batch
-at the very end of the WAL for torn, since nobody can tell the two apart. It must never hand out octets that nobody
-wrote. It must never forget a term, a vote or a group, nor any entries except those at the end of the WAL.
+copy. The log may refuse; then it must say where the damage is. It may fail to read single entries. It may find that
+entries are missing at its end; then all its members must be forgetful. After a loss of power it may take a batch at the
+very end of the WAL for torn, since nobody can tell the two apart then. It must never hand out octets that nobody wrote,
+and never forget a term, a vote or a group.
 
 The store of classic queues has no other copy of a message, so it drops a damaged message (docs/internals/
 classic-store.md). It must find nothing that it does not find on the sound drive.
 
-The world goes on with the sound drive. Raft cannot bear a node that lost synced octets, so an operator must not start
-such a node again, and nobody does so here.
+The world goes on with the sound drive. In other cases (:func:`lose_end`) a node goes on with a drive that lost the end
+of its WAL.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from reference_broker.checksum import crc32
@@ -22,11 +24,12 @@ from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
+from reference_broker.log.wal import SUFFIX
+from reference_broker.log.wal_codec import SECTOR
 from reference_broker.sim.classic_checks import contents_of
 from reference_broker.sim.disk import CLASSIC
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.node import SimNode
-from reference_broker.sim.raft_checks import RaftChecks
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId, LogIndex
@@ -34,8 +37,19 @@ from reference_broker.types import GroupId, LogIndex
 Found = dict[GroupId, list[bytes]]
 
 
-def flip_and_open(node: SimNode, config: LogConfig) -> None:
-    """Flip a bit in a copy of the drive of ``node``, which is down, and judge what the log makes of the copy."""
+def lose_end(node: SimNode, config: LogConfig) -> None:
+    """Damage the newest WAL file of ``node``, which is down: remove it, cut it, or zero its end."""
+    chance, directory = node.env.chance, os.fspath(config.wal_dir)
+    path = f"{directory}/{max(name for name in node.files.names(directory) if name.endswith(SUFFIX))}"
+    size = node.files.open(path).size()
+    kept = chance.choice((None, chance.randint(SECTOR, size), chance.randint(SECTOR, size)))
+    node.files.lose(path, kept, zeros=chance.random() < 0.5)
+    node.env.note(node.host, "lost", f"{path} {kept}")
+
+
+def flip_and_open(node: SimNode, config: LogConfig, *, power: bool) -> None:
+    """Flip a bit in a copy of the drive of ``node``, which is down, and judge what the log makes of the copy.
+    ``power``: the node lost its power."""
     chance = node.env.chance
     files = MemoryFiles()
     sizes = dict(_copied(node.files, files, ("data", "wal", "segments")))
@@ -63,7 +77,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     except Exception as error:
         raise ViolationError("X3", f"{where}: the log fails instead of refusing: {error!r}") from error
     for group, state in recovered.items():
-        _compare(where, path, log, node.checkers.raft, node, group, state)
+        _compare(where, log, node, group, state, is_torn=power and path.startswith("wal/"))
     log.close()
 
 
@@ -100,16 +114,17 @@ def _copied(source: MemoryFiles, target: MemoryFiles, directories: tuple[str, ..
 
 
 def _compare(
-    where: str, path: str, log: LogSystem, checks: RaftChecks, node: SimNode, group: GroupId, state: RecoveredGroup
+    where: str, log: LogSystem, node: SimNode, group: GroupId, state: RecoveredGroup, *, is_torn: bool
 ) -> None:
-    """Check that the recovered log is the written log, except for the end of the WAL."""
-    truth = checks.group(group)
+    """Check that the recovered log is the written log, or that the member is forgetful. ``is_torn``: the last batch may
+    pass for torn."""
+    truth = node.checkers.raft.group(group)
     if truth.deleted:
         return
     member = truth.member(node.node)
     forgets_entries = state.last_index < member.durable and member.installing[0] <= member.durable
-    check(not forgets_entries or path.startswith("wal/"), "X3",
-          f"{where}: entries of group {group:x} above {state.last_index} are forgotten, not torn")  # fmt: skip
+    check(not forgets_entries or state.forgetful or is_torn, "X3",
+          f"{where}: entries of group {group:x} above {state.last_index} are forgotten without a word")  # fmt: skip
     back = (state.term, state.voted_for) != member.hard_state and state.term <= member.hard_state[0]
     check(not back or not member.hard_state[0], "X3",
           f"{where}: term and vote of group {group:x} are {state.term}/{state.voted_for}")  # fmt: skip

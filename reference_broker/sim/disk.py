@@ -1,8 +1,8 @@
 """The drive of a node: files in memory, with loss of power at any operation, and errors.
 
 Everything that :class:`~reference_broker.storage.memory_files.MemoryFiles` can do to unsynced octets and names happens
-here by chance. Nothing happens that the failure model rules out: synced octets come back, and only the copy of one
-drive is damaged at rest.
+here by chance. Synced octets come back, but for damage to the drive of one node at a time (:mod:`~reference_broker.sim.
+damage`).
 """
 
 from __future__ import annotations
@@ -99,6 +99,16 @@ class SimFiles(MemoryFiles):
             self._power_until = self.calls
         else:
             self._error_at = self.calls
+
+    def lose(self, path: str, kept: int | None, *, zeros: bool) -> None:
+        """Lose the octets of a file from ``kept`` on, for zeros or at all; or the file itself (None)."""
+        directory, name = self._parent(path)
+        if kept is None:
+            del directory.seen[name], directory.platter[name]
+            return
+        node = self._file(path)
+        for version in (node.seen, node.platter):
+            version[kept:] = bytes(max(0, len(version) - kept)) if zeros else b""
 
     def octets(self, directory: str) -> int:
         """The octets of all files in a directory."""

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 from reference_broker.raft.roles import Role
-from reference_broker.sim.damage import flip_and_open
+from reference_broker.sim.damage import flip_and_open, lose_end
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.node import SimNode, host_of
 from reference_broker.sim.operator import Operator
@@ -78,8 +78,8 @@ class Nemesis:
         if any(plan.is_classic for plan in env.queues):
             kinds += [self.power_in_store, self.error_in_store]
         if operator.keeps_members and len(nodes) >= _SPARE_NODES:
-            losses: list[Callable[[SimNode], None]] = [self.lose_for_good, self.lose_directories]
-            if chance.random() < 0.5:
+            losses: list[Callable[[SimNode], None]] = [self.lose_for_good, self.lose_directories, self.lose_end]
+            if chance.random() < 0.6:
                 kinds.append(chance.choice(losses))
         self._kinds = [kind for kind in kinds if chance.random() < 0.6] or kinds
         self._weights = [chance.choice((1, 3, 10)) for _ in self._kinds]
@@ -175,9 +175,18 @@ class Nemesis:
     def flip_bit(self, node: SimNode) -> None:
         """Stop the node, flip a bit in a copy of its drive, and see what the log makes of the copy."""
         if self._spare() and node.shard is not None:
+            config, power = node.shard.log._config, self._env.chance.random() < 0.5
+            node.crash(power=power)
+            flip_and_open(node, config, power=power)
+
+    def lose_end(self, node: SimNode) -> None:
+        """Stop the node, and damage the end of its WAL. The next drive may be damaged once this node is a full member
+        of all groups again."""
+        if self._is_whole() and node.shard is not None:
             config = node.shard.log._config
+            node.is_damaged, node.refused = True, self._operator.replace
             node.crash(power=self._env.chance.random() < 0.5)
-            flip_and_open(node, config)
+            lose_end(node, config)
 
     def fill_disk(self, node: SimNode) -> None:
         """Fill the drive for a while. The node has to stop, and cannot start."""

@@ -341,6 +341,10 @@ class SimNode:
         """The node does not come back by itself."""
         self.is_awaited = False
         """The node comes back on a blank drive, once the others have agreed."""
+        self.is_damaged = False
+        """The drive of the node has lost synced octets, and the node does not count yet."""
+        self.refused: Callable[[SimNode], None] = lambda _node: None
+        """Hears that the log is refused, because the drive is damaged."""
         members = tuple(
             Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=PEER_PORT,
                    control_port=PEER_PORT + 1)
@@ -376,6 +380,12 @@ class SimNode:
         """The wall clock of the node, which may jump."""
         return _EPOCH_MS + int(self.env.scheduler.now * 1000) + self.clock_offset_ms
 
+    def counts_not_yet(self) -> bool:
+        """Whether damage to the drive is not made good yet."""
+        if self.is_damaged and self.shard is not None:
+            self.is_damaged = bool(self.shard.hosting.forgetful)
+        return self.is_damaged
+
     # Life
 
     def start(self) -> None:
@@ -399,7 +409,7 @@ class SimNode:
         self.files = SimFiles(self.env.scheduler, self.host)
         self._config = replace(self._config, first_life=first_boot_id)
         self.boot_id = first_boot_id - 1
-        self.is_lost = self.is_awaited = False
+        self.is_lost = self.is_awaited = self.is_damaged = False
         self.start()
 
     def pause(self, seconds: float) -> None:
@@ -435,11 +445,23 @@ class SimNode:
         try:
             self.shard = SimShard(self, self._config, self.boot_id)
         except LogError as error:
-            raise ViolationError("I10", f"node {self.node} cannot start: {error}") from error
+            if not self.is_damaged:
+                raise ViolationError("I10", f"node {self.node} cannot start: {error}") from error
+            self._give_up_drive()
+            return
         self.loop.create_task(self.shard.start())
         self.loop.create_task(self._tick())
         self.shard.when_ready(self._serve)
         self.moment("start", self)
+
+    def _give_up_drive(self) -> None:
+        """The log is refused: an operator has to replace the node."""
+        assert self.loop is not None
+        self.env.note(self.host, "refused", "")
+        self.is_lost = self.is_awaited = True
+        self.checkers.ledger.has_lost_classic_queues = True
+        self.crash(power=True)
+        self.env.scheduler.after(0.0, self.refused, self)
 
     def _serve(self) -> None:
         assert self.loop is not None
@@ -531,6 +553,7 @@ class SimNode:
             member = self.checkers.raft.groups[runner.group].members[self.node]
             if (
                 core.commit_index != member.commit
+                or member.lost
                 or runner.applied != member.applied
                 or (core.leader == self.node and core.term != member.leads_in)
             ):

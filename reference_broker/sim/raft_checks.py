@@ -39,6 +39,9 @@ class MemberTruth:
         """The term of each entry that the member's log should hold above its snapshot, by index."""
         self.durable = 0
         """The log is on disk up to here."""
+        self.lost: dict[int, int] = {}
+        """The term of each entry that was on disk, and that damage took, by index. The member counts for these while
+        it is forgetful."""
         self.snapshot = 0
         self.installing: tuple[int, int] = (0, 0)
         self.hard_state: tuple[int, int] = (0, NOBODY)
@@ -51,7 +54,11 @@ class MemberTruth:
         """The member was deleted. Notices that still come are about the deleted member."""
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether an entry is on this member's disk."""
+        """Whether an entry is on this member's disk, or was lost and nobody may count on the member."""
+        return self.has(index, term) or self.lost.get(index) == term
+
+    def has(self, index: int, term: int) -> bool:
+        """Whether an entry is on this member's disk now."""
         return index <= self.snapshot or (index <= self.durable and self.terms.get(index) == term)
 
 
@@ -276,7 +283,9 @@ class RaftChecks:
         check(kept, "I6", f"{where} recovered {term}/{vote}, on disk was {old_term}/{old_vote}")
         replaced = (log.snapshot_index, log.snapshot_term) == member.installing
         replaced = replaced and member.terms.get(log.snapshot_index) != log.snapshot_term
-        if not replaced:
+        if state is not None and state.forgetful:
+            member.lost |= {index: term for index, term in member.terms.items() if index <= member.durable}
+        elif not replaced:
             self._check_recovered(where, member, runner.core)
         # The member of a group of one leads from its first moment, and has appended already.
         last = min(log.last_index, max(state.last_index, log.snapshot_index)) if state is not None else 0
@@ -320,10 +329,19 @@ class RaftChecks:
             self._leads(truth, node, runner)
         if core.commit_index != member.commit:
             self._commits(truth, node, member, runner)
+        if member.lost and not core.forgetful:
+            self._remembers(truth, node, member, runner.group)
         if runner.applied != member.applied:
             where = f"group {runner.group:x}: node {node} applied {runner.applied} after {member.applied}"
             check(member.applied < runner.applied <= core.commit_index, "I7", where)
             member.applied = runner.applied
+
+    def _remembers(self, truth: GroupTruth, node: NodeId, member: MemberTruth, group: GroupId) -> None:
+        """A forgetful member counts again: it must have all that it lost and that is committed."""
+        lost, member.lost = member.lost, {}
+        for index, term in lost.items():
+            if index in truth.committed and truth.committed[index][0] == term:
+                check(member.has(index, term), "I5", f"group {group:x}: node {node} counts again without entry {index}")
 
     def _leads(self, truth: GroupTruth, node: NodeId, runner: GroupRunner) -> None:
         core, log = runner.core, runner.core.log

@@ -280,6 +280,8 @@ class World:
         nodes = list(self.nodes.values())
         if not all(node.shard is not None for node in nodes) or self._changes_wait() is not None:
             return False
+        if any(node.counts_not_yet() for node in nodes):
+            return False
         metadata = [node.shard.runners[METADATA_GROUP] for node in nodes if node.shard is not None]
         return all(runner.core.configuration.voters == tuple(self.nodes) for runner in metadata)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -68,7 +68,7 @@ def _tell(found: Mapping[str, Standing], declared: str) -> None:
         click.echo(f"no other node has an entry that {declared} has not", err=True)
 
 
-def _tell_of_lost(names: list[str]) -> None:
+def _tell_of_lost(names: Sequence[str]) -> None:
     click.echo(f"given up: the classic queues that only one of the other nodes had: {', '.join(names)}", err=True)
 
 
