@@ -70,8 +70,11 @@ def given_up(found: Mapping[str, Standing], declared: str) -> list[Given]:
 
 
 def declare(node: Node) -> None:
-    """Make what a node has the truth. Raises :class:`ClusterError` if its log cannot be used."""
+    """Make what a node has the truth, and keep a record in the node's log file. Raises :class:`ClusterError` if the log
+    of the node cannot be used."""
     done = _ask(node, "--declare")
+    with Path(node.log_file).open("a", encoding="utf-8") as record:
+        record.write(done.stderr)
     if done.returncode:
         fix = "declare another node, or mend the file"
         raise ClusterError(f"{node.name} cannot be the truth: {_one_line(done.stderr)}", node.data_dir, fix)

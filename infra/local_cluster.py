@@ -445,6 +445,7 @@ def _await_ready(launched: _Launched, *, until_ready: bool = False) -> dict[str,
         return found
 
     if waits := readiness.Wait(awaited, look=look).until_ready(too_many_failed):
+        waits = readiness.with_forgetful(waits, cluster)
         what = f"no cluster: for {readiness.PATIENCE_S:g} s no node made progress: {waits}"
         raise ClusterError(what, cluster.directory, readiness.advice(waits, cluster.directory))
     return failures

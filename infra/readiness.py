@@ -66,6 +66,13 @@ def _cpu(pid: int) -> int:
     return 0
 
 
+def with_forgetful(waits: str, cluster: Cluster) -> str:
+    """What nodes wait for, and which other nodes do not vote."""
+    said = [summary_of(cluster, node) for node in cluster.nodes]
+    more = [f"{each['name']} {FORGETFUL}" for each in said if each.get("forgetful")]
+    return "; ".join([waits, *(each for each in more if each not in waits)])
+
+
 def advice(waits: str, directory: str) -> str:
     """What to do when nodes wait for this and make no progress."""
     if FORGETFUL not in waits:

@@ -25,6 +25,7 @@ NAME: Final = "high-water"
 _BYTES: Final = 2 * SECTOR
 _BODY: Final = Struct(">4sHH16sQQQQ")  # magic, version, 0, store id, WAL batch and file, meta file and batch
 _CRC_SIZE: Final = 4
+_pack, _pack_crc = _BODY.pack, Struct(">I").pack
 _MAGIC: Final = b"QHWM"
 _VERSION: Final = 1
 
@@ -44,7 +45,8 @@ class HighWater:
     def __init__(self, note: Note, store: bytes, mark: Mark) -> None:
         self._note = note
         self._store = store
-        self._mark = mark
+        self._wal: tuple[int, int] = mark[:2]
+        self._meta: tuple[int, int] = mark[2:]
         self._turn = 0
 
     def begin(self) -> None:
@@ -55,17 +57,17 @@ class HighWater:
 
     def batch_synced(self, batch: int, file: int) -> None:
         """A batch of the WAL is on disk."""
-        self._mark = Mark(batch, file, *self._mark[2:])
+        self._wal = (batch, file)
         self._write()
 
     def meta_synced(self, file: int, batch: int) -> None:
         """A batch of the meta log is on disk."""
-        self._mark = Mark(*self._mark[:2], file, batch)
+        self._meta = (file, batch)
         self._write()
 
     def _write(self) -> None:
-        body = _BODY.pack(_MAGIC, _VERSION, 0, self._store, *self._mark)
-        self._note.store(body + crc32(body).to_bytes(_CRC_SIZE), self._turn)
+        body = _pack(_MAGIC, _VERSION, 0, self._store, *self._wal, *self._meta)
+        self._note.store(body + _pack_crc(crc32(body)), self._turn)
         self._turn ^= SECTOR
 
     def close(self) -> None:

@@ -3,14 +3,12 @@
 Segments come first; the remaining WAL files are replayed on top, in ascending order. Each sound batch is replayed
 row by row through the same operations that the running log uses. Where the sound batches of a file end, the numbers
 decide (:mod:`reference_broker.log.wal_codec`): a batch that is missing although a later one exists had been synced, so
-this is damage and recovery refuses, naming file and offset; a batch that is missing at the very end was never confirmed
-to anybody, and is dropped.
+this is damage and recovery refuses, naming file and offset. For a batch that is missing at the very end, the high-water
+mark and the inventory decide (:mod:`~reference_broker.log.high_water`, :mod:`~reference_broker.log.inventory`): either
+it was synced, and the members of all groups have forgotten entries; or nobody was told of it, and it is dropped.
 
-A WAL cannot tell two cases apart: damage to the very last batch that was synced, and a last batch that was torn. The
-meta log can, because everything stands in it twice.
-
-Invariants: nothing that was noticed as written is dropped silently (I10); the log above the snapshot has no hole, and
-every live entry is there, or recovery refuses.
+Invariants: nothing that was noticed as written is dropped without a word (I10); the log above the snapshot has no hole,
+and every live entry is there, or recovery refuses.
 """
 
 from __future__ import annotations

@@ -6,13 +6,15 @@ so: entries that were committed may be on the lost drives only. Somebody has to 
 with. ``--declare`` makes this node the only voter of each group that has anything here: it appends a configuration of a
 new term to each log. The next start then elects this node, and the other nodes come back blank, as replacements.
 
-Without ``--declare`` nothing is changed. The answer is a JSON object on standard output.
+Without ``--declare`` nothing is changed. The answer is a JSON object on standard output; a record of what was declared
+goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +32,8 @@ from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.files import RealFiles
 from reference_broker.types import METADATA_GROUP, NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
+logger = logging.getLogger(__name__)
+
 
 def main() -> int:
     """0, or as a node: 1 for a log that cannot be used, 2 for a configuration that is no good."""
@@ -37,6 +41,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, help="node.json of this node, which must not run")
     parser.add_argument("--declare", action="store_true", help="make what this node has the truth")
     arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         config = load(arguments.config)
         answer = declare(config) if arguments.declare else standing(config)
@@ -71,6 +76,8 @@ def _declare(log: LogSystem, node: NodeId, group: GroupId, state: RecoveredGroup
     last_term, last_index = _last(state)
     term = Term(max(state.term, last_term) + 1)
     payload = Configuration((node,), (), ((node, _replica_id(node, group, state)),)).encode()
+    where = f"group {group:016x}: entry {last_index} of term {last_term} is the last"
+    logger.warning("an operator declared this copy the truth; %s, and node %d the only voter", where, node)
     log.store_hard_state(group, term, NOBODY)
     log.append(group, [Entry(LogIndex(last_index + 1), term, EntryKind.CONFIG, crc32(payload), payload)])
 
