@@ -5,8 +5,9 @@ all transient, and all in one index segment. A part is written as a header and t
 (:mod:`reference_broker.message_run`), in one write.
 
 The header says everything that the records of the index say of the messages of a part, and has a check of the whole
-part. So a start finds a part without its records, and needs no index that was synced. The header also names the queue
-and the first sequence number: an old record of the index that points to octets of a newer file never finds its part.
+part. So a start finds a part without its records, and needs no index that was synced (:func:`headers`). The header also
+names the queue and the first sequence number: an old record of the index that points to octets of a newer file never
+finds its part.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from reference_broker.checksum import crc32
 from reference_broker.classic.index_codec import SEGMENT_MESSAGES
 from reference_broker.message_run import MessageRun
 from reference_broker.records import record
+from reference_broker.storage.files import File
 from reference_broker.types import GroupId
 
 MAGIC: Final = b"QCP2"
@@ -32,6 +34,16 @@ _HEADER: Final = Struct(">4sQQHIQH")
 _CHECK: Final = Struct(">I")
 """The CRC of header and run, between the two."""
 HEADER_SIZE: Final = _HEADER.size + _CHECK.size
+PLACED: Final = np.dtype(
+    [("file", ">u4"), ("offset", ">u8"), ("magic", "S4"), ("group", ">u8"), ("seq", ">u8"), ("messages", ">u2"),
+     ("octets", ">u4"), ("expires", ">u8"), ("flags", ">u2"), ("check", ">u4")]
+)  # fmt: skip
+"""A header with its place before it: shared file (0: the queue's own message file) and offset."""
+PlacedHeaders = npt.NDArray[Any]
+"""An array of :data:`PLACED`."""
+_PLACE: Final = Struct(">IQ")
+_RUN_OCTETS: Final = Struct(">22xI")
+_SEARCH_BYTES: Final = 1 << 16
 LARGE_BYTES: Final = 4096
 """Messages with at least so many octets, properties included, go to the shared store: RabbitMQ's limit."""
 
@@ -133,3 +145,33 @@ def decode_part(octets: bytes, group: GroupId, seq: int, check: int) -> MessageR
     if (header.group, header.seq) != (group, seq):
         raise DamagedPartError(f"the part is of queue {header.group:x}, message {header.seq}")
     return message_run.decode(octets, HEADER_SIZE)
+
+
+def headers(file: File, number: int) -> Iterator[bytes]:
+    """The headers of a file of parts, one after the other, each as the octets of a :data:`PLACED`. ``number`` is that
+    of the shared file, or 0.
+
+    A header that is damaged may tell a wrong size. So wherever no part begins, the search goes back to the last header
+    and on to the next octets that look like one. What is no part is found out by its check.
+    """
+    at = search = 0
+    size = file.size()
+    while at != size:
+        octets = file.read(at, HEADER_SIZE) if at < size else b""
+        if len(octets) == HEADER_SIZE and octets.startswith(MAGIC):
+            yield _PLACE.pack(number, at) + octets
+            search = at + len(MAGIC)
+            at += HEADER_SIZE + _RUN_OCTETS.unpack_from(octets)[0]
+        else:
+            at = _next_magic(file, search, size)
+            search = at + 1
+
+
+def _next_magic(file: File, at: int, size: int) -> int:
+    """Where the next octets are that look like the beginning of a part; ``size`` if there are none."""
+    while at < size:
+        octets = file.read(at, _SEARCH_BYTES)
+        if (found := octets.find(MAGIC)) >= 0:
+            return at + found
+        at += max(len(octets) - len(MAGIC) + 1, 1)
+    return size

@@ -1,10 +1,13 @@
 """The files of one queue, as the writer's thread handles them: pairs of an index segment and a message file.
 
 Invariants
-    a record of the index is written after the part that it points to
-    before anybody hears of a message, its part is synced; and its record, too, if the part is in the shared store
+    a record of a message that must survive is written after the part that it points to is synced; so whatever a crash
+    leaves, such a record without its part is damage
+    before anybody hears of a message in the shared store, its record is synced, too
     a segment's files go when all its messages are gone and no later message can get a record in it
     octets of a message file are never overwritten; of an index segment, only states change
+    the message file of a segment gets its name before the index, and to remove a segment begins with another name for
+    its index; so whatever a crash leaves, an index alone is damage
 
 A loss of power may undo the removal of files and the states of a segment, but never a message that was told to be
 stored. So messages may come back after a loss of power, in their old order and never behind newer messages.
@@ -30,6 +33,8 @@ from reference_broker.storage.files import Buffer, File, Files, sync_ns
 
 INDEX: Final = ".qi"
 MESSAGES: Final = ".qs"
+LEFT: Final = ".gone"
+"""The index of a segment that is being removed."""
 _SLOTS_AT_FIRST: Final = 64
 
 
@@ -87,10 +92,20 @@ class SegmentFiles:
             self._touch(slot, slot + (count - 1) * step + 1)
         return gone
 
-    def add_missing(self, slot: int, records: Records, missing: npt.NDArray[np.bool_]) -> None:
-        """Enter those records that are missing of a part that begins at a slot. ``live`` does not count them yet."""
-        self.records[slot : slot + len(records)][missing] = records[missing]
-        self._touch(slot, slot + len(records))
+    def add_missing(self, slots: npt.NDArray[np.int64], records: Records) -> None:
+        """Enter records that a start has made again. ``live`` does not count them yet."""
+        self.records[slots] = records
+        self._touch(int(slots.min()), int(slots.max()) + 1)
+
+    def settle(self, is_there: npt.NDArray[np.bool_]) -> None:
+        """Exactly these messages are there, as a start has found. The states of all others say so from now on."""
+        state = self.records["state"]
+        was_written = (state != 0) | (self.records["check"] != 0)
+        settled = np.where(is_there, index_codec.STORED, np.where(was_written, GONE, 0))
+        if len(changed := np.flatnonzero(state != settled)):
+            self._touch(int(changed[0]), int(changed[-1]) + 1)
+        self.records["state"] = settled
+        self.live = int(is_there.sum())
 
     def _touch(self, begin: int, end: int) -> None:
         first, last = self.dirty or (begin, end)
@@ -113,15 +128,24 @@ class SegmentFiles:
             counters.classic_index_writes += 1
             self.dirty = None
 
-    def sync(self, counters: Counters) -> None:
-        """Sync what must survive."""
+    def sync_messages(self, counters: Counters) -> None:
+        """Sync the parts, if some must survive: before their records are written."""
         if self.must_sync:
             counters.classic_sync_ns_total += sync_ns(self.messages, counters.clock)
             counters.classic_queue_syncs += 1
+            self.must_sync = False
+
+    def sync_index(self, counters: Counters) -> None:
+        """Sync the records, if there are some that must survive and could not be made again."""
         if self.must_sync_index:
             counters.classic_sync_ns_total += sync_ns(self.index, counters.clock)
             counters.classic_index_syncs += 1
-        self.must_sync = self.must_sync_index = False
+            self.must_sync_index = False
+
+    def kept(self) -> int:
+        """The number of messages that survive a stop: those that are persistent."""
+        records = self.records
+        return int(((records["state"] == index_codec.STORED) & (records["flags"] & PERSISTENT != 0)).sum())
 
     def close(self) -> None:
         """Close both files."""
@@ -187,9 +211,14 @@ class QueueFiles:
             self._released[file] += len(gone)
 
     def write_messages(self) -> None:
-        """Write the parts. The index follows once all queues have written theirs."""
+        """Write the parts."""
         for number in self._changed:
             self.segments[number].write_messages(self._counters)
+
+    def sync_messages(self) -> None:
+        """Sync the parts that must survive."""
+        for number in self._changed:
+            self.segments[number].sync_messages(self._counters)
 
     def write_index(self) -> None:
         """Write the records, and say where the parts are."""
@@ -199,10 +228,10 @@ class QueueFiles:
             part.place = place
         self._placed.clear()
 
-    def sync(self) -> None:
-        """Sync what must survive a loss of power."""
+    def sync_index(self) -> None:
+        """Sync the records and the names that must survive a loss of power."""
         for number in self._changed:
-            self.segments[number].sync(self._counters)
+            self.segments[number].sync_index(self._counters)
         if self._is_new and self.name.is_durable:
             self._files.sync_dir(self.directory)
             self._is_new = False
@@ -235,6 +264,10 @@ class QueueFiles:
             self._files.sync_dir(self.directory.rpartition("/")[0])
             self._has_directory = False
 
+    def messages(self) -> dict[int, int]:
+        """The number of messages in each segment that the next start finds."""
+        return {number: segment.kept() for number, segment in self.segments.items()}
+
     def close(self) -> None:
         """Close all files."""
         for segment in self.segments.values():
@@ -253,8 +286,16 @@ class QueueFiles:
 
     def _remove(self, number: int) -> None:
         self.segments.pop(number).close()
-        remove_files(self._files, self.directory, [f"{number:08x}{INDEX}", f"{number:08x}{MESSAGES}"])
+        remove_segment(self._files, self.directory, number)
         self._counters.classic_segments -= 1
+
+
+def remove_segment(files: Files, directory: str, number: int) -> None:
+    """Remove the files of a segment, so that a crash in between leaves no index that looks as if it were in use."""
+    path = f"{directory}/{number:08x}"
+    with suppress(FileNotFoundError):
+        files.rename(path + INDEX, path + LEFT)
+    remove_files(files, directory, [f"{number:08x}{MESSAGES}", f"{number:08x}{LEFT}"])
 
 
 def remove_files(files: Files, directory: str, names: Sequence[str]) -> None:

@@ -3,6 +3,9 @@
 Each message that is still in a queue is one *reference* to the file that holds it, and so is an appender that may still
 write there. A file goes when nothing refers to it. Files are never rewritten.
 
+A loss of power may undo that messages are gone, but not undo the removal of their file, because nobody syncs either. So
+a file that goes leaves a name that says so (:class:`_Removed`): a file that is missing without that name is damage.
+
 Every writer has a :class:`SharedAppender` with a file of its own, so writers never wait for each other's drive. What
 they have in common, :class:`SharedStore`, has a lock, which is never held during an operation on a file. The owner
 reads parts through :meth:`SharedStore.file`, and only parts that it has not given up, so no file goes that it reads.
@@ -10,31 +13,45 @@ reads parts through :meth:`SharedStore.file`, and only parts that it has not giv
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final
 
+import numpy as np
+
 from reference_broker.classic.counters import Counters
+from reference_broker.classic.damage import keep_copy, own_names
+from reference_broker.classic.index_codec import SEGMENT_MESSAGES
+from reference_broker.classic.part_codec import PLACED, PlacedHeaders, headers
 from reference_broker.storage.files import Buffer, File, Files, sync_ns
+from reference_broker.storage.findings import Finding
 
 SHARED_FILE_BYTES: Final = 16 << 20
 _SUFFIX: Final = ".rdq"
+_REMOVED: Final = ".gone"
+_NAME: Final = re.compile(rf"[0-9a-f]{{8}}{re.escape(_SUFFIX)}|[0-9a-f]{{8}}-[0-9a-f]{{8}}{re.escape(_REMOVED)}")
 
 
 class SharedStore:
     """The files of one node's large messages."""
 
-    def __init__(self, files: Files, directory: str, file_bytes: int = SHARED_FILE_BYTES) -> None:
+    def __init__(self, files: Files, directory: str, file_bytes: int, findings: list[Finding]) -> None:
+        """What a start finds of files that are not the store's is added to ``findings``."""
         self.files, self.directory, self.file_bytes = files, directory, file_bytes
         files.make_dir(directory)
         self._lock = Lock()
         self._open: dict[int, File] = {}
         self._references: Counter[int] = Counter()
-        for name in files.names(directory):
+        self._copies: dict[int, str] = {}
+        """The copies that the start has kept of damaged files."""
+        names = list(own_names(files, directory, _NAME, findings))
+        for name in names:
             if name.endswith(_SUFFIX):
                 self._open[int(name.removesuffix(_SUFFIX), 16)] = files.open(f"{directory}/{name}")
+        self._removed = _Removed(files, directory, [name for name in names if name.endswith(_REMOVED)])
         self._last = max(self._open, default=0)
         """After a start nothing is appended to files that were there before: their ends may be torn."""
 
@@ -56,7 +73,7 @@ class SharedStore:
             self._last += 1
             number = self._last
             self._references[number] = 1
-        file = self._open[number] = self.files.create(self._path(number))
+        file = self._open[number] = self.files.create(self.path(number))
         return number, file
 
     def refer(self, number: int, count: int) -> None:
@@ -76,15 +93,41 @@ class SharedStore:
             for number in unused:
                 del self._references[number]
         for number, file in gone:
+            self._removed.add(number)
             self._remove(number, file)
 
+    def was_removed(self, number: int) -> bool:
+        """Whether the file went because nobody needed it, before the start."""
+        return self._removed.was_there(number)
+
+    def path(self, number: int) -> str:
+        """The path of the file of that number."""
+        return f"{self.directory}/{_name(number)}"
+
+    def keep_copy(self, number: int) -> str:
+        """Keep a copy of a damaged file, and return the path."""
+        if number not in self._copies:
+            self._copies[number] = keep_copy(self.files, self.directory, _name(number))
+        return self._copies[number]
+
+    def recover(self) -> dict[tuple[int, int], PlacedHeaders]:
+        """The headers of all parts, by queue and segment. The parts are synced before any record says of them that they
+        are."""
+        found: dict[tuple[int, int], bytearray] = {}
+        for number, file in sorted(self._open.items()):
+            file.datasync()
+            for octets in headers(file, number):
+                at = np.frombuffer(octets, PLACED)[0]
+                found.setdefault((int(at["group"]), int(at["seq"]) // SEGMENT_MESSAGES), bytearray()).extend(octets)
+        self.files.sync_dir(self.directory)
+        return {key: np.frombuffer(bytes(octets), PLACED) for key, octets in found.items()}
+
     def recovered(self) -> None:
-        """All references are counted: what nobody refers to goes, durably, before its number is used again. What is
-        left is synced."""
+        """All references are counted, and no record on the drive refers to any other file: what nobody refers to goes,
+        durably, before its number is used again."""
         for number in [number for number in self._open if not self._references[number]]:
             self._remove(number, self._open.pop(number))
-        for file in self._open.values():
-            file.datasync()
+        self._removed.forget()
         self.files.sync_dir(self.directory)
 
     def close(self) -> None:
@@ -95,10 +138,55 @@ class SharedStore:
     def _remove(self, number: int, file: File) -> None:
         file.close()
         with suppress(FileNotFoundError):
-            self.files.remove(self._path(number))
+            self.files.remove(self.path(number))
 
-    def _path(self, number: int) -> str:
-        return f"{self.directory}/{number:08x}{_SUFFIX}"
+
+def _name(number: int) -> str:
+    return f"{number:08x}{_SUFFIX}"
+
+
+class _Removed:
+    """The numbers of the files that were removed, as names of empty files: ``first-last.gone``.
+
+    Neighbours share a name, so there are no more names than files. A writer does not wait for another writer that has
+    yet to make the name before: a name too many does no harm, because every name is true.
+    """
+
+    def __init__(self, files: Files, directory: str, names: Sequence[str]) -> None:
+        """``names`` are those of before the start."""
+        self._files, self._directory = files, directory
+        self._before = [(int(name[:8], 16), int(name[9:17], 16)) for name in names]
+        self._lock = Lock()
+        self._last_of: dict[int, int] = {}
+        self._first_of: dict[int, int] = {}
+
+    def was_there(self, number: int) -> bool:
+        """Whether a name from before the start has the number."""
+        return any(first <= number <= last for first, last in self._before)
+
+    def add(self, number: int) -> None:
+        """A file is about to be removed."""
+        with self._lock:
+            first, last = self._first_of.pop(number - 1, number), self._last_of.pop(number + 1, number)
+            self._last_of[first], self._first_of[last] = last, first
+        former = [self._path(*each) for each in ((first, number - 1), (number + 1, last)) if each[0] <= each[1]]
+        try:
+            self._files.rename(former.pop(), self._path(first, last))  # takes no room on a drive that is full
+        except (IndexError, FileNotFoundError):
+            self._files.create(self._path(first, last)).close()
+        for path in former:
+            with suppress(FileNotFoundError):
+                self._files.remove(path)
+
+    def forget(self) -> None:
+        """Remove the names of before the start."""
+        for first, last in self._before:
+            with suppress(FileNotFoundError):
+                self._files.remove(self._path(first, last))
+        self._before.clear()
+
+    def _path(self, first: int, last: int) -> str:
+        return f"{self._directory}/{first:08x}-{last:08x}{_REMOVED}"
 
 
 class SharedAppender:

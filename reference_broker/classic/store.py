@@ -35,12 +35,13 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_broker.classic import part_codec
+from reference_broker.classic.clean_stop import CleanStops, StoppedQueue
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import segment_of
 from reference_broker.classic.lanes import lanes_of
 from reference_broker.classic.parts import NEVER, FoundPart, Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
-from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover, write_clean
+from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover
 from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedAppender, SharedStore
 from reference_broker.classic.writer import Add, Health, Notify, Operation, Take, Writer
 from reference_broker.message_run import MessageRun
@@ -86,7 +87,10 @@ class ClassicStore:
         self._files = files
         for name in _KINDS:
             files.make_dir(f"{config.directory}/{name}")
-        self._shared = shared = SharedStore(files, f"{config.directory}/shared", config.shared_file_bytes)
+        self._shared = shared = SharedStore(
+            files, f"{config.directory}/shared", config.shared_file_bytes, self.findings
+        )
+        self._stops = CleanStops(files, config.directory)
         self._health = health = Health()
         self._counters = Counters(clock)
         self._lanes = lanes_of(
@@ -115,7 +119,8 @@ class ClassicStore:
             writer = lanes.writer(group)
             return writer.shared, writer.counters
 
-        store._found = recover(files, config.directory, store._shared, later)
+        stopped = store._stops.take(store.findings)
+        store._found = recover(files, config.directory, store._shared, later, stopped, store.findings)
         for group, found in store._found.items():
             lanes.writer(group).queues[group] = found.files
         lanes.start()
@@ -185,7 +190,7 @@ class ClassicStore:
             delivered = {group: queue.delivered_end for group, queue in self._queues.items() if queue.name.is_durable}
             delivered |= {group: found.delivered_end for group, found in self._found.items()}
             try:
-                write_clean(self._files, self.config.directory, delivered)
+                self._stops.write({group: self._stopped(group, end) for group, end in delivered.items()})
             except OSError as error:  # a full drive, say: everything else of the store is on it
                 log.warning(
                     "the classic store stops without its file of a clean stop (%s): after the start all its messages "
@@ -193,6 +198,11 @@ class ClassicStore:
                     error,
                 )
         self._shared.close()
+
+    def _stopped(self, group: GroupId, delivered_end: int) -> StoppedQueue:
+        """What the next start must find of a queue."""
+        files = self.files_of(group)
+        return StoppedQueue(delivered_end, files.messages() if files is not None else {})
 
 
 class StoredQueue:

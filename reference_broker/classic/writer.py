@@ -3,15 +3,15 @@
 Theory of operation
 -------------------
 A writer has all classic queues of a node, or one of them (:mod:`~reference_broker.classic.lanes`). It takes all waiting
-operations and makes one batch of them. It writes the parts of all queues, then the index
-records, then it syncs what must survive, and then it tells the owner. Operations that arrive meanwhile wait for the
+operations and makes one batch of them. It writes the parts of all queues and syncs those that must survive, then it
+writes the index records, and then it tells the owner. Operations that arrive meanwhile wait for the
 next batch, so a slow drive makes the batches larger. A part whose messages are all gone when its turn comes is never
 written, and a queue whose consumers keep up with its publishers hardly touches the drive. A lazy queue writes every
 message, as RabbitMQ's lazy queues do.
 
-Order within one batch: parts; records; syncs (messages before records); notices; removal of files. An unsynced record
-may still reach the platter before its part, because drives reorder writes. Recovery checks each part and drops
-the record then.
+Order within one batch: parts; syncs of parts; records; syncs of records and names; notices; removal of files. So no
+record of a message that must survive reaches the platter before its part, although drives reorder writes, and a start
+that finds such a record without its part knows that something is damaged.
 
 A failed write or sync ends the writer: nothing more is written and nobody hears that anything was stored.
 """
@@ -161,12 +161,14 @@ class Writer:
         self.shared.write()
         for queue in queues:
             queue.write_messages()
-        for queue in queues:
-            queue.write_index()
         if any(type(operation) is Add and operation.part.is_persistent for operation in operations):
             self.shared.sync()
         for queue in queues:
-            queue.sync()
+            queue.sync_messages()
+        for queue in queues:
+            queue.write_index()
+        for queue in queues:
+            queue.sync_index()
         if self._health.has_failed:
             return  # another writer's call, after this batch began: nobody knows what the drive still keeps
         self.counters.classic_done_bytes += sum([each.octets for each in operations if type(each) is Add])

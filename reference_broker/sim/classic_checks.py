@@ -95,7 +95,9 @@ class ClassicChecks:
     # A start
 
     def recovered(self, node: NodeId, store: ClassicStore) -> None:
-        """Check what the store of a node has found at a start (X10)."""
+        """Check what the store of a node has found at a start: all that must survive, and no damage, because a crash
+        does none (X10)."""
+        check(not store.findings, "X10", f"node {node} tells of damage: {[str(each) for each in store.findings[:3]]}")
         found: set[int] = set()
         for group, contents in contents_of(store, store._found).items():
             found |= self._ledger.found(node, self._names.get(group), contents)
@@ -115,7 +117,7 @@ class ClassicChecks:
             check(not others, "X11", f"node {node} keeps files of queues that are gone: {name} {sorted(others)}")
         names = [name for kind in kinds.values() for group in files.names(f"{CLASSIC}/{kind}")
                  for name in files.names(f"{CLASSIC}/{kind}/{group}")]  # fmt: skip
-        shared = len(files.names(f"{CLASSIC}/shared"))
+        shared = _count(files.names(f"{CLASSIC}/shared"), ".rdq")
         counted = store.counters.classic_segments, store.counters.classic_segments, store.counters.classic_shared_files
         there = _count(names, ".qi"), _count(names, ".qs"), shared
         check(there == counted, "X11", f"node {node} has {there} index, message and shared files, and counts {counted}")

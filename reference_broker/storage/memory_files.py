@@ -239,7 +239,9 @@ class MemoryFiles:
         self.changing("rename", f"{old} {new}")
         directory, old_name = self._parent(old)
         other, new_name = self._parent(new)
-        if directory is not other or old_name not in directory.seen:
+        if old_name not in directory.seen:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        if directory is not other:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), old)
         directory.change(lambda names: names.__setitem__(new_name, names.pop(old_name)))
 

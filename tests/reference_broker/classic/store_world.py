@@ -11,6 +11,7 @@ from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueu
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import IoPolicy, OwnersPool, OwnersThread
+from reference_broker.storage.findings import Finding
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId
 
@@ -62,9 +63,24 @@ class StoreWorld:
         self.queues: dict[int, StoredQueue] = {}
 
     def restart(self, *, lost_power: bool) -> None:
-        """Start again after the process died, and compare."""
+        """Start again after the process died, and compare. A crash alone is no damage."""
         self.open()
+        assert not self.store.findings, f"false alarm: {self.store.findings[0]}"
         self.check_recovered(lost_power=lost_power)
+
+    def find_damage(self) -> tuple[set[int], list[Finding]]:
+        """Start again after a file was damaged: the numbers of the messages of all queues that are there, and the
+        findings. Whatever is found reads as it was published, in its order."""
+        self.open()
+        findings = list(self.store.findings)
+        for model in self.models.values():
+            model.stored.clear()
+        self.check_recovered(lost_power=True)
+        return {seq for model in self.models.values() for seq in model.ready}, findings
+
+    def shared_files(self) -> list[str]:
+        """The shared files."""
+        return [name for name in self.files.names(f"{ROOT}/shared") if name.endswith(".rdq")]
 
     def notify(self, notices: list[Notice]) -> None:
         for notice in notices:

@@ -84,7 +84,7 @@ def test_writers_of_many_queues_work_side_by_side(tmp_path: Path) -> None:
     for queue in queues:
         again.queue(queue.name).delete()
     again.close()
-    assert not list((tmp_path / "shared").iterdir()), "nothing is left to refer to"
+    assert not list((tmp_path / "shared").glob("*.rdq")), "nothing is left to refer to"
     assert not list((tmp_path / "durable").iterdir())
 
 
@@ -103,7 +103,7 @@ def test_a_writer_ends_with_its_queue_and_its_figures_stay() -> None:
     assert len(list(world.store.executors())) == 1
     assert world.store.counters.classic_messages_written == 21
     assert world.store.counters.classic_segments == 1
-    assert world.files.names("/classic/shared") == []
+    assert world.shared_files() == []
 
 
 def test_a_queue_that_never_wrote_gets_no_writer() -> None:
@@ -122,14 +122,14 @@ def test_a_failure_of_one_writer_silences_a_writer_that_is_at_work() -> None:
         world.declare(group)
         world.publish(group, [100])
     health = world.store._health
-    sync = QueueFiles.sync
+    sync = QueueFiles.sync_messages
 
     def fails_elsewhere(files: QueueFiles) -> None:
         sync(files)
         health.has_failed = True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QueueFiles, "sync", fails_elsewhere)
+        patch.setattr(QueueFiles, "sync_messages", fails_elsewhere)
         world.step()
     assert all(not model.stored for model in world.models.values())
 

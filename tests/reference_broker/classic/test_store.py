@@ -29,7 +29,7 @@ def all_files(world: StoreWorld) -> list[str]:
         for queue in world.files.names(f"{ROOT}/{kind}")
         for name in world.files.names(f"{ROOT}/{kind}/{queue}")
     ]
-    return queues + [f"shared/{name}" for name in world.files.names(f"{ROOT}/shared")]
+    return queues + [f"shared/{name}" for name in world.shared_files()]
 
 
 def test_what_is_gone_before_its_turn_is_never_written() -> None:
@@ -142,15 +142,15 @@ def test_a_shared_file_goes_with_the_last_message_in_it() -> None:
     world.publish(2, [9000])
     world.publish(1, [9000])
     world.step()
-    first, *_ = shared = world.files.names(f"{ROOT}/shared")
+    first, *_ = shared = world.shared_files()
     assert len(shared) == 2
     world.take_first(1, 2)
     world.step()
     world.check_reads()
-    assert first in world.files.names(f"{ROOT}/shared"), "queue 2 has a message in it"
+    assert first in world.shared_files(), "queue 2 has a message in it"
     world.take_first(2, 1)
     world.step()
-    assert world.files.names(f"{ROOT}/shared") == shared[1:]
+    assert world.shared_files() == shared[1:]
 
 
 def test_a_shared_file_stays_while_its_writer_may_append() -> None:
@@ -174,16 +174,16 @@ def test_shared_files_stay_over_a_restart() -> None:
     world.declare(1)
     world.publish(1, [9000, 9000, 9000, 9000])
     world.step()
-    before = world.files.names(f"{ROOT}/shared")
+    before = world.shared_files()
     world.open()
-    assert world.files.names(f"{ROOT}/shared") == before
+    assert world.shared_files() == before
     world.check_recovered(lost_power=False)
     world.take_first(1, 2)
     world.step()
-    assert len(world.files.names(f"{ROOT}/shared")) == len(before)
+    assert len(world.shared_files()) == len(before)
     world.take_first(1, 2)
     world.step()
-    assert not world.files.names(f"{ROOT}/shared")
+    assert not world.shared_files()
 
 
 def test_a_deleted_queue_leaves_nothing() -> None:
