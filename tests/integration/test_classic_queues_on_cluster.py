@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -298,5 +302,51 @@ def test_the_drive_of_classic_queues_is_awaited_watched_and_emptied(tmp_path: Pa
         (own / "durable" / "of-before").touch()
         cluster = local_cluster.replace_node(cluster, second.name)
         assert names_below(str(own)) == ["identity"]
+    finally:
+        local_cluster.stop(local_cluster.load(tmp_path / "c"))
+
+
+def test_messages_that_a_start_finds_lost_are_told_everywhere(tmp_path: Path, base_port: int) -> None:
+    """A cut file costs messages that nobody else has. The start says so, with the queue and the number, and delivers
+    all others."""
+
+    def broker(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "perftest.cli", "broker", *words, "--dir", str(tmp_path / "c")]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+
+    cluster = local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port)
+    try:
+        (node,) = cluster.nodes
+        with connect(node) as connection:
+            for queue in ("orders", "whole"):
+                connection.channel().queue_declare(queue, durable=True)
+                publish(connection.channel(), queue, bodies(30))
+        local_cluster.stop(cluster)
+        durable = Path(node.paths()["classic_dir"]) / "durable"
+        cut = next(each for each in sorted(durable.iterdir()) if (each / "00000001.qs").exists())
+        messages = cut / "00000001.qs"
+        messages.write_bytes(messages.read_bytes()[:-1500])
+
+        started = broker("start")
+        assert started.returncode == 0
+        [warning] = [line for line in started.stderr.splitlines() if line.startswith("warning: ")]
+        queue = warning.split("queue ")[1].split(":")[0]
+        assert queue in ("orders", "whole") and warning.endswith("2 messages are lost: their file is damaged")
+        assert f"  at   {messages}" in started.stderr and messages.with_name("00000001.qs.damaged").exists()
+        told = {"queue": queue, "messages": 2, "where": str(messages)}
+        [row] = json.loads(broker("status", "--json").stdout)
+        [finding] = row["findings"]
+        assert finding.items() >= told.items()
+        assert f"in queue {queue}: 2 messages are lost" in (tmp_path / "c" / "node1" / "node.log").read_text()
+        (node,) = local_cluster.load(tmp_path / "c").nodes
+        assert metrics_of(node).count('reference_broker_start_lost_messages{store="classic"} 2.0') == 1
+        request = urllib.request.Request(f"http://127.0.0.1:{node.metrics_port}/api/overview")
+        request.add_header("Authorization", f"Basic {b64encode(b'guest:guest').decode()}")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            assert json.load(response)["findings"] == [{"node": "node1", **finding}]
+        with connect(node) as connection:
+            for name in ("orders", "whole"):
+                there = [body for body, _again in take(connection.channel(), name, 30 - 2 * (name == queue))]
+                assert there == [body for body in bodies(30) if name != queue or body not in bodies(30)[-3:-1]]
     finally:
         local_cluster.stop(local_cluster.load(tmp_path / "c"))
