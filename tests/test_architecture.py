@@ -231,7 +231,7 @@ PURE = (
     "reference_broker.classic.part_codec",
     "reference_broker.classic.parts",
     *(f"perftest.foreign.{each}" for each in ("formats", "hdr_log", "hdr_payload", "openmessaging", "perftest_csv")),
-    *(f"perftest.results.{each}" for each in ("bottleneck", "course", "foreign", "host_records", "run_checks")),
+    *(f"perftest.results.{each}" for each in ("bottleneck", "course", "foreign", "hosts", "run_checks")),
     *(f"perftest.results.{each}" for each in ("steadiness", "trust", "trust_list")),
     "perftest.amqp.assembly",
     "perftest.amqp.connection",

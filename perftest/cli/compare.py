@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, name_damage
 from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
 from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
@@ -63,7 +63,7 @@ _compare_options = options(
     cls=SectionedCommand,
     exits=(
         *(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.NOT_COMPARABLE),
-        *(Exit.NOT_INSTALLED, Exit.REGRESSED, Exit.INTERRUPTED),
+        *(Exit.NOT_INSTALLED, Exit.REGRESSED, Exit.DAMAGED, Exit.INTERRUPTED),
     ),
     examples=(
         "perftest compare baseline/ candidate/ --report --metric p99   two directories of runs, with a page",
@@ -95,9 +95,9 @@ def compare(
 
     BASE and CANDIDATE are directories that hold repetitions of a run, or single run directories. With --collect,
     compare measures the repetitions itself. A verdict needs five repetitions on each side. With fewer, every metric is
-    inconclusive and the exit code is 0. The exit code is 8 if a metric got worse, 6 if the runs are not alike, 5 if a
-    run cannot be trusted, and 3 if the candidate lost, duplicated, reordered or damaged messages. To fail a build
-    because of a single run, use `perftest run --slo`.
+    inconclusive and the exit code is 0. The exit code is 8 if a metric got worse, 9 if files of a run are damaged, 6
+    if the runs are not alike, 5 if a run cannot be trusted, and 3 if the candidate lost, duplicated, reordered or
+    damaged messages. To fail a build because of a single run, use `perftest run --slo`.
     """
     from reports.comparison.compare import compare as judge
     from reports.comparison.facets import Facet
@@ -111,8 +111,10 @@ def compare(
         allow = (*allow, "plan", "durability")  # the sides differ in what --base and --candidate say
     else:
         base, candidate = _two_places(places, asked)
+    sides = _two_sides(base, candidate)
+    name_damage({str(run.path): run.damages.lines() for side in sides for run in side})
     result = judge(
-        *_two_sides(base, candidate),
+        *sides,
         allow=frozenset(Facet(each) for each in allow),
         metrics=metrics,
         confidence=confidence,
@@ -177,7 +179,8 @@ def _collected(words: Sequence[str], repeats: int, asked: Mapping[str, Any], out
 
 
 def exit_code(result: Comparison) -> Exit:
-    """The exit code of a comparison: first unsafe messages, then unlike runs, untrustworthy runs, and regressions."""
+    """The exit code of a comparison: first unsafe messages, then unlike runs, untrustworthy runs, damaged runs, and
+    regressions."""
     from reports.comparison.facets import Facet
     from reports.stats.confidence import Verdict
 
@@ -187,6 +190,8 @@ def exit_code(result: Comparison) -> Exit:
         return Exit.UNTRUSTED
     if result.refused or not result.lines:
         return Exit.NOT_COMPARABLE
+    if any(run.damages for run in (*result.base, *result.candidate)):
+        return Exit.DAMAGED
     return Exit.REGRESSED if result.count(Verdict.REGRESSED) else Exit.OK
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+
+import click
 
 from perftest.errors import HelpfulError
 
@@ -21,6 +23,7 @@ class Exit(IntEnum):
     NOT_COMPARABLE = 6
     NOT_INSTALLED = 7
     REGRESSED = 8
+    DAMAGED = 9
     INTERRUPTED = 130
 
 
@@ -34,6 +37,7 @@ MEANING = {
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
     Exit.NOT_INSTALLED: "a part of the project that the command needs is not installed",
     Exit.REGRESSED: "a figure got worse (perftest compare)",
+    Exit.DAMAGED: "files of a run were damaged, changed or lost after the run; what could be used was used",
     Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",
 }
 
@@ -44,6 +48,17 @@ class CliError(HelpfulError):
     def __init__(self, what: str, where: str, fix: str, code: Exit = Exit.RUN_ERROR) -> None:
         super().__init__(what, where, fix)
         self.code: Exit = code
+
+
+def name_damage(damaged: Mapping[str, Sequence[str]]) -> Exit:
+    """Say on stderr what is damaged of runs, and return DAMAGED if anything is.
+
+    :param damaged: clauses such as ``ledger.json is missing``, by run directory
+    """
+    lines = [f"damaged: {place}: {clause}" for place, clauses in damaged.items() for clause in clauses]
+    for line in lines:
+        click.echo(line, err=True)
+    return Exit.DAMAGED if lines else Exit.OK
 
 
 @contextlib.contextmanager

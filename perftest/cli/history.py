@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.catalogue import store_option
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, name_damage
 from perftest.cli.extras import require
 from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
 
@@ -51,7 +51,7 @@ _options = options(
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED),
+    exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED, Exit.DAMAGED),
     examples=(
         "perftest history p99 --workload flow_control/in_flight --set in_flight=200",
         "perftest history delivered/s --workload smoke --since 2026-10-01 --page history.html",
@@ -61,7 +61,10 @@ _options = options(
 @click.argument("metric")
 @_options
 @json_option
+@click.pass_context
 def history(
+    ctx: click.Context,
+    /,
     metric: str,
     workload: str,
     broker: str,
@@ -86,6 +89,7 @@ def history(
         raise CliError("--csv and --json exclude each other", "--csv", "choose one of them", Exit.USAGE)
     from reports.stats.history import history as find
     from reports.stats.history import metric_named
+    from reports.store.store import damaged_runs
 
     try:
         wanted = metric_named(metric)
@@ -102,6 +106,7 @@ def history(
     _show(found, as_csv=as_csv, as_json=as_json)
     if page is not None and not (as_csv or as_json):
         click.echo(str(page))
+    ctx.exit(int(name_damage(damaged_runs(store, list(tables.runs["run_id"])))))
 
 
 def _chosen(

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from perftest.cli.exits import CliError, Exit, explained
-from perftest.results.reader import read_run
+from perftest.cli.exits import CliError, Exit, explained, name_damage
+from perftest.results.reader import Run, judged_run, read_run
 from perftest.results.writer import write_atomically
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Plan
@@ -22,8 +22,16 @@ FINDINGS: Final = "findings.json"
 
 def judged(plan: Plan, runs: Iterable[Path]) -> Reproduction | None:
     """The verdicts over all of these runs of the plan; None for a plan without findings."""
-    found = map(read_run, runs)
+    found = [read_named(each) for each in runs]
     return judge_runs(plan_to_json(plan), ((run.manifest, (run.result or {}).get("steps", ())) for run in found))
+
+
+def read_named(path: Path) -> Run:
+    """A run with its result. What is damaged of it is said on stderr. Raises as
+    :func:`~perftest.results.reader.read_run`."""
+    run = judged_run(read_run(path))
+    name_damage({str(path): run.damages.lines()})
+    return run
 
 
 def keep(found: Reproduction | None, place: Path) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from perftest.cli.catalogue import RUN_PLACE, STORE_VARIABLE, spark_options
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, name_damage
 from perftest.cli.extras import require
 from perftest.cli.report_server import serve_reports
 from perftest.cli.sections import SectionedCommand, json_option, option
@@ -72,7 +72,7 @@ class ReportCommand(SectionedCommand):
 
 @click.command(
     cls=ReportCommand,
-    exits=(Exit.RUN_ERROR, Exit.MISSED, Exit.NOT_INSTALLED),
+    exits=(Exit.RUN_ERROR, Exit.MISSED, Exit.NOT_INSTALLED, Exit.DAMAGED),
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
         "perftest report runs/2026* --separate --out november   an overview, and a page for each run",
@@ -158,7 +158,8 @@ def report(
         out = Path("runs") / f"report-{utc_stamp()}"
     page = build_report(found, out, Path(first), separate=separate, spark=spark, store=store)
     place = out or Path(first) / "report"
-    judged = json.loads((place / SUMMARY).read_text(encoding="utf-8"))["findings"]
+    summary = json.loads((place / SUMMARY).read_text(encoding="utf-8"))
+    judged = summary["findings"]
     if as_json:
         click.echo(json.dumps({"report": str(page), "findings": judged}, ensure_ascii=False))
     else:
@@ -167,7 +168,8 @@ def report(
             click.echo("\n".join([*named, wrapped_lines(each["lines"], terminal_width())]))
         click.echo(page)
     missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
-    ctx.exit(int(Exit.MISSED if assert_findings and missed else Exit.OK))
+    code = Exit.DAMAGED if any(run["damaged"] for run in summary["runs"]) else Exit.OK
+    ctx.exit(int(Exit.MISSED if assert_findings and missed else code))
 
 
 def _served(run: Path, store: str | None, spark: Spark) -> Path:
@@ -229,6 +231,7 @@ def build_report(
     place = out or beside / "report"
     _remove_old_store(place / "store")
     told = fill_store(runs, store, spark, beside=place / "store")
+    name_damage(told["damaged"])
     with _progress("writing the page"):
         import reports
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit, explained
-from perftest.cli.judgement import is_missed, judged, keep
+from perftest.cli.judgement import is_missed, judged, keep, read_named
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
-from perftest.results.reader import Run, read_manifest, read_run
+from perftest.results.reader import Run, judged_run, read_manifest, read_run
 from perftest.results.schema import ROUNDS
 from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json
@@ -51,7 +51,7 @@ class Rounds:
 def remaining(run: Path) -> Plan:
     """The plan of a sweep that was interrupted or killed, with its unfinished steps only. Raises CliError if no step
     is left, and NotARunError."""
-    found = read_run(run)
+    found = read_named(run)
     plan = plan_of_manifest(found.manifest)
     done = finished_steps(found)
     left = tuple(step for step in plan.steps if step.number not in done)
@@ -183,7 +183,7 @@ def _rows(place: Path) -> dict[str, list[Mapping[str, Any]]]:
     """The rows of each step over all rounds, by the label of the step."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs_in(place):
-        for row in (read_run(run).result or {}).get("steps", ()):
+        for row in (judged_run(read_run(run)).result or {}).get("steps", ()):
             found.setdefault(row["label"], []).append(row)
     return found
 

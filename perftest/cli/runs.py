@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.catalogue import DATE, RUN_PLACE, day, spark_options, store_option
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, name_damage
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option, options
 
@@ -101,6 +101,7 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
     require("report", "a list of runs")
     from perftest.cli.ui.table import print_table
     from reports.catalogue.listing import Verdict, Wanted, parse_setting, select
+    from reports.store.store import damaged_runs
 
     wanted = Wanted(
         **{name: filters[name] for name in ("workload", "broker", "host", "tags")},
@@ -116,11 +117,12 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
         click.echo(f"{len(found) - limit} more runs: raise --limit, or ask for less", err=True)
     if not found:
         click.echo(_none(known), err=True)
+    name_damage(damaged_runs(store, [entry.run_id for entry in found[:limit]]))
 
 
 @runs.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED),
+    exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED, Exit.DAMAGED),
     examples=(
         "perftest runs read                                      all new runs below runs/",
         "perftest runs read s3a://bucket/runs --store s3a://bucket/runs/.store",
@@ -130,7 +132,10 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
 @click.argument("places", metavar="[PLACE]...", nargs=-1, type=RUN_PLACE)
 @store_option
 @spark_options
-def read(places: tuple[Path | str, ...], store: str, spark_master: str, spark_conf: tuple[str, ...]) -> None:
+@click.pass_context
+def read(
+    ctx: click.Context, /, places: tuple[Path | str, ...], store: str, spark_master: str, spark_conf: tuple[str, ...]
+) -> None:
     """Read runs into the store. A run that the store has as it is now is not read again.
 
     PLACE is a run directory or a directory that holds runs, or the URI of one. Without PLACE: runs.
@@ -141,6 +146,7 @@ def read(places: tuple[Path | str, ...], store: str, spark_master: str, spark_co
     told = fill_store(places or (Path("runs"),), store, Spark(spark_master, spark_conf))
     click.echo(f"{store}: {told['read']} of {told['listed']} runs were read, {len(told['left_out'])} of them left out")
     train(told)
+    ctx.exit(int(name_damage(told["damaged"])))
 
 
 @runs.command(
@@ -158,7 +164,11 @@ def read(places: tuple[Path | str, ...], store: str, spark_master: str, spark_co
 def show(run_id: str, store: str, as_json: bool) -> None:
     """Show all that the catalogue knows of a run, with its tags and its note."""
     require("report", "a list of runs")
-    row = _record(_entry(store, run_id))
+    from reports.store.store import damaged_runs
+
+    entry = _entry(store, run_id)
+    row = _record(entry)
+    name_damage(damaged_runs(store, [entry.run_id]))
     if as_json:
         click.echo(json.dumps(row, ensure_ascii=False, indent=1))
         return

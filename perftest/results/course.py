@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perftest.results.bottleneck import Bottleneck, HostUse, NodeUse, bottleneck, unknown_speeds
-from perftest.results.host_records import HostRecords
-from perftest.results.hosts import has_load, roles_of
+from perftest.results.hosts import HostRecords, has_load, roles_of
+from perftest.results.integrity import Damages
 from perftest.results.steadiness import SteadySlots
 from perftest.results.summary import BrokerUse, PhaseTotals, Tally
 from perftest.results.trust_list import Course
@@ -40,10 +40,10 @@ class Follower:
             found.append(row if busiest is None else {**row, "host_cpu_percent": round(busiest, 2)})
         return found
 
-    def course(self, rows: Rows, manifest: Mapping[str, Any], tally: Tally, damaged: Mapping[str, int]) -> Course:
-        """What these rows need; ``damaged`` counts the records of each file that could not be read."""
+    def course(self, rows: Rows, manifest: Mapping[str, Any], tally: Tally, damages: Damages) -> Course:
+        """What these rows need."""
         limits = list(self._bottlenecks(rows, manifest.get("hosts") or (), tally))
-        return Course(timelines=self.slots.timelines(rows), bottlenecks=limits, damaged=damaged)
+        return Course(timelines=self.slots.timelines(rows), bottlenecks=limits, damages=damages)
 
     def _bottlenecks(self, rows: Rows, hosts: Sequence[Mapping[str, Any]], tally: Tally) -> Iterator[Bottleneck]:
         if len(hosts) < 2:

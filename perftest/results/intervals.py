@@ -80,10 +80,11 @@ def parser(header: Sequence[str]) -> Callable[[str], dict[str, Any] | None]:
     return parse
 
 
-def write_parquet(path: Path) -> None:
-    """``intervals.parquet`` from ``intervals.csv``, typed; nothing where pyarrow is not installed."""
+def write_parquet(path: Path) -> bool:
+    """``intervals.parquet`` from ``intervals.csv``, typed; False, and nothing is written, where pyarrow is not
+    installed."""
     if find_spec("pyarrow") is None:
-        return
+        return False
     # pyarrow takes 0.2 s to import: only here, after the measurement.
     import pyarrow as pa
     import pyarrow.csv
@@ -97,6 +98,7 @@ def write_parquet(path: Path) -> None:
     beside = path / f".{schema.INTERVALS_PARQUET}.new"
     pyarrow.parquet.write_table(table, beside, compression="zstd")
     beside.replace(path / schema.INTERVALS_PARQUET)
+    return True
 
 
 def _latency(histogram: Histogram | SparseCounts | None, unit_ns: int) -> list[str]:

@@ -1,14 +1,14 @@
 """Reads run directories: finished ones, killed ones, and ones whose last lines were cut short.
 
 A last line without its line feed was cut short and is left out, because a number cut in two still looks like a number.
-A line that cannot be read is left out, too. Both are listed in ``damaged``. Only a directory that is no run, or a run
-of a newer version, is refused.
+A line that cannot be read is left out, too. Both are listed in ``damaged``, and so are files that are not as the run
+left them, by the checksums in its manifest (:mod:`perftest.results.integrity`). Only a directory that is no run, or a
+run of a newer version, is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from perftest.results import hlog, intervals, schema
 from perftest.results.course import Follower
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import LocalFolder, ReadableFolder, folder_of, json_object, read_object, read_text
+from perftest.results.integrity import Damage, Damages, changed_files
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.run_checks import Disturbances
 from perftest.results.summary import Tally, background_loads_of, background_rows_of, rows_of
@@ -27,15 +28,6 @@ from perftest.results.trust import Check
 from perftest.results.trust_list import TRUST, recorded_list, result_of
 
 _EARLIER_MAX: Final = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """A line (counting from 1) that could not be read, or a whole file (line 0)."""
-
-    file: str
-    line: int
-    reason: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +53,11 @@ class Run:
     def killed(self) -> bool:
         """Whether the run was killed before it could record how it ended."""
         return bool(self.manifest["state"] == "running")
+
+    @property
+    def damages(self) -> Damages:
+        """What could not be read, or is not as the run left it."""
+        return Damages.of(self.damaged)
 
 
 def read_manifest(place: Path | ReadableFolder) -> dict[str, Any]:
@@ -108,6 +105,7 @@ def read_run(place: Path | ReadableFolder) -> Run:
     """Read everything a run directory holds. Raises as :func:`read_manifest` does."""
     folder = folder_of(place)
     run = Run(path=Path(folder.where), manifest=read_manifest(folder))
+    run.damaged = changed_files(folder, run.manifest)
     run.intervals = list(_intervals(run, folder))
     run.histograms = list(_histograms(run, folder))
     lines = {schema.EVENTS: run.events, schema.HOST: run.host, schema.BROKER: run.broker, schema.CLOCKS: run.clocks}
@@ -169,7 +167,7 @@ def summarise(run: Run) -> dict[str, Any]:
         follower.hosts.add(sample)
     manifest = {**run.manifest, "broker": {**(run.manifest.get("broker") or {}), "drives": drives.facts()}}
     rows = follower.with_host_cpu(rows_of(manifest, tally, follower.nodes), manifest, tally)
-    course = follower.course(rows, manifest, tally, damage_of(run))
+    course = follower.course(rows, manifest, tally, run.damages)
     return result_of(manifest, rows, run.ledger, disturbances, course, background_rows_of(manifest, tally))
 
 
@@ -193,25 +191,25 @@ _SERIES: Final = frozenset(each.value for each in Series)
 
 def judged_run(run: Run) -> Run:
     """The run with a result whose trust list is whole: the recorded list, with what is damaged now. The list is derived
-    for a run that was killed, and for a run of an earlier version, which recorded less."""
-    recorded = recorded_list(run.manifest, damage_of(run))
-    if run.result is None:
-        run.result = summarise(run)
-    elif recorded is None:
-        run.result[TRUST] = summarise(run)[TRUST]
-    else:
-        run.result[TRUST] = [check.to_list_json() for check in recorded]
+    for a run that was killed, and for a run of an earlier version, which recorded less. A result that has changed is
+    derived again, if what it comes from has not changed."""
+    changed = run.damages.files
+    if schema.RESULT in changed and not any(name in changed for name in _SOURCES):
+        run.result = None
+    recorded = recorded_list(run.manifest, run.damages)
+    derived = summarise(run) if run.result is None or recorded is None else {}
+    run.result = run.result or derived
+    run.result[TRUST] = derived[TRUST] if recorded is None else [check.to_list_json() for check in recorded]
     return run
+
+
+_SOURCES: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG)
+"""What the figures of a result come from."""
 
 
 def trust_of(run: Run) -> list[Check]:
     """The trust list in the result of a run; empty without a result."""
     return [Check.from_json(each) for each in (run.result or {}).get(TRUST, ())]
-
-
-def damage_of(run: Run) -> dict[str, int]:
-    """How many records of each file could not be read."""
-    return dict(Counter(each.file for each in run.damaged))
 
 
 def _lines(run: Run, folder: ReadableFolder, name: str) -> Iterator[tuple[int, str]]:
@@ -221,7 +219,7 @@ def _lines(run: Run, folder: ReadableFolder, name: str) -> Iterator[tuple[int, s
     except FileNotFoundError:
         return
     except OSError as error:
-        run.damaged.append(Damage(file=name, line=0, reason=error.strerror or str(error)))
+        run.damaged.append(Damage(file=name, line=None, reason=f"cannot be read: {error.strerror or error}"))
         return
     *whole, rest = text.split("\n")
     yield from enumerate(whole, start=1)
@@ -272,5 +270,5 @@ def _json_file(run: Run, folder: ReadableFolder, name: str) -> dict[str, Any] | 
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        run.damaged.append(Damage(file=name, line=0, reason=str(error)))
+        run.damaged.append(Damage(file=name, line=None, reason=f"cannot be read: {error}"))
         return None

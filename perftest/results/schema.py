@@ -43,6 +43,12 @@ STATED: Final = "stated.jsonl"
 LEDGER: Final = "ledger.json"
 RESULT: Final = "result.json"
 
+BESIDE_MANIFEST: Final = (
+    *(INTERVALS_CSV, INTERVALS_PARQUET, LATENCY_HLOG, EVENTS, HOST, BROKER),
+    *(CLOCKS, STATED, LEDGER, RESULT),
+)
+"""The files of a run that the manifest has checksums of, as soon as the run has ended."""
+
 ROUNDS: Final = "sweep.json"
 """Lies in the directory that holds the rounds of a sweep, which are run directories."""
 LAYOUTS: Final = "layouts.json"

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from perftest.results.bottleneck import Bottleneck, bottleneck_checks
 from perftest.results.foreign import foreign_checks, foreign_of, known_figures
+from perftest.results.integrity import Damages
 from perftest.results.run_checks import Disturbances, facts_of, run_checks
 from perftest.results.schema import SCHEMA_VERSION
 from perftest.results.steadiness import Timeline, steady_state
@@ -37,13 +38,13 @@ _DAMAGED: Final = "damaged_records"
 class Course:
     """What the list needs of the course of a run, beside rows, ledger and events.
 
-    ``timelines`` has the steady time of each row, ``bottlenecks`` the limits of a run on several hosts, and ``damaged``
-    how many records of each file could not be read.
+    ``timelines`` has the steady time of each row, ``bottlenecks`` the limits of a run on several hosts, and ``damages``
+    what could not be read.
     """
 
     timelines: Sequence[Timeline] = ()
     bottlenecks: Sequence[Bottleneck] = ()
-    damaged: Mapping[str, int] = field(default_factory=dict)
+    damages: Damages = field(default_factory=Damages)
 
 
 def trust_list(
@@ -56,7 +57,7 @@ def trust_list(
 ) -> list[Check]:
     """The list, worst first. ``run`` has the keys of :func:`~perftest.results.run_checks.facts_of`, and ``foreign`` is
     what the manifest says of another tool that measured the run."""
-    last = [damaged_records(course.damaged), steady_state(course.timelines)]
+    last = [damaged_records(course.damages), steady_state(course.timelines)]
     if foreign is not None:
         return worst_first([*foreign_checks(foreign, rows), *last, *_notes(run)])
     found = [*run_checks(run, rows, ledger, disturbances), *of_all_steps(rows), *last]
@@ -84,15 +85,15 @@ def result_of(
     return result | ({"background": list(background)} if background else {})
 
 
-def recorded_list(record: Mapping[str, Any], damaged: Mapping[str, int]) -> list[Check] | None:
+def recorded_list(record: Mapping[str, Any], damages: Damages) -> list[Check] | None:
     """The list that a run recorded in its manifest, with what was found damaged since; None without a usable list."""
     try:
         found = [Check.from_json(each) for each in record[TRUST]]
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    if not damaged:
+    if not damages:
         return found
-    return worst_first([damaged_records(damaged) if each.check == _DAMAGED else each for each in found])
+    return worst_first([damaged_records(damages) if each.check == _DAMAGED else each for each in found])
 
 
 def failed(found: Iterable[Check]) -> list[Check]:
@@ -105,14 +106,20 @@ def is_valid(found: Iterable[Check]) -> bool:
     return not failed(found)
 
 
-def damaged_records(damaged: Mapping[str, int]) -> Check:
-    """The check of the records themselves, by the number of damaged records in each file."""
-    if not damaged:
+def damaged_records(damages: Damages) -> Check:
+    """The check of the records themselves."""
+    if not damages:
         return Check(_DAMAGED, Status.PASS, "every record of the run could be read")
-    count = sum(damaged.values())
-    files = ", ".join(f"{number} in {file}" for file, number in sorted(damaged.items()))
-    noun = "record was" if count == 1 else "records were"
-    return Check(_DAMAGED, Status.WARN, f"{count:,} damaged {noun} set aside ({files}): what they held is missing")
+    said = []
+    if damages.files:
+        changed = ", ".join(f"{file} {reason}" for file, reason in sorted(damages.files.items()))
+        said.append(f"not as the run left it: {changed}; what comes from there may be wrong")
+    if damages.records:
+        count = sum(damages.records.values())
+        files = ", ".join(f"{number} in {file}" for file, number in sorted(damages.records.items()))
+        noun = "record was" if count == 1 else "records were"
+        said.append(f"{count:,} damaged {noun} set aside ({files}): what they held is missing")
+    return Check(_DAMAGED, Status.WARN, "; ".join(said))
 
 
 def _host_clocks(run: Facts, rows: Sequence[Facts]) -> Check:

@@ -6,7 +6,8 @@ Invariants, so that a run that is killed at any instant can still be reported:
   renamed);
 - every line is handed to the operating system in one write as soon as it is known, with its line feed: a line without
   one was cut short;
-- what is derived (``result.json``, ``intervals.parquet``) is written last and can be made again from the rest.
+- what is derived (``result.json``, ``intervals.parquet``) is written last and can be made again from the rest;
+- at the end the manifest gets the checksum of every file, taken from what was written and not from what the drive has.
 
 A drive that is full or read-only ends the run: a result with holes would be worse than a short one.
 """
@@ -22,13 +23,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perftest.metrics.interval import LOCAL_HOST, Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.clock_records import ClockRecords, with_clocks
 from perftest.results.course import Follower
 from perftest.results.errors import RunNotWritableError
+from perftest.results.folder import LocalFolder
+from perftest.results.integrity import FILES, Damages, Sum, sealed, sum_of, sums_to_json
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances
@@ -68,6 +71,28 @@ def _new_directory(root: Path, name: str, now_ns: int, identity: str) -> Path:
             else:
                 break
     return path
+
+
+class _LinesFile:
+    """A file of lines in the order of time, and the sum of all that was written. Methods may raise OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab")
+        self.sum = Sum()
+
+    def write(self, text: str) -> None:
+        """Add text, which :meth:`flush` hands to the operating system."""
+        content = text.encode()
+        self.sum = self.sum.plus(content)
+        self._file.write(content)
+
+    def flush(self) -> None:
+        """Hand all text to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 class JudgedFindings(Protocol):
@@ -130,13 +155,14 @@ class RunWriter:
         self._drives = DriveRecords()
         self._clocks = ClockRecords()
         self._base_ns = self.started_ns - self.started_ns % 10**6
-        self._files: dict[str, TextIO] = {}
+        self._files: dict[str, _LinesFile] = {}
+        self._sums: dict[str, Sum] = {}
         with writable(self.path):
             self.manifest = _manifest(self.id, plan, command, self.started_ns, self.path)
             self._follower = Follower(self.manifest["plan"])
             self._write_manifest()
             for name in _STREAMS:
-                self._files[name] = self.path.joinpath(name).open("a", encoding="utf-8", newline="")
+                self._files[name] = _LinesFile(self.path / name)
         self._append(schema.INTERVALS_CSV, intervals.HEADER)
         self._append(schema.LATENCY_HLOG, hlog.header(self._base_ns))
 
@@ -194,7 +220,7 @@ class RunWriter:
         """Write a line of ``clocks.jsonl``, which only a run on several hosts has."""
         if schema.CLOCKS not in self._files:
             with writable(self.path):
-                self._files[schema.CLOCKS] = self.path.joinpath(schema.CLOCKS).open("a", encoding="utf-8", newline="")
+                self._files[schema.CLOCKS] = _LinesFile(self.path / schema.CLOCKS)
         with writable(self.path / schema.CLOCKS):
             self._files[schema.CLOCKS].write(json.dumps(record) + "\n")  # all of them finite numbers
         self._clocks.add(record)
@@ -203,7 +229,7 @@ class RunWriter:
         """Write ``ledger.json``."""
         self.ledger_record = record
         with writable(self.path):
-            write_atomically(self.path / schema.LEDGER, _pretty(record))
+            self._replace(schema.LEDGER, _pretty(record))
 
     def describe_broker(self, **facts: Any) -> None:
         """Add facts about the broker to the manifest; URIs are redacted."""
@@ -229,13 +255,14 @@ class RunWriter:
     def stated(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write ``stated.jsonl``, the percentiles that another tool states."""
         with writable(self.path):
-            write_atomically(self.path / schema.STATED, "".join(map(_json_line, records)))
+            self._replace(schema.STATED, "".join(map(_json_line, records)))
 
     def close(self) -> None:
         """Close the streams, and leave the directory as if the run was killed; :meth:`finish` calls this first."""
-        files, self._files = list(self._files.values()), {}
+        files, self._files = self._files, {}
         failures: list[OSError] = []
-        for file in files:
+        for name, file in files.items():
+            self._sums[name] = file.sum
             try:
                 file.close()
             except OSError as failure:  # what is still buffered has no place: the others are closed all the same
@@ -252,7 +279,7 @@ class RunWriter:
         parts: list[Callable[[], None]] = [
             self.close,
             lambda: self._derive(state, reason),
-            lambda: intervals.write_parquet(self.path),
+            self._write_parquet,
             lambda: self.end(state, reason, exit_code),
         ]
         failures: list[RunNotWritableError] = []
@@ -274,6 +301,7 @@ class RunWriter:
         """Set (again) how the run ended: the exit code follows from results that :meth:`finish` derived."""
         self.manifest.update(state=state, finished_ns=self._clock())
         self.manifest["ended"] = {"reason": reason, "exit_code": exit_code}
+        self.manifest[FILES] = sums_to_json(self._sums)
         with writable(self.path):
             self._write_manifest()
 
@@ -284,7 +312,7 @@ class RunWriter:
         self.manifest["hosts"] = with_clocks(self.manifest["hosts"], self._clocks.rows())
         rows = rows_of(self.manifest, self.tally, self._follower.nodes)
         rows = self._follower.with_host_cpu(rows, self.manifest, self.tally)
-        course = self._follower.course(rows, self.manifest, self.tally, {})
+        course = self._follower.course(rows, self.manifest, self.tally, Damages())
         self.background_rows = background_rows_of(self.manifest, self.tally)
         result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, course, self.background_rows)
         self.rows, self.trust = result["steps"], [Check.from_json(each) for each in result[TRUST]]
@@ -297,7 +325,11 @@ class RunWriter:
             result["findings"] = found.to_json()
         if self.legacy is not None:
             result["legacy_latency"] = self.legacy.to_json()
-        write_atomically(self.path / schema.RESULT, _pretty(result))
+        self._replace(schema.RESULT, _pretty(result))
+
+    def _write_parquet(self) -> None:
+        if intervals.write_parquet(self.path):
+            self._sums[schema.INTERVALS_PARQUET] = sum_of(LocalFolder(self.path), schema.INTERVALS_PARQUET)
 
     def _append(self, name: str, text: str) -> None:
         if not text:
@@ -307,8 +339,12 @@ class RunWriter:
             file.write(text)
             file.flush()
 
+    def _replace(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, text)
+        self._sums[name] = Sum().plus(text.encode())
+
     def _write_manifest(self) -> None:
-        write_atomically(self.path / schema.MANIFEST, _pretty(self.manifest))
+        write_atomically(self.path / schema.MANIFEST, _pretty(sealed(_jsonable(self.manifest))))
 
 
 def write_atomically(path: Path, text: str) -> None:

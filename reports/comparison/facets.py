@@ -67,7 +67,7 @@ def _plan(base: Run, candidate: Run) -> Iterator[Difference]:
 def _experiment(run: Run) -> dict[str, Any]:
     """The plan without names; steps by their number, for the order in which they run may be drawn."""
     plan = {key: value for key, value in run.manifest["plan"].items() if key not in _NO_PART_OF_THE_PLAN}
-    return {**plan, "steps": sorted(plan["steps"], key=lambda step: step["number"])}
+    return {**plan, "steps": sorted(plan.get("steps") or (), key=lambda step: int(step.get("number") or 0))}
 
 
 def _flat(value: Any, place: str = "") -> Iterator[tuple[str, object]]:

@@ -164,10 +164,12 @@ def _ledger_row(run: RunHead, group: str, account: Row) -> Row:
 
 
 def quarantine_rows(run: RunHead) -> list[Row]:
-    """Files that cannot be used as a whole."""
-    if run.ledger_problem is None:
-        return []
-    return [{"run_id": run.run_id, "file": files.LEDGER, "offset": 0, "reason": run.ledger_problem, "raw": ""}]
+    """Files that are not as the run left them, or cannot be used as a whole."""
+    found = {each.file: each.reason for each in run.changed}
+    if run.ledger_problem is not None:
+        found.setdefault(files.LEDGER, run.ledger_problem)
+    place = {"run_id": run.run_id, "offset": 0, "raw": schema.WHOLE_FILE}
+    return [{**place, "file": file, "reason": reason} for file, reason in found.items()]
 
 
 def _settings(settings: Row) -> Row:

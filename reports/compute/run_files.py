@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
+from perftest.errors import HelpfulError
 from perftest.results import schema as files
 from perftest.results.errors import DamagedRunError, LineError
 from perftest.results.folder import read_object
+from perftest.results.integrity import Damage, Sum, changed_files, changes
 from perftest.results.intervals import cells_of, missing_columns
 from perftest.results.reader import read_manifest
 from reports.errors import EmptyRunError
@@ -21,7 +23,9 @@ LINES: Final = (files.INTERVALS_CSV, files.LATENCY_HLOG, files.EVENTS, files.HOS
 """The files of a run whose lines are records."""
 WHOLE: Final = (files.MANIFEST, files.LEDGER)
 """The files of a run that are one record each."""
-READ: Final = (*WHOLE, *LINES)
+CHECKED: Final = (files.RESULT, files.STATED, files.INTERVALS_PARQUET)
+"""The files of a run that are only compared with their checksums."""
+READ: Final = (*WHOLE, *LINES, *CHECKED)
 """The files that the reports read."""
 
 
@@ -59,6 +63,8 @@ class RunHead:
     ledger: dict[str, Any] | None
     ledger_problem: str | None
     columns: tuple[str, ...]
+    changed: tuple[Damage, ...]
+    """The files that are not as the run left them."""
 
     @property
     def started_ns(self) -> int:
@@ -66,15 +72,19 @@ class RunHead:
         return int(self.manifest["started_ns"])
 
 
-def open_run(run: RunFiles) -> RunHead:
-    """The head of a run. Of intervals.csv only the first line is read, and whether anything follows.
+def open_run(run: RunFiles, sums: Mapping[str, Sum] | None = None) -> RunHead:
+    """The head of a run.
 
+    :param sums: of every file of the run, where ``run`` has of intervals.csv only the first line, and one octet more
+        if anything follows; without ``sums``, ``run`` has the whole run
     :raises NotARunError: no manifest, or a damaged one
     :raises NewerRunError: a version that is not known here
     :raises EmptyRunError: the run has no interval
     """
     manifest = read_manifest(run)
-    columns = _interval_columns(run)
+    changed = changed_files(run, manifest) if sums is None else changes(manifest, sums)
+    named = {each.file: each for each in changed}
+    columns = _interval_columns(run, named.get(files.INTERVALS_CSV))
     ledger, problem = _ledger(run)
     return RunHead(
         run_id=manifest["id"],
@@ -83,11 +93,18 @@ def open_run(run: RunFiles) -> RunHead:
         ledger=ledger,
         ledger_problem=problem,
         columns=tuple(columns),
+        changed=tuple(named.values()),
     )
 
 
-def _no_intervals(source: str, what: str) -> EmptyRunError:
-    """The error for a run in which nothing was measured."""
+def _no_intervals(source: str, what: str, change: Damage | None) -> HelpfulError:
+    """The error for a run in which nothing was measured, or whose intervals were lost since."""
+    if change is not None:
+        return DamagedRunError(
+            f"its {change.file} {change.reason}",
+            f"{source}/{change.file}",
+            "copy the directory again from the host that made the run",
+        )
     return EmptyRunError(
         f"the run {what}: nothing was measured",
         f"{source}/{files.INTERVALS_CSV}",
@@ -95,10 +112,13 @@ def _no_intervals(source: str, what: str) -> EmptyRunError:
     )
 
 
-def _interval_columns(run: RunFiles) -> list[str]:
-    """The header of the intervals: it names our columns, and something follows."""
+def _interval_columns(run: RunFiles, change: Damage | None) -> list[str]:
+    """The header of the intervals: it names our columns, and something follows.
+
+    :param change: what has happened to the file since the end of the run
+    """
     if files.INTERVALS_CSV not in run.contents:
-        raise _no_intervals(run.source, "has no intervals.csv")
+        raise _no_intervals(run.source, "has no intervals.csv", change)
     first, _, rest = run.contents[files.INTERVALS_CSV].partition(b"\n")
     try:
         header = cells_of(first.rstrip(b"\r").decode("utf-8", errors="replace"))
@@ -112,7 +132,7 @@ def _interval_columns(run: RunFiles) -> list[str]:
             "the file is of another tool or was edited; give the directory as perftest wrote it",
         )
     if not rest:
-        raise _no_intervals(run.source, "has no interval")
+        raise _no_intervals(run.source, "has no interval", change)
     return header
 
 
@@ -123,7 +143,7 @@ def _ledger(run: RunFiles) -> tuple[dict[str, Any] | None, str | None]:
     except FileNotFoundError:
         return None, None
     except (OSError, ValueError) as error:
-        return None, f"not readable: {error}"
+        return None, f"cannot be read: {error}"
     if value.get("schema") != files.SCHEMA_VERSION:
-        return None, "not a ledger of a version known here"
+        return None, "is no ledger of a version known here"
     return value, None

@@ -22,7 +22,7 @@ from reports.pages.judged import judged
 from reports.pages.model import Link, Page
 from reports.pages.page import page
 from reports.store import store as report_store
-from reports.store.schema import TABLES
+from reports.store.schema import TABLES, damages_of
 from reports.store.tables import Tables
 
 SUMMARY_VERSION: Final = 2
@@ -135,6 +135,9 @@ def _put_shared(folder: Path) -> None:
 def summary(made: Page, tables: Tables) -> dict[str, Any]:
     """The content of the page for programs: the sentences, trust list and steps of each run (units as in the store)."""
     steps, ledgers = _by_load(tables.steps), _by_load(tables.ledger)
+    damaged: defaultdict[str, list[Mapping[Any, Any]]] = defaultdict(list)
+    for row in tables.quarantine.to_dict("records"):
+        damaged[row["run_id"]].append(row)
     return {
         "schema": SUMMARY_VERSION,
         "banners": [banner.text for banner in made.banners],
@@ -146,6 +149,7 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
                 "chips": {chip.name: {"value": chip.value, "status": chip.status} for chip in run.chips},
                 "sentences": [sentence.text for sentence in run.sentences],
                 "trust": [{"check": check.check, "status": check.status, "text": check.text} for check in run.checks],
+                "damaged": damages_of(damaged[run.run_id]).lines(),
                 "steps": steps[load],
                 "ledger": next(iter(ledgers[load]), None),
             }

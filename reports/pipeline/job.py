@@ -22,7 +22,7 @@ from reports.pipeline.source import RunDirectory
 from reports.store.places import needs_jvm
 from reports.store.run_tables import RunTables
 from reports.store.schema import TABLES
-from reports.store.store import Store, arrow_table
+from reports.store.store import Store, arrow_table, damaged_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ class _Target:
 
 def run(job: Job, say: Say) -> dict[str, object]:
     """Bring the runs into a store, and tell about it: ``pages`` is the store that a page can read, ``runs`` are the
-    runs asked for, by their ids.
+    runs asked for, by their ids, and ``damaged`` says what is damaged of them, by their directories.
 
     :raises PipelineError: as :func:`reports.pipeline.run.run`
     :raises RunDirectoryError: as :func:`reports.pipeline.source.find_runs`
@@ -85,6 +85,7 @@ def run(job: Job, say: Say) -> dict[str, object]:
                 "run_s": round(published.seconds, 3),
                 "train": session.lacks_archive,
             }
+        told["damaged"] = damaged_runs(target.store.folder, told["runs"])  # type: ignore[arg-type]
         told["start_s"] = round(max(session.started - began, 0.0), 3)
         told["pages"] = _for_pages(job, target, told["runs"])  # type: ignore[arg-type]
         return told

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from perftest.errors import HelpfulError
 from perftest.results import schema as files
-from reports.compute.run_files import LINES, WHOLE, RunFiles, RunHead, open_run
+from perftest.results.integrity import Sum
+from reports.compute.run_files import CHECKED, LINES, WHOLE, RunFiles, RunHead, open_run
 from reports.pipeline import parts, tasks
 from reports.pipeline.frames import escaped, struct_of
 from reports.pipeline.source import RunDirectory
@@ -27,10 +28,11 @@ def runs_in_parts(spark: SparkSession, runs: Sequence[RunDirectory]) -> Iterator
     by_directory = {tasks.directory_of(str(run.path)): run for run in runs}
     told = _rows(_lines(spark, runs, LINES).mapInArrow(parts.survey, struct_of(parts.SURVEY)))
     contents = _opening(spark, by_directory, told)
+    sums = _sums(spark, by_directory, told, contents)
     heads: dict[str, RunHead] = {}
     for directory, run in by_directory.items():
         try:
-            heads[directory] = open_run(RunFiles(source=run.source, contents=contents[directory]))
+            heads[directory] = open_run(RunFiles(source=run.source, contents=contents[directory]), sums[directory])
         except HelpfulError as error:
             yield from tasks.problem_of(tasks.Listed(run.source, run.signature), error).to_pylist()
     if heads:
@@ -74,7 +76,7 @@ def _lines(spark: SparkSession, runs: Iterable[RunDirectory], names: Sequence[st
 def _opening(spark: SparkSession, runs: Mapping[str, RunDirectory], told: Sequence[Row]) -> dict[str, dict[str, bytes]]:
     """What each run is opened with: manifest, ledger, and the first octets of its intervals."""
     paths = [escaped(f"{run.path}/{name}") for run in runs.values() for name in WHOLE if name in run.sizes]
-    found: dict[str, dict[str, bytes]] = {directory: {} for directory in runs}
+    found: dict[str, dict[str, bytes]] = {directory: dict.fromkeys(run.empty, b"") for directory, run in runs.items()}
     for row in _rows(spark.read.format("binaryFile").load(paths).select("path", "content")):
         directory, _, name = row["path"].rpartition("/")
         found[tasks.directory_of(directory)][name] = row["content"]
@@ -82,6 +84,27 @@ def _opening(spark: SparkSession, runs: Mapping[str, RunDirectory], told: Sequen
         if files.INTERVALS_CSV in run.sizes:
             of_run = [row for row in told if row["run"] == directory]
             found[directory][files.INTERVALS_CSV] = parts.csv_head(of_run, run.sizes[files.INTERVALS_CSV])
+    return found
+
+
+def _sums(
+    spark: SparkSession,
+    runs: Mapping[str, RunDirectory],
+    told: Sequence[Row],
+    contents: Mapping[str, Mapping[str, bytes]],
+) -> dict[str, dict[str, Sum]]:
+    """The sums of all files of each run, by name."""
+    paths = [escaped(f"{run.path}/{name}") for run in runs.values() for name in CHECKED if name in run.sizes]
+    found = {directory: dict.fromkeys(run.empty, Sum()) for directory, run in runs.items()}
+    for directory, of_lines in parts.sums_of_lines(told).items():
+        found[directory] |= of_lines
+    for directory, of_run in contents.items():
+        found[directory] |= {name: Sum().plus(of_run[name]) for name in WHOLE if name in of_run}
+    if paths:
+        files_read = spark.read.format("binaryFile").load(paths).select("path", "content")
+        for row in _rows(files_read.mapInArrow(parts.sums, struct_of(parts.SUMS))):
+            directory, _, name = row["path"].rpartition("/")
+            found[tasks.directory_of(directory)][name] = Sum(row["octets"], row["crc32"])
     return found
 
 

@@ -10,6 +10,7 @@ No PySpark is imported here.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ import pyarrow as pa
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
+from perftest.results.integrity import Sum
 from reports.compute import histograms, intervals, manifests, parsing
 from reports.compute.run import Records, damaged, slotted, tables_of, usable
 from reports.compute.run_files import RunHead
@@ -38,11 +40,15 @@ SPLIT_LINES: Final = pa.schema(
 SURVEY: Final = pa.schema(
     [
         *(("run", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("octets", pa.int64())),
-        *(("at", pa.int64()), ("text", pa.binary())),
+        *(("crc32", pa.int64()), ("size", pa.int64()), ("at", pa.int64()), ("text", pa.binary())),
     ]
 )
-"""The octets of a split, ends of lines included; or, with ``text``, a line of it that later lines depend on, ``at``
-octets after the first line of the split."""
+"""The octets of a split, ends of lines included, with the CRC-32 of all but the last end of line, and the octets of the
+whole file; or, with ``text``, a line of it that later lines depend on, ``at`` octets after the first line of the
+split."""
+
+SUMS: Final = pa.schema([("path", pa.string()), ("octets", pa.int64()), ("crc32", pa.int64())])
+"""The sum of a whole file."""
 
 ORIGINS: Final = pa.schema(
     [("run", pa.string()), ("step", pa.int64()), ("phase", pa.string()), ("origin_ns", pa.int64())]
@@ -57,6 +63,7 @@ PIECES: Final = pa.schema(
 """Records of a file of a run as an Arrow stream: kind GOOD, SLOTTED or DAMAGED. ``offset`` puts pieces of a file in
 order."""
 
+_END: Final = b"\n"
 GOOD, SLOTTED, DAMAGED = "good", "slotted", "damaged"
 _DAMAGED: Final = schema.QUARANTINE.without("run_id")
 
@@ -93,14 +100,34 @@ def survey(batches: Batches) -> Batches:
     """The octets of each split, and the lines that later lines depend on."""
     rows: list[Row] = []
     for block, lines in groupby(_rows(batches), _block_of):
-        octets = 0
+        octets = crc32 = size = 0
         for row in lines:
             line: bytes = row["line"]
             if (block[1:] == (files.INTERVALS_CSV, 0) and not octets) or _is_base_time(block.file, line):
                 rows.append({**block._asdict(), "octets": 0, "at": octets, "text": line})
-            octets += len(line) + 1
-        rows.append({**block._asdict(), "octets": octets})
+            crc32 = zlib.crc32(line, zlib.crc32(_END, crc32) if octets else 0)
+            octets += len(line) + len(_END)
+            size = row["size"]
+        rows.append({**block._asdict(), "octets": octets, "crc32": crc32, "size": size})
     yield pa.RecordBatch.from_pylist(rows, SURVEY)
+
+
+def sums_of_lines(rows: Iterable[Row]) -> dict[str, dict[str, Sum]]:
+    """The sum of each file of each run, by run and name, of all rows of SURVEY."""
+    found: dict[str, dict[str, Sum]] = {}
+    for row in sorted((row for row in rows if row["crc32"] is not None), key=_block):
+        of_run = found.setdefault(row["run"], {})
+        whole = of_run.get(row["file"], Sum()).joined(Sum(row["octets"] - len(_END), row["crc32"]))
+        # Only the last line of a file may have no end.
+        of_run[row["file"]] = whole if whole.octets == row["size"] else whole.plus(_END)
+    return found
+
+
+def sums(batches: Batches) -> Batches:
+    """The sums (SUMS) of whole files (:data:`reports.pipeline.tasks.CONTENTS`)."""
+    for batch in batches:
+        found = [(path, Sum().plus(content.as_py())) for path, content in zip(*batch.columns, strict=True)]
+        yield pa.RecordBatch.from_pylist([{"path": path.as_py(), **of_file._asdict()} for path, of_file in found], SUMS)
 
 
 def _is_base_time(file: str, line: bytes) -> bool:

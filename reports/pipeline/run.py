@@ -148,7 +148,7 @@ def whole_runs(spark: SparkSession, runs: Sequence[RunDirectory]) -> DataFrame:
         together = files.coalesce(1)
     else:
         together = files.repartition(min(wanted, len(runs)), directory).sortWithinPartitions(directory)
-    known = {tasks.directory_of(each.path): tasks.Listed(each.source, each.signature) for each in runs}
+    known = {tasks.directory_of(each.path): tasks.Listed(each.source, each.signature, each.empty) for each in runs}
     return together.mapInArrow(partial(tasks.compute_runs, runs=known), struct_of(tasks.RESULT))
 
 

@@ -41,6 +41,11 @@ class RunDirectory:
         return f"file:{self.source}" if self.source.startswith("/") else self.source
 
     @property
+    def empty(self) -> tuple[str, ...]:
+        """The files without an octet."""
+        return tuple(name for name, size in self.sizes.items() if not size)
+
+    @property
     def line_bytes(self) -> int:
         """Octets of the files whose lines are records."""
         return sum(size for name, size in self.sizes.items() if name in LINES)

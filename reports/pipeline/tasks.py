@@ -29,6 +29,8 @@ class Listed(NamedTuple):
 
     source: str
     signature: str
+    empty: tuple[str, ...] = ()
+    """The files without an octet, which Spark does not read."""
 
 
 CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
@@ -63,7 +65,7 @@ def compute_runs(batches: Batches, runs: Mapping[str, Listed]) -> Batches:
     lot = Lot()
     for directory, contents in _by_run(batches):
         known = runs[directory]
-        run = RunFiles(source=known.source, contents=contents)
+        run = RunFiles(source=known.source, contents=contents | dict.fromkeys(known.empty, b""))
         problem = lot.take(known, lambda run=run: run_tables(run))  # type: ignore[misc]
         if problem is not None:
             yield problem
@@ -155,7 +157,8 @@ def _told(known: Listed, tables: Mapping[str, pa.Table]) -> Row:
     """What the store has to know of a run, and how many rows each of its tables has."""
     (run,) = tables["runs"].select(["run_id", "started_ns", "name"]).to_pylist()
     of_run = {"run_id": run["run_id"], "started_ns": run["started_ns"], "experiment": run["name"]}
-    return known._asdict() | of_run | {"rows": {name: len(table) for name, table in tables.items() if len(table)}}
+    of_run |= {"source": known.source, "signature": known.signature}
+    return of_run | {"rows": {name: len(table) for name, table in tables.items() if len(table)}}
 
 
 def octets_of(table: pa.Table) -> bytes:

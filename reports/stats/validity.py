@@ -12,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from perftest.results.foreign import foreign_of
+from perftest.results.integrity import Damages
 from perftest.results.modelled_drives import in_words
 from perftest.results.run_checks import Disturbances, background_names
 from perftest.results.steadiness import Slot, Timeline
@@ -20,7 +21,7 @@ from perftest.results.trust import Check, is_limited, step_checks
 from perftest.results.trust_list import Course, recorded_list, trust_list
 from reports.stats.bottleneck import bottlenecks
 from reports.stats.lead import with_lead
-from reports.store.schema import SERIES
+from reports.store.schema import SERIES, damages_of
 from reports.store.tables import Tables
 
 
@@ -29,7 +30,7 @@ def checks(tables: Tables) -> list[Check]:
 
     :param tables: the tables of exactly one run, see :meth:`reports.store.tables.Tables.of`
     """
-    recorded = recorded_list(_manifest(tables), _damaged(tables))
+    recorded = recorded_list(_manifest(tables), _damages(tables))
     found = derived_checks(tables) if recorded is None else recorded
     return [replace(check, text=sentence(check.text)) for check in found]
 
@@ -41,7 +42,7 @@ def derived_checks(tables: Tables) -> list[Check]:
     foreign = foreign_of(_manifest(tables))
     ledger = None if tables.ledger.empty else _known(tables.ledger.iloc[0])
     limits = [] if foreign is not None else bottlenecks(tables)
-    course = Course(timelines=_timelines(tables, steps), bottlenecks=limits, damaged=_damaged(tables))
+    course = Course(timelines=_timelines(tables, steps), bottlenecks=limits, damages=_damages(tables))
     return trust_list(_run_facts(tables), steps, ledger, _disturbances(tables), course, foreign)
 
 
@@ -111,10 +112,8 @@ def _disturbances(tables: Tables) -> Disturbances:
     return found
 
 
-def _damaged(tables: Tables) -> dict[str, int]:
-    """How many damaged records each file has."""
-    counts = tables.quarantine["file"].value_counts(sort=False)
-    return {str(file): int(count) for file, count in counts.items()}
+def _damages(tables: Tables) -> Damages:
+    return damages_of(tables.quarantine.to_dict("records"))
 
 
 def _timelines(tables: Tables, steps: list[dict[str, Any]]) -> list[Timeline]:

@@ -13,9 +13,11 @@ Unix times are never null, so they never lose digits.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from perftest.results import schema as files
+from perftest.results.integrity import Damage, Damages
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.store.columns import Column, Table, flag, integer, real, text
 
@@ -506,18 +508,30 @@ LEDGER: Final = Table(
     ),
 )
 
+WHOLE_FILE: Final = ""
+"""``raw`` of a row of ``quarantine`` that is about a whole file: a damaged line always has text."""
+
 QUARANTINE: Final = Table(
     name="quarantine",
-    grain="one row per record that could not be used",
+    grain="one row per record that could not be used, and per file that is not as the run left it",
     order=("run_id", "file", "offset"),
     columns=(
         RUN_ID,
         text("file", "file in the run directory"),
         integer("offset", "octets from the start of the file to the start of the line"),
         text("reason", "why it was set aside"),
-        text("raw", "the first 200 characters of the line"),
+        text("raw", "the first 200 characters of the line; empty for a whole file"),
     ),
 )
+
+
+def damages_of(quarantine: Iterable[Mapping[Any, Any]]) -> Damages:
+    """The damage of one run, of its rows of the table ``quarantine``."""
+    return Damages.of(
+        Damage(file=str(row["file"]), line=None if row["raw"] == WHOLE_FILE else 0, reason=str(row["reason"]))
+        for row in quarantine
+    )
+
 
 TABLES: Final = (
     RUNS,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from reports.store.batches import batch_rows, conformed
 from reports.store.commit import Surroundings, latest, unreadable
 from reports.store.manifest import StoreManifest
 from reports.store.places import place_of
-from reports.store.schema import TABLES
+from reports.store.schema import QUARANTINE, TABLES, damages_of
 from reports.store.tables import Tables
 from reports.store.writer import Writer
 
@@ -110,6 +110,21 @@ def arrow_table(
     :raises StoreError: as :func:`read_tables`
     """
     return _reading(place, lambda folder, manifest: _table(folder, manifest, name, runs, columns))
+
+
+def damaged_runs(place: Place, runs: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """What is damaged of all runs or some, as clauses, by run directory; a run without damage is not named.
+
+    :raises StoreError: as :func:`read_tables`
+    """
+
+    def read(folder: Folder, manifest: StoreManifest) -> dict[str, list[str]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in _table(folder, manifest, QUARANTINE.name, runs, None).to_pylist():
+            found.setdefault(row["run_id"], []).append(row)
+        return {manifest.runs[run_id].source: damages_of(rows).lines() for run_id, rows in found.items()}
+
+    return _reading(place, read)
 
 
 def read_manifest(place: Place) -> StoreManifest:

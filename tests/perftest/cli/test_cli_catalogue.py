@@ -28,9 +28,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.reports.testing.synthetic_runs import make_run
 
     folder = tmp_path_factory.mktemp("catalogue")
-    with Store.open(folder / "store").writer() as writer:
-        for number, run_id in enumerate((OLD, NEW)):
-            path = make_run(folder / run_id, run_id=run_id, steps=(1, 64), seed=number + 1)
+    runs = [
+        make_run(folder / run_id, run_id=run_id, steps=(1, 64), seed=seed) for seed, run_id in enumerate((OLD, NEW), 1)
+    ]
+    return _stored(folder / "store", runs)
+
+
+def _stored(store: Path, runs: Sequence[Path]) -> Path:
+    """A store of these runs, each a day after the one before."""
+    with Store.open(store).writer() as writer:
+        for number, path in enumerate(runs):
             contents = {name: (path / name).read_bytes() for name in READ if (path / name).is_file()}
             tables = run_tables(RunFiles(source=str(path), contents=contents))
             (row,) = tables["runs"].to_pylist()
@@ -38,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             started_ns = row["started_ns"] - (1 - number) * DAY_NS
             writer.add(
                 RunTables(
-                    run_id=run_id,
+                    run_id=row["run_id"],
                     source=str(path),
                     signature="s",
                     started_ns=started_ns,
@@ -47,7 +54,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
             )
         writer.publish()
-    return folder / "store"
+    return store
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("runs", "list"), 0), (("runs", "show", NEW), 0), (("history", "p99", "--set", "in_flight=1"), Exit.DAMAGED)],
+)
+def test_damaged_runs_of_a_store_are_named(call: Call, tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+    """The figures of a run that lost half a file stand beside those of sound runs."""
+    from tests.reports.testing.synthetic_runs import make_run, seal
+
+    runs = [make_run(tmp_path / run_id, run_id=run_id, steps=(1,), workers=1) for run_id in (OLD, NEW)]
+    for run in runs:
+        seal(run)
+    (runs[1] / "ledger.json").unlink()
+    found, _, err = call(*words, "--store", str(_stored(tmp_path / "store", runs)))
+    assert (found, err) == (code, f"damaged: {runs[1]}: ledger.json is missing\n")
 
 
 def _moved(row: dict[str, Any], number: int) -> dict[str, Any]:
@@ -152,7 +175,7 @@ def test_new_runs_are_read_by_the_pipeline(call: Call, tmp_path: Path, monkeypat
 
     def fill(runs: Sequence[Path | str], store: str, spark: Spark) -> dict[str, Any]:
         asked.append((*runs, store, spark))
-        return {"listed": 2, "read": 1, "left_out": {}}
+        return {"listed": 2, "read": 1, "left_out": {}, "damaged": {}}
 
     monkeypatch.setattr("perftest.cli.report.fill_store", fill)
     master = ("--spark-master", "spark://h:7077", "--spark-conf", "spark.cores.max=2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from perftest.cli.compare import FACETS
+from perftest.results import schema as files
 from reports.comparison.facets import REFUSED
 from tests.reports.comparison.conftest import make as make
 from tests.reports.comparison.conftest import make_side as make_side
@@ -37,6 +39,46 @@ def test_the_exit_code_is_the_gate(call: Call, make_side: Make, candidate: dict[
     code, out, _ = call("compare", *sides, "--json")
     assert code == expected
     assert json.loads(out)["comparable"] is (expected not in (3, 5, 6))
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
+    "cut": lambda octets: octets[:-9],
+    "missing": lambda octets: None,
+    "empty": lambda octets: b"",
+    "flip": lambda octets: octets[:-4] + bytes([octets[-4] ^ 1]) + octets[-3:],
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize(
+    "name", [files.INTERVALS_CSV, files.INTERVALS_PARQUET, files.LATENCY_HLOG, files.LEDGER, files.RESULT]
+)
+def test_a_damaged_file_is_named_and_what_is_left_is_compared(call: Call, make: Make, name: str, how: str) -> None:
+    """A spoiled copy of the baseline, and the build would have been green."""
+    base, candidate = make("a", seed=1), make("b", seed=2)
+    changed = DAMAGE[how]((candidate / name).read_bytes())
+    (candidate / name).unlink()
+    if changed is not None:
+        (candidate / name).write_bytes(changed)
+    code, out, err = call("compare", str(base), str(candidate))
+    assert code == 9 and err.startswith(f"damaged: {candidate}: {name} ")
+    assert "delivered/s" in out
+
+
+def test_no_turned_bit_of_a_manifest_ends_in_success_or_in_a_traceback(call: Call, make: Make) -> None:
+    """Whatever the bit hits: a key, a figure, the plan, or the checksum itself."""
+    base, candidate = make("a", seed=1), make("b", seed=2)
+    path = candidate / files.MANIFEST
+    sound = path.read_bytes()
+    keys = [sound.index(key) + 2 for key in (b'"steps"', b'"number"', b'"hosts"', b'"trust"', b'"broker"')]
+    for seed in [*range(100), *(-at for at in keys)]:
+        rng = random.Random(seed)
+        octets = bytearray(sound)
+        octets[-seed if seed < 0 else rng.randrange(len(octets))] ^= 1 << rng.randrange(5)
+        path.write_bytes(octets)
+        code, _, err = call("compare", str(base), str(candidate))
+        assert code in (1, 5, 6, 9) and files.MANIFEST in err, (seed, code, err)
+        assert "this is a bug" not in err.lower(), (seed, err)
 
 
 def test_one_run_a_side_passes_and_says_that_it_is_no_gate(call: Call, make: Make) -> None:

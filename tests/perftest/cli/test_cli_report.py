@@ -28,6 +28,7 @@ class Pipeline:
         self.left_out: dict[str, str] = {}
         self.note = ""
         self.train = False
+        self.damaged: dict[str, list[str]] = {}
         self.findings: list[dict[str, Any]] = []
 
     def __call__(self, command: list[str], say: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
@@ -35,6 +36,7 @@ class Pipeline:
         say("reading runs")
         beside = command[command.index("--beside") + 1]
         told = {"left_out": self.left_out, "note": self.note, "runs": ["r1"], "pages": beside, "train": self.train}
+        told |= {"damaged": self.damaged}
         stdout = json.dumps(told) if self.returncode == 0 else ""
         return subprocess.CompletedProcess(command, self.returncode, stdout, self.stderr)
 
@@ -49,7 +51,8 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         assert asked == {"separate": False, "runs": ["r1"], "left_out": fake.left_out}
         page = page or out / "report.html"
         out.mkdir(parents=True, exist_ok=True)
-        (out / "summary.json").write_text(json.dumps({"findings": fake.findings}))
+        runs = [{"damaged": damaged} for damaged in fake.damaged.values()]
+        (out / "summary.json").write_text(json.dumps({"findings": fake.findings, "runs": runs}))
         fake.commands.append(["build", store, str(out), str(page), *command])
         return page
 
@@ -69,6 +72,20 @@ def test_the_page_of_a_run_stands_in_its_directory(
     assert pipeline.commands == [
         [sys.executable, "-m", "reports.pipeline", str(run), "--beside", str(beside / "store")],
         ["build", str(beside / "store"), str(beside), str(page), "perftest", "report", str(run)],
+    ]
+
+
+def test_damaged_files_are_named_beside_the_page(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    """The page is made of what is left, and a script learns that something is missing."""
+    run = records.write_run(tmp_path).path
+    pipeline.damaged = {str(run): ["ledger.json is missing", "host.jsonl has 2 damaged records"]}
+    code, out, err = call("report", str(run))
+    assert (code, out) == (9, f"{run / 'report.html'}\n")
+    assert [line for line in err.splitlines() if line.startswith("damaged")] == [
+        f"damaged: {run}: ledger.json is missing",
+        f"damaged: {run}: host.jsonl has 2 damaged records",
     ]
 
 

@@ -19,6 +19,8 @@ from reports.pipeline import large, source, tasks
 from reports.pipeline.run import computed, run, run_sources
 from reports.store import store
 from reports.store.run_tables import LeftOut, RunTables
+from reports.store.schema import damages_of
+from tests.reports.testing.synthetic_runs import seal
 
 pytestmark = pytest.mark.spark
 
@@ -35,6 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     )
     stages = ("stage.delivery.fsync", "stage.delivery.total")
     alone = make_run(base / "alone", run_id="alone", steps=(1, 8), stages=stages, groups=("a", "b"))
+    seal(alone)
     damaged = make_run(base / "damaged", run_id="damaged", steps=(2, 4), killed=True, steady=2)
     for name in (files.INTERVALS_CSV, files.EVENTS, files.HOST, files.BROKER, files.LATENCY_HLOG):
         path = damaged / name
@@ -43,7 +46,26 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     appended = make_run(base / "appended", run_id="appended", steps=(1,), workers=1)
     log = appended / files.LATENCY_HLOG
     log.write_text(log.read_text() + log.read_text().replace("1795256102.000", "1795256202.000"))
-    return [spread, alone, damaged, appended]
+    return [spread, alone, damaged, appended, _changed(make_run(base / "changed", run_id="changed", steps=(1, 4)))]
+
+
+def _changed(run_: Path) -> Path:
+    """A run with checksums whose files have changed since, each in another way."""
+    for name in (files.RESULT, files.INTERVALS_PARQUET, files.STATED):
+        (run_ / name).write_text("whatever")
+    seal(run_)
+    (run_ / files.HOST).unlink()
+    for name, change in {
+        files.INTERVALS_CSV: lambda octets: octets.replace(b",steady,", b",steadY,", 1),
+        files.LATENCY_HLOG: lambda octets: octets[: len(octets) // 2],
+        files.EVENTS: lambda octets: octets + octets,
+        files.BROKER: lambda octets: b"",
+        files.LEDGER: lambda octets: octets.replace(b"unique", b"uniquE"),
+        files.RESULT: lambda octets: b"Whatever",
+        files.STATED: lambda octets: octets + b"\n",
+    }.items():
+        (run_ / name).write_bytes(change((run_ / name).read_bytes()))
+    return run_
 
 
 def tables_by_run(found: Iterator[Any]) -> dict[str, RunTables]:
@@ -69,7 +91,7 @@ def whole(spark: SparkSession, runs: list[Path]) -> dict[str, RunTables]:
 
 
 def assert_same(found: dict[str, RunTables], expected: dict[str, RunTables]) -> None:
-    assert found.keys() == expected.keys() == {"spread", "alone", "damaged", "appended"}
+    assert found.keys() == expected.keys() == {"spread", "alone", "damaged", "appended", "changed"}
     for run_id, tables in expected.items():
         assert found[run_id].tables.keys() == tables.tables.keys()
         for name, table in tables.tables.items():
@@ -82,6 +104,23 @@ def test_both_ways_give_the_same_tables_bit_for_bit(
     """A run must not have other figures because it is long."""
     assert_same(tables_by_run(computed(spark, source.list_runs(runs), small_run_bytes=1)), whole)
     assert len(whole["damaged"].tables["quarantine"]) >= 10
+
+
+def test_files_that_have_changed_are_named_and_what_is_left_is_used(whole: dict[str, RunTables]) -> None:
+    """A page of a spoiled copy must not look like the page of the run."""
+    rows = damages_of(whole["changed"].tables["quarantine"].to_pylist()).files
+    assert {file: reason.split(":")[0] for file, reason in rows.items()} == {
+        files.INTERVALS_CSV: "has changed",
+        files.LATENCY_HLOG: "is cut short",
+        files.EVENTS: "has grown",
+        files.BROKER: "is empty",
+        files.LEDGER: "has changed",
+        files.RESULT: "has changed",
+        files.STATED: "has grown",
+        files.HOST: "is missing",
+    }
+    assert len(whole["changed"].tables["steps"]) == 2
+    assert "quarantine" not in whole["alone"].tables
 
 
 def test_where_a_file_is_cut_changes_no_figure(

@@ -148,8 +148,10 @@ def test_only_the_flaw_is_held_against_the_run(tables: Tables) -> None:
 
 def test_damaged_records_and_disturbances_are_counted(tables: Tables, row_of: Callable[..., pd.DataFrame]) -> None:
     """What is missing from the figures, and what happened while they were taken."""
-    damaged = replace(tables, quarantine=row_of("quarantine", file="latency.hlog"))
+    damaged = replace(tables, quarantine=row_of("quarantine", file="latency.hlog", raw="Tag="))
     assert "1 in latency.hlog" in found(damaged, "damaged_records").text
+    cut = replace(tables, quarantine=row_of("quarantine", file="ledger.json", reason="is missing"))
+    assert "ot as the run left it: ledger.json is missing" in found(cut, "damaged_records").text
     lost = replace(tables, events=row_of("events", event='{"kind": "connection_lost", "step": 2}'))
     check = found(lost, "disturbances")
     assert (check.status, check.steps) == (WARN, (2,)) and "1 connection lost" in check.text

@@ -21,6 +21,8 @@ import numpy as np
 from hdrh.histogram import HdrHistogram
 
 from perftest.results import schema
+from perftest.results.folder import LocalFolder
+from perftest.results.integrity import FILES, sealed, sum_of, sums_to_json
 
 LOWEST, HIGHEST, FIGURES = 1, 3_600_000_000_000, 3
 STARTED_NS = 1_795_256_102_000_000_000
@@ -86,6 +88,15 @@ def make_run(path: Path, shape: Shape | None = None, **changes: Any) -> Path:
     if not shape.killed:
         _write_json(path / schema.LEDGER, _ledger(path, shape))
     return path
+
+
+def seal(path: Path) -> None:
+    """Give the manifest of a run directory the checksums that the end of a run writes."""
+    folder = LocalFolder(path)
+    there = [name for name in schema.BESIDE_MANIFEST if (path / name).is_file()]
+    manifest = json.loads((path / schema.MANIFEST).read_text(encoding="utf-8"))
+    manifest[FILES] = sums_to_json({name: sum_of(folder, name) for name in there})
+    _write_json(path / schema.MANIFEST, sealed(manifest))
 
 
 def bucket_indexes(values: np.ndarray) -> np.ndarray:
