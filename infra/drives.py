@@ -17,6 +17,7 @@ apart.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -32,7 +33,7 @@ from typing import Any, Final
 
 import psutil
 
-from infra.mounts import mounts
+from infra.mounts import mounts, other_namespaces
 from infra.node_process import wait
 from infra.register import Kind, Register
 from perftest.errors import HelpfulError
@@ -44,6 +45,7 @@ SIZE_MB_MIN: Final = 16
 SIZE_MB_MAX: Final = 4096
 """A drive is held in memory."""
 _RECORD: Final = "drive.json"
+_PROBE: Final = ".takes-writes"
 _MKFS: Final = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
 _TOOLS: Final = ("losetup", "mkfs.ext4", "mount", "umount")
 _ANSWER_BYTES_MAX: Final = 1 << 16
@@ -153,6 +155,19 @@ def ask(drive: BlockDrive, **request: object) -> dict[str, Any]:
         raise DriveError(str(answer["error"]), str(drive.control), "correct the request")
     assert isinstance(answer, dict)
     return answer
+
+
+def takes_writes(drive: BlockDrive) -> bool:
+    """Whether the file system of the drive takes writes. After a write or a flush that failed, ext4 takes none until it
+    is mounted again, though the drive was mended meanwhile. A full drive counts as one that takes writes."""
+    probe = drive.files / _PROBE
+    try:
+        with probe.open("wb") as file:
+            os.fsync(file.fileno())
+        probe.unlink()
+    except OSError as error:
+        return error.errno == errno.ENOSPC
+    return True
 
 
 def cut_power(drive: BlockDrive, *, keep: float, seed: int) -> dict[str, Any]:
@@ -277,7 +292,23 @@ def _detach(drive: BlockDrive) -> None:
     for loop in _loops(drive):
         _run("losetup", "--detach", loop)
     if not wait(lambda: not _loops(drive), _UNMOUNT_S):
-        raise DriveError("the loop device is in use", str(drive.device), "end the processes that use the drive")
+        raise DriveError("the loop device is in use", str(drive.device), _how_to_free(_loops(drive)))
+
+
+def _how_to_free(loops: list[str]) -> str:
+    """What to do about loop devices in use: a mount namespace that was made meanwhile has a mount of its own."""
+    pids = [pid for loop in loops for pid in other_namespaces(loop)]
+    if not pids:
+        return "end the processes that use the drive, then clean again"
+    named = ", ".join(f"{pid} ({_name_of(pid)})" for pid in pids)
+    return f"end the processes whose mount namespace has the drive, too: {named}; then clean again"
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return "ended"
 
 
 def _unmount(mount: Path) -> None:

@@ -61,7 +61,7 @@ class FuseDrives:
         with _explained():
             for name in self.names:
                 drive = self._drive(node, name)
-                if _told(name, drive)["failing"]:
+                if _told(name, drive)["failing"] or not drives.takes_writes(drive):
                     drives.cut_power(drive, keep=1.0, seed=0)  # a failed file system must be mounted again
                 _change(drive, "restore", False, {})
 

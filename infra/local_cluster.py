@@ -414,8 +414,10 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
                 node = replace(node, pid=child.pid, start_time=start_time(child.pid) or 0)
             except OSError as error:
                 what = f"{node.name} cannot be started: {error.strerror or error}"
-                where = str(error.filename or node.data_dir)
-                failures[node.name] = ClusterError(what, where, "choose a directory that can be written")
+                where, fix = str(error.filename or node.data_dir), "choose a directory that can be written"
+                if error.errno == errno.EROFS:
+                    fix = "check its drive (dmesg), unmount the file system, mount it again, and start the node again"
+                failures[node.name] = ClusterError(what, where, fix)
             except ClusterError as error:
                 failures[node.name] = error
         nodes.append(node)

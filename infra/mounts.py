@@ -3,6 +3,7 @@ asked."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -40,6 +41,17 @@ def mounts_below(directory: Path) -> list[str]:
 def mounted_at(device: int) -> list[str]:
     """The mount points of a device. A bind mount has the device of what it shows."""
     return [each.point for each in mounts() if each.device == device]
+
+
+def other_namespaces(source: str) -> list[int]:
+    """A process of each other mount namespace in which something is mounted from ``source``, such as ``/dev/loop0``."""
+    found = {Path("/proc/self/ns/mnt").stat().st_ino: 0}
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or not ours to look at
+            namespace = (table.parent / "ns/mnt").stat().st_ino
+            if namespace not in found and f" {source} " in table.read_text(encoding="utf-8", errors="replace"):
+                found[namespace] = int(table.parent.name)
+    return [pid for pid in found.values() if pid]
 
 
 def _mount(line: str) -> Mount:

@@ -109,12 +109,11 @@ def real_rows(plan: Plan, out: Path, layout: Layout | None = None) -> list[dict[
     options = Options(out=out, ui="none", as_json=False, report=False, layout=layout)
     interrupts = Interrupts()
     with interrupts.installed():
-        writer, session, outcome = run_plan(plan, options, interrupts)
-        session.conclude(outcome)
+        ran = run_plan(plan, options, interrupts)
         interrupts.allow()
-    if outcome.error is not None:
-        raise CliError(outcome.error.what, outcome.error.where, outcome.error.fix)
-    return writer.rows
+    if error := ran.failure or ran.outcome.error:
+        raise CliError(error.what, error.where, error.fix)
+    return ran.writer.rows
 
 
 def setup_of(known: Calibration, seed: int = 1, nodes: int = 3) -> Setup:

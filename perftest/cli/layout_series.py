@@ -21,7 +21,7 @@ from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.judgement import is_missed, judged, keep
 from perftest.cli.layouts import SERIES, sides_in
 from perftest.cli.measure import measure, report_or_doubt
-from perftest.cli.measured_broker import make_directory
+from perftest.cli.measured_broker import make_directory, undo_leftovers
 from perftest.cli.rounds import (
     GRAVITY,
     Rounds,
@@ -49,6 +49,7 @@ def measure_series(
 ) -> Exit:
     """Measure the plan on each layout in each round, and return the gravest exit code. ``layouts`` are by the words
     with which they were named. With ``place``, continue the series in that directory."""
+    undo_leftovers(place or options.out)
     place = place or _new_directory(plan, options, rounds, list(layouts))
     sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
     for side in sides:

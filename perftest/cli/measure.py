@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,11 +20,12 @@ from perftest.cli.conclusion import Conclusion, print_failure
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.exports import Exports
 from perftest.cli.interrupts import Interrupts
-from perftest.cli.measured_broker import broker_facts, node_addresses, on_bundled, target
+from perftest.cli.measured_broker import broker_facts, node_addresses, on_bundled, taken_apart, target
 from perftest.cli.measured_rabbitmq import rabbitmq
 from perftest.cli.session import Session
 from perftest.cli.session_options import Options
 from perftest.engine.api import RunOutcome
+from perftest.results.errors import RunNotWritableError
 from perftest.results.writer import JudgedFindings, RunWriter
 from perftest.spec.plan import Plan
 
@@ -36,15 +37,15 @@ def measure(plan: Plan, options: Options) -> int:
     """Run a plan, print its results, and return the exit code. A plan without URIs gets a local cluster."""
     interrupts = Interrupts()
     with interrupts.installed():
-        writer, session, outcome = run_plan(plan, options, interrupts)
+        ran = run_plan(plan, options, interrupts)
+        writer, code = ran.writer, ran.code
         conclusion = Conclusion(writer, options)
-        try:
-            code = session.conclude(outcome)
-        finally:  # the results are printed even if a full drive could not take them
-            interrupts.allow()
-            conclusion.print_measured()
-        print_failure(outcome)
-        reported = options.report and writer.rows and not session.aborting
+        interrupts.allow()
+        conclusion.print_measured()
+        if ran.failure is not None:  # the results are printed even if a full drive could not take them
+            raise ran.failure
+        print_failure(ran.outcome)
+        reported = options.report and writer.rows and not ran.session.aborting
         report, doubt = report_or_doubt([writer.path], writer.path) if reported else (None, None)
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         conclusion.print_end(code, report)
@@ -54,14 +55,25 @@ def measure(plan: Plan, options: Options) -> int:
     return int(code)
 
 
-def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
-    """Execute the plan, with what it needs on other hosts. When this function returns, signals are ignored."""
+class Ran(NamedTuple):
+    """A run that has ended, with its exit code. ``failure`` says what of the run could not be written."""
+
+    writer: RunWriter
+    session: Session
+    outcome: RunOutcome
+    code: Exit
+    failure: RunNotWritableError | None
+
+
+def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
+    """Execute the plan, with what it needs on other hosts. The results are written before what was started for the run
+    is taken apart. When this function returns, signals are ignored."""
     prepared = options.prepare(options) if options.prepare is not None else contextlib.nullcontext(options)
-    with prepared as options:
+    with taken_apart(prepared, options.out) as options:
         return _run_plan(plan, options, interrupts)
 
 
-def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
+def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
     hosts = options.faults.names if options.faults is not None else ()
     refuse_actions(plan, options.cluster, options.layout, options.actions, hosts)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
@@ -82,7 +94,7 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[Run
         writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
         session = Session(plan, options, writer, cluster, exports, measured.drives)
         try:
-            return writer, session, asyncio.run(session.run(interrupts))
+            outcome = asyncio.run(session.run(interrupts))
         except BaseException as error:
             # A bug, or a signal before the event loop ran: keep the records and report the cause.
             interrupts.ignore()
@@ -90,6 +102,14 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[Run
             raise
         finally:
             interrupts.ignore()
+        return Ran(writer, session, outcome, *_concluded(session, outcome))
+
+
+def _concluded(session: Session, outcome: RunOutcome) -> tuple[Exit, RunNotWritableError | None]:
+    try:
+        return session.conclude(outcome), None
+    except RunNotWritableError as error:
+        return Exit.RUN_ERROR, error
 
 
 def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, CliError | None]:

@@ -7,14 +7,15 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from infra import control, local_cluster
+from infra import cleaning, control, local_cluster
 from infra.remote.round_trips import shown
 from perftest.amqp.uri import parse_uri
 from perftest.cli.exits import CliError, explained
+from perftest.errors import HelpfulError, three_lines
 from perftest.results.provenance import redact
 from perftest.spec.cluster import requests_for
 from perftest.spec.plan import Plan, QueueType
@@ -22,6 +23,38 @@ from perftest.spec.plan import Plan, QueueType
 if TYPE_CHECKING:
     from infra.layout import Layout
     from infra.local_cluster import Cluster
+
+Started = TypeVar("Started")
+
+
+def undo_leftovers(out: Path) -> None:
+    """Undo what killed commands have left below a results directory, and say on stderr what cannot be undone."""
+    for each in cleaning.clean(out):
+        if each.outcome is cleaning.Outcome.FAILED:
+            what = f"what a former command left could not be removed: {each.kind} {each.name}: {each.text}"
+            _progress(three_lines(what, str(out), each.fix))
+
+
+@contextlib.contextmanager
+def taken_apart(broker: contextlib.AbstractContextManager[Started], out: Path) -> Iterator[Started]:
+    """A broker that is started for this block and taken apart after the block. What cannot be taken apart is said on
+    stderr, and is no error: it must cost nothing that was measured. The register of ``out`` has it."""
+    made = broker.__enter__()
+    failure: BaseException | None = None
+    try:
+        yield made
+    except BaseException as error:
+        failure = error
+    try:
+        broker.__exit__(type(failure) if failure else None, failure, failure.__traceback__ if failure else None)
+    except (HelpfulError, OSError) as error:
+        if error is not failure:
+            what, fix = getattr(error, "what", None) or str(error), getattr(error, "fix", "see what uses it")
+            what = f"not everything that was started for the run could be taken apart: {what}"
+            fix = f"{fix}; then `perftest broker clean {out}`, or the next run into {out}, removes what is left"
+            _progress(three_lines(what, getattr(error, "where", str(out)), fix))
+    if failure is not None:
+        raise failure
 
 
 @contextlib.contextmanager
@@ -41,8 +74,9 @@ def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = Non
         if limits:
             _progress(f"limits {', '.join(f'{name} {value}' for name, value in limits.items())}")
         make_directory(out)
+        undo_leftovers(out)
         began = time.monotonic()
-        with local_cluster.temporary(out, nodes=nodes, layout=layout, limits=limits) as cluster:
+        with taken_apart(local_cluster.temporary(out, nodes=nodes, layout=layout, limits=limits), out) as cluster:
             set_policies(cluster, plan)
             _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
             yield cluster

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.measured_broker import make_directory
+from perftest.cli.measured_broker import make_directory, taken_apart, undo_leftovers
 from perftest.spec.cluster import Product, requests_for
 from perftest.spec.plan import Plan
 
@@ -43,7 +43,6 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) ->
         yield Measured(plan=plan, facts={})
         return
     from infra import rabbitmq_cluster
-    from infra.cleaning import clean
     from infra.fuse_drives import FuseDrives
     from infra.fuse_layout import made
     from infra.layout import fuse_directories, real_places
@@ -56,18 +55,18 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) ->
         layout = rabbitmq_cluster.with_its_threads(layout)
         _progress(f"layout {layout.text}")
     make_directory(out)
-    clean(out)
+    undo_leftovers(out)
     began = time.monotonic()
     with contextlib.ExitStack() as undo:
-        placed = undo.enter_context(made(layout, out, names)) if layout is not None else None
-        broker = undo.enter_context(
-            rabbitmq_cluster.running(
-                out,
-                nodes,
-                directories=real_places(placed) if placed is not None else None,
-                io_threads=placed.pool_threads if placed is not None else 0,
-            )
+        fuse = contextlib.nullcontext() if layout is None else taken_apart(made(layout, out, names), out)
+        placed = undo.enter_context(fuse)
+        running = rabbitmq_cluster.running(
+            out,
+            nodes,
+            directories=real_places(placed) if placed is not None else None,
+            io_threads=placed.pool_threads if placed is not None else 0,
         )
+        broker = undo.enter_context(taken_apart(running, out))
         for policy in requests_for(plan.cluster.policies):
             words = str(policy["name"]), str(policy["pattern"]), json.dumps(policy["definition"])
             broker.control("set_policy", *words, "--apply-to", "queues")

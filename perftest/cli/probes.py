@@ -20,7 +20,7 @@ import click
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
-from perftest.cli.measured_broker import target
+from perftest.cli.measured_broker import target, undo_leftovers
 from perftest.cli.measured_rabbitmq import rabbitmq
 from perftest.cli.reproduce import LOAD_FLAGS, run_command, sweep_command
 from perftest.cli.samplers import Sampler
@@ -195,6 +195,7 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
         fix = "leave out the timeline, or use perftest sweep"
         raise CliError("a search does not act on the nodes while it measures", "timeline", fix, Exit.USAGE)
     stop, interrupts = StopRequest(), Interrupts()
+    undo_leftovers(asked.out)
     out = asked.out / run_id("search", time.time_ns())
     with (
         interrupts.installed(),

@@ -14,7 +14,7 @@ import click
 from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.judgement import is_missed, judged, keep, read_named
 from perftest.cli.measure import measure, report_or_doubt
-from perftest.cli.measured_broker import make_directory
+from perftest.cli.measured_broker import make_directory, undo_leftovers
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.results.reader import Run, judged_run, read_manifest, read_run
@@ -79,6 +79,7 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
     Each round is a run of its own. All rounds lie below one directory, which ``perftest compare`` takes as one side.
     With ``directory``, continue the rounds in that directory.
     """
+    undo_leftovers(directory or options.out)
     place = directory or _new_directory(plan, options, rounds)
     put_unfinished_aside(place)
     codes: list[Exit] = []

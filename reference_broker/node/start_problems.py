@@ -67,7 +67,10 @@ def files_problem(error: OSError, config: NodeConfig) -> StartError:
     what = f"the node cannot use its files: {_reason(error)}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StartError(what, where, "make room on the drive")
-    if error.errno in (errno.EIO, errno.EROFS):
+    if error.errno == errno.EROFS:
+        fix = "check its drive (dmesg), unmount the file system, mount it again, and start the node again"
+        return StartError(f"{what}, as the kernel mounts it after an error of its drive", where, fix)
+    if error.errno == errno.EIO:
         return StartError(what, where, f"mend the drive; if it is lost: {START_BLANK}")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StartError(what, where, "raise the limit of open files (ulimit -n)")

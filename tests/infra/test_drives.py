@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from infra import drives
+from infra.cleaning import Outcome, clean
 from infra.drives import BlockDrive, DriveError
+from infra.node_process import wait
 
 pytestmark = pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}")
 SIZE_MB = 64
@@ -109,6 +111,38 @@ def test_clean_takes_apart_what_a_killed_maker_left(tmp_path: Path, kill_program
         os.kill(drives.ask(BlockDrive(tmp_path / "d1"), op="status")["pid"], signal.SIGKILL)
     assert drives.clean(tmp_path) == [tmp_path / "d1"]
     assert nothing_is_left(tmp_path)
+
+
+def test_who_holds_a_drive_is_named_and_cleaning_takes_it_apart_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount namespace that was made meanwhile has the mount, too, and keeps the loop device."""
+    monkeypatch.setattr(drives, "_UNMOUNT_S", 0.2)
+    drive = drives.make(tmp_path / "d1", SIZE_MB)
+    command = ["unshare", "--mount", "sh", "-c", "echo made; cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"made\n"
+        with pytest.raises(DriveError, match="in use") as caught:
+            drives.remove(drive)
+        assert f"{holder.pid} (" in caught.value.fix
+        assert holder.stdin is not None
+        holder.stdin.close()
+        holder.wait()
+    assert wait(lambda: not drives._loops(drive), 30)
+    assert [each.outcome for each in clean(tmp_path)] == [Outcome.IN_USE]  # this process is its owner
+    drives.remove(drive)
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_file_system_that_saw_an_error_takes_no_writes_until_it_is_mounted_again(drive: BlockDrive) -> None:
+    assert drives.takes_writes(drive)
+    drives.ask(drive, op="fault", fault="flush_errors", value=1000)
+    (drive.files / "a").write_bytes(b"x")
+    subprocess.run(["sync", "-f", str(drive.files)], check=False, capture_output=True)
+    drives.ask(drive, op="fault", fault="flush_errors", value=0)
+    assert not drives.takes_writes(drive)
+    drives.cut_power(drive, keep=1.0, seed=0)
+    assert drives.takes_writes(drive)
 
 
 def test_impossible_drives_are_refused_before_anything_is_made(tmp_path: Path) -> None:

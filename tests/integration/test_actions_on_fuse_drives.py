@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pika
+import pika.exceptions
 import pytest
 
 from infra import control, drives, local_cluster, rabbitmq_cluster
@@ -107,6 +110,30 @@ def test_a_drive_that_failed_is_mended_by_the_next_start(cluster: Cluster) -> No
     local_cluster.kill(cluster, "node1")
     assert control.act_on_drive(cluster, "node1", "disk", "fail")["failing"]
     assert not control.act_on_drive(cluster, "node1", "disk", "heal")["failing"]
+
+
+def test_a_node_that_a_failed_flush_ended_starts_again_on_the_mended_drive(cluster: Cluster) -> None:
+    """The whole way: what was confirmed is there, and nobody is told to give the drive up."""
+    with pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"kept")
+    drive = drives.BlockDrive(Path(cluster.directory) / "drives" / "node1-disk")
+    drives.ask(drive, op="fault", fault="flush_errors", value=1000)
+    with (
+        contextlib.suppress(pika.exceptions.AMQPError),
+        pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection,
+    ):
+        connection.channel().basic_publish("", "q", b"x" * 1000)
+        connection.channel().queue_declare("other", durable=True, arguments={"x-queue-type": "quorum"})
+    assert wait(lambda: not local_cluster.is_alive(cluster.nodes[0]), 60)
+    subprocess.run(["sync", "-f", str(drive.files)], check=False, capture_output=True)
+    control.fuse_drives(cluster).act("node1", "disk", "heal")
+    assert not drives.takes_writes(drive)
+    cluster = local_cluster.start_node(local_cluster.load(Path(cluster.directory)), "node1", until_ready=True)
+    with pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection:
+        assert connection.channel().basic_get("q", auto_ack=True)[2] == b"kept"
 
 
 def test_drives_of_other_names_are_told() -> None:

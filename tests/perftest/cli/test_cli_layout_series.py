@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workloads
+from infra.register import Entry, Kind, Register
 from perftest.cli import layout_series
 from perftest.cli.layouts import layout_of
 from perftest.cli.session_options import Options
@@ -71,6 +72,23 @@ def test_all_steps_run_on_each_layout_and_the_layouts_alternate(call: Call, engi
     (place,) = tmp_path.iterdir()
     assert len(list(place.glob("*/*/manifest.json"))) == 4
     assert f"perftest compare {place}/1-one_hdd {place}/2-three_hdd" in out
+
+
+def test_what_a_killed_series_left_is_removed_by_the_next_one(call: Call, engine: Engine, tmp_path: Path) -> None:
+    """Every series has a directory of its own, so the next one has to look beside it."""
+    side = tmp_path / "20261121-101502-in_flight-layouts-3fa1" / "1-one_hdd"
+    left = side / ".drives-1234"
+    left.mkdir(parents=True)
+    Register(side)._write(Entry(kind=Kind.DIRECTORY, name=str(left), owner_pid=1, owner_start_time=1))
+    assert call(*VARY, "--out", str(tmp_path))[0] == 0
+    assert not left.exists() and not (side / ".undo").exists()
+
+
+def test_what_cannot_be_removed_is_said(call: Call, engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / ".undo").mkdir()
+    (tmp_path / ".undo" / "drive-1.json").write_text("{")
+    code, _out, err = call(*VARY, "--out", str(tmp_path))
+    assert code == 0 and "what a former command left could not be removed: entry " in err
 
 
 def test_layouts_alone_can_be_varied(call: Call, engine: Engine, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from infra import local_cluster
+from infra.drives import DriveError
 from perftest.cli.conclusion import exit_code
 from perftest.engine.api import RunError
 from perftest.results.errors import RunNotWritableError
@@ -271,6 +272,31 @@ def test_without_a_uri_a_cluster_is_started_said_and_stopped(
     assert manifest["broker"]["durability"] == "fdatasync on a majority of 3 before each confirm"
     assert [node["name"] for node in manifest["broker"]["nodes"]] == ["node1", "node2", "node3"]
     assert "guest:guest" not in json.dumps(manifest)
+
+
+@pytest.mark.parametrize(
+    "left", [DriveError("the loop device is in use", "/d/device", "end the processes"), OSError(16, "busy", "/d/files")]
+)
+def test_a_broker_that_cannot_be_taken_apart_costs_no_result(
+    run: Run, engine: Any, cluster: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: Exception
+) -> None:
+    """An hour was measured, and something holds a mount: the result is there before, and the command goes on."""
+    whole = local_cluster.temporary
+
+    @contextlib.contextmanager
+    def temporary(parent: Path, **asked: Any) -> Iterator[local_cluster.Cluster]:
+        with whole(parent, **asked) as made:
+            yield made
+        assert (directory(tmp_path) / "result.json").exists()
+        raise left
+
+    monkeypatch.setattr(local_cluster, "temporary", temporary)
+    code, out, err = run("-z", "5", target=())
+    assert (code, cluster) == (0, ["start", "stop"])
+    assert "not everything that was started for the run could be taken apart: " in err
+    assert f"perftest broker clean {tmp_path / 'runs'}" in err and "/d/" in err
+    assert read_run(directory(tmp_path)).manifest["state"] == "finished"
+    assert f"data    {directory(tmp_path)}" in out
 
 
 @pytest.mark.parametrize("how", ["raises", "interrupts", "failed"])

@@ -72,7 +72,7 @@ def test_a_port_that_cannot_be_had(config: NodeConfig, error: OSError, what: str
         (errno.ENOTDIR, "make it a directory"),
         (errno.EACCES, "make it a directory"),
         (errno.ENOSPC, "make room"),
-        (errno.EROFS, "mend the drive"),
+        (errno.EIO, "mend the drive"),
         (errno.EMFILE, "ulimit -n"),
     ],
 )
@@ -83,6 +83,13 @@ def test_files_that_cannot_be_used(config: NodeConfig, number: int, fix: str) ->
     assert named[1] == "  at   /some/where"
     assert fix in named[2]
     assert f"  at   {config.data_dir}" in str(files_problem(OSError(number, "told"), config))
+
+
+def test_a_file_system_that_is_read_only_is_mounted_again_and_not_given_up(config: NodeConfig) -> None:
+    """A flush failed, and the node ended itself: everything that it confirmed is still there."""
+    named = str(files_problem(OSError(errno.EROFS, "Read-only file system", "/some/where"), config)).splitlines()
+    assert named[0].endswith("Read-only file system, as the kernel mounts it after an error of its drive")
+    assert "mount it again" in named[2] and "--replace" not in named[2]
 
 
 def test_an_address_to_listen_on_that_cannot_be_had_is_named_by_its_key(tmp_path: Path) -> None:
