@@ -6,14 +6,15 @@ record has changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.machines.mirrors import Mirror
-from reference_broker.types import NodeId
+from reference_broker.types import NOBODY, NodeId
 
 SYNC_BATCH_MESSAGES: Final = 4096
 """RabbitMQ's ``ha-sync-batch-size``."""
@@ -127,6 +128,29 @@ def _heir(policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str]
     if policy is None or policy.mode is not HaMode.NODES or up.get(record.leader) in policy.nodes:
         return None
     return next((each for each in record.mirrors if each.is_synchronised and up.get(each.node) in policy.nodes), None)
+
+
+Reaches = Callable[[NodeId, NodeId], bool]
+"""Whether two nodes reach each other."""
+
+
+def out_of_ring(record: QueueRecord, reaches: Reaches, decider: NodeId) -> Mirror | None:
+    """A mirror that has to go, because the ring has a gap there; None if it has none. A mirror must reach ``decider``,
+    which leads the metadata: else it does not hear who the members of the ring are. And neighbours in the ring must
+    reach each other; if two mirrors do not, the younger one goes. The master sees its own links by itself."""
+    for mirror in record.mirrors:
+        if decider != NOBODY and not reaches(mirror.node, decider):
+            return mirror
+    for elder, younger in pairwise(record.mirrors):
+        if not reaches(elder.node, younger.node):
+            return younger
+    return None
+
+
+def fits_in_ring(record: QueueRecord, node: NodeId, reaches: Reaches, decider: NodeId) -> bool:
+    """Whether a new mirror on a node would have a link to its elder neighbour, and hear who the members are."""
+    elder = record.mirrors[-1].node if record.mirrors else record.leader
+    return reaches(elder, node) and (decider == NOBODY or reaches(node, decider))
 
 
 def promoted(

@@ -14,8 +14,8 @@ and every mirror has a beginning of what its elders have.
 Who the members are is decided elsewhere (:mod:`reference_broker.machines.mirrors`). Members hear of it at different
 times. So each member, when it hears of a new *view* of the ring, *subscribes* to its left neighbour, and says how far
 it has come. The left neighbour sends nothing before, and what comes from an outdated view is dropped. When a link comes
-up, the right neighbour subscribes anew. A link that breaks loses nothing either: the view changes then, because one of
-its ends is dropped.
+up, the right neighbour subscribes anew, so a link that breaks for a moment loses nothing. If a link stays broken, one
+of its ends is dropped, and the view changes.
 
 Invariants
     the numbers that a member takes go up by 1
@@ -122,16 +122,15 @@ class RingMember:
             self._feeds = False
 
     def subscribed(self, node: NodeId, view: int, last: int) -> list[Output]:
-        """The right neighbour has everything up to ``last``, and wants the rest."""
+        """The right neighbour has everything up to ``last``, and wants the rest. The last ack may have been lost with
+        the link, too."""
         if view > self.view.number:
             self._early[view] = node, last
         if view != self.view.number or node != self._right():
             return []
         self._feeds = True
-        missing: list[Output] = [
-            Content(node, view, number, payload) for number, payload in self._kept if number > last
-        ]
-        return missing
+        missing = [Content(node, view, number, payload) for number, payload in self._kept if number > last]
+        return [Ack(node, view, self.acked), *missing]
 
     def broadcast(self, payload: bytes) -> list[Output]:
         """The master has a new batch."""

@@ -356,6 +356,12 @@ class Hosting:
             proxy.peer_down(node)
         self.mirrors.peer_down(node)
 
+    def links_changed(self) -> None:
+        """Other nodes reach each other, or do so no more: the rings of the queues that are owned here may change."""
+        for group in list(self.mirrors.mirrored):
+            if (runner := self._ports.owned.runners.get(group)) is not None:
+                self._ports.reconcile(runner)
+
     def was_suspended(self) -> None:
         """This process was suspended for so long that other nodes may have given this node up."""
         for runner in self.hosted.values():

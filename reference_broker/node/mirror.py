@@ -151,13 +151,10 @@ class MirrorRunner:
             self._introduce()
 
     def peer_down(self, node: NodeId) -> None:
-        """The link to a node broke. If the node is the right neighbour, the ring is open there: the elder of the two
-        says so, because the master may not see it."""
+        """The link to a node broke. If the ring is open there now, the owner hears of that with this node's next
+        heartbeat (:mod:`reference_broker.node.mirror_steps`)."""
         self.copy.copies.link_broke(node)
         self.ring.link_down(node)
-        members = [mirror.node for mirror in self.record.mirrors]
-        if node in members and members.index(node) == members.index(self._node.node) + 1:
-            self._node.mirror_lost(self.record, self.record.mirrors[members.index(node)])
         self._node.wake(self)
 
     # Turns

@@ -3,24 +3,41 @@
 The owner of a queue takes one step at a time: it asks the metadata for a change, and takes the next step when the
 record has changed. While nodes are missing, steps are looked for again now and then.
 
+The ring goes where there are links. Each node says with its heartbeats which nodes it reaches. A mirror to which the
+ring has no link is dropped for as long as that lasts, though its node may reach the owner: else no batch would come
+round the ring, and nothing would be confirmed.
+
 When the node of a master is lost, the leader of the metadata group has a mirror promoted. So a minority that is cut off
 promotes nobody, and its own masters cannot confirm anything, because they cannot drop the mirrors that do not answer.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from reference_broker.access.names import shown
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import AddMirror, DropMirror, Mirror, MoveMaster
-from reference_broker.mirroring.placement import Add, Drop, HaPolicy, Move, next_step, promoted
+from reference_broker.mirroring.placement import (
+    Add,
+    Drop,
+    HaPolicy,
+    Move,
+    fits_in_ring,
+    next_step,
+    out_of_ring,
+    promoted,
+)
 from reference_broker.node.census import Census
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.owner import OwnerRunner
-from reference_broker.types import METADATA_GROUP, GroupId, NodeId
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
+
+log = logging.getLogger(__name__)
 
 _PATIENCE: Final = 5
 """A node that leads the metadata looks so many times before it gives up a master's node that it has never seen: after a
@@ -68,7 +85,10 @@ class MirrorSteps:
                 return True
         if record.mirrors and record.owner_boot != self._nodes.up[record.leader]:
             return True  # they followed a former process of this node, and go first
-        step = next_step(policy, record, self._nodes.up_names, self._census.members)
+        if self._closes_gap(record):
+            return True
+        up = self._usable(record)
+        step = next_step(policy, record, up, self._census.members)
         match step:
             case Add(node):
                 boots = {"member_boot": self._nodes.up[node], "owner_boot": self._nodes.up[record.leader]}
@@ -77,7 +97,30 @@ class MirrorSteps:
                 self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
             case Move(mirror):
                 self._move(record, mirror)
-        return len(self._nodes.up) < len(self._nodes.all) or step is not None
+        return len(up) < len(self._nodes.all) or step is not None
+
+    def _closes_gap(self, record: QueueRecord) -> bool:
+        """Have a mirror dropped that its neighbour in the ring, or who decides about the ring, does not reach. Returns
+        whether there is one."""
+        mirror = out_of_ring(record, self._nodes.reach_each_other, self._decider)
+        if mirror is not None and self._ask(DropMirror, record, member=mirror.node, since=mirror.since):
+            text = "queue %s: the mirror on %s is dropped until another node of its ring reaches it again"
+            log.warning(text, shown(record.name), self._nodes.name(mirror.node))
+        return mirror is not None
+
+    def _usable(self, record: QueueRecord) -> dict[NodeId, str]:
+        """The names of the nodes in reach that have a copy, or could have one: the ring would go through them."""
+        present, reaches = {record.leader, *[mirror.node for mirror in record.mirrors]}, self._nodes.reach_each_other
+        return {
+            node: name
+            for node, name in self._nodes.up_names.items()
+            if node in present or fits_in_ring(record, node, reaches, self._decider)
+        }
+
+    @property
+    def _decider(self) -> NodeId:
+        metadata = self._groups.runners.get(METADATA_GROUP)
+        return metadata.core.leader if metadata is not None else NOBODY
 
     # The leader of the metadata
 
@@ -112,8 +155,11 @@ class MirrorSteps:
         values = {"member": mirror.node, "since": mirror.since, "member_boot": self._nodes.up[mirror.node]}
         self._ask(MoveMaster, record, epoch=record.epoch, **values)
 
-    def _ask(self, command: type[AddMirror | DropMirror | MoveMaster], record: QueueRecord, **values: int) -> None:
+    def _ask(self, command: type[AddMirror | DropMirror | MoveMaster], record: QueueRecord, **values: int) -> bool:
+        """Ask for a change, once. Returns whether this was the first time."""
         key = record.group, record.changes
-        if key not in self._asked:
-            self._asked.add(key)
-            self._metadata.change_mirrors(command, record, lambda _record: self._asked.discard(key), **values)
+        if key in self._asked:
+            return False
+        self._asked.add(key)
+        self._metadata.change_mirrors(command, record, lambda _record: self._asked.discard(key), **values)
+        return True

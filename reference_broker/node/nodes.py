@@ -1,4 +1,4 @@
-"""The nodes of the cluster as one of them sees them: their names, and which are up."""
+"""The nodes of the cluster as one of them sees them: their names, which are up, and which reach each other."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Nodes:
         self.all = [member.node for member in members]
         self.up: dict[NodeId, int] = {here: boot_id}
         self.left: set[NodeId] = set()
+        self._reached: dict[NodeId, frozenset[NodeId]] = {}
+        """The nodes that each peer reaches, as its last heartbeat said."""
         self._names = {member.node: member.name for member in members}
 
     @property
@@ -25,6 +27,27 @@ class Nodes:
     def boot_id_of(self, node: NodeId) -> int | None:
         """The boot id of a node that is up, None while the node is down."""
         return self.up.get(node)
+
+    def came(self, node: NodeId, boot_id: int) -> None:
+        """A node can be reached."""
+        self.up[node] = boot_id
+        self.left.discard(node)
+
+    def went(self, node: NodeId) -> None:
+        """A node cannot be reached. What it said is out of date."""
+        self.up.pop(node, None)
+        self._reached.pop(node, None)
+
+    def says_it_reaches(self, node: NodeId, reached: frozenset[NodeId]) -> None:
+        """A peer tells to which nodes it has a link."""
+        self._reached[node] = reached
+
+    def reach_each_other(self, one: NodeId, other: NodeId) -> bool:
+        """Whether two nodes have a link, as far as this node knows: neither of them says that it has none."""
+        return one == other or (self._reaches(one, other) and self._reaches(other, one))
+
+    def _reaches(self, one: NodeId, other: NodeId) -> bool:
+        return other in (self.up if one == self.here else self._reached.get(one, self.all))
 
     @property
     def up_names(self) -> dict[NodeId, str]:

@@ -25,6 +25,7 @@ import ssl
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
+from struct import Struct
 from typing import Any, Final, Protocol, cast
 
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
@@ -44,6 +45,8 @@ _DIAL_AGAIN_S: Final = 0.05
 _DIAL_AGAIN_MAX_S: Final = 0.25
 """Short: nothing is confirmed while nodes that start together wait for the end of a pause. A refusal costs 0.1 ms."""
 _ANYBODY: Final = NodeId(0)
+_NODE: Final = Struct(">I")
+"""A node in a heartbeat, behind the octet of the alarms."""
 
 
 class FrameKind(IntEnum):
@@ -87,6 +90,9 @@ class PeerEvents(Protocol):
 
     def peer_alarms(self, node: NodeId, alarms: int) -> None:
         """The peer's alarms have changed."""
+
+    def peer_reaches(self, node: NodeId, reached: frozenset[NodeId]) -> None:
+        """The peer says to which nodes it has a link, now that these have changed. This node is among them."""
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A message of any kind but HELLO and HEARTBEAT, in one frame or several. ``body`` is valid only during the
@@ -155,6 +161,8 @@ class PeerLink(asyncio.Protocol):
         """Octets of large frames among them."""
         self.last_heard = 0.0
         self._alarms = 0
+        self._reached = b""
+        """The nodes that the peer reaches, as its heartbeat says."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The dialler opens the handshake. Before this, there may never be a connection."""
@@ -279,9 +287,20 @@ class PeerLink(asyncio.Protocol):
             self._take_part(self.node, body[1:], last=kind == FrameKind.LAST_PART)
         elif kind != FrameKind.HEARTBEAT:
             raise ValueError(f"frame of unknown kind {kind}")
-        elif (alarms := body[1] if len(body) > 1 else 0) != self._alarms:
+        else:
+            self._heard(self.node, body)
+
+    def _heard(self, node: NodeId, heartbeat: memoryview) -> None:
+        """Tell what a heartbeat says that the last one did not. Raises ValueError if it is cut off."""
+        if (alarms := heartbeat[1] if len(heartbeat) > 1 else 0) != self._alarms:
             self._alarms = alarms
-            self._peers.events.peer_alarms(self.node, alarms)
+            self._peers.events.peer_alarms(node, alarms)
+        if (reached := heartbeat[2:]) and reached != self._reached:
+            if len(reached) % _NODE.size:
+                raise ValueError(f"heartbeat with {len(reached)} octets of nodes")
+            self._reached = bytes(reached)
+            nodes = frozenset(NodeId(each) for (each,) in _NODE.iter_unpack(reached))
+            self._peers.events.peer_reaches(node, nodes)
 
     def _take_part(self, node: NodeId, part: memoryview, *, last: bool) -> None:
         whole = self._assembly.add(part, last=last)
@@ -391,7 +410,8 @@ class Peers:
         """The peers to whom much should not be sent now."""
         self.congestions: set[PeerLink] = set()
         """Their links."""
-        self._heartbeat = b""
+        self._alarms = 0
+        self._heartbeat = b"\0"
         self._open: set[PeerLink] = set()
         self._complaints = Complaints(self.now)
         self._strangers = Strangers(limits.strangers_max, lambda text: self.complain(_ANYBODY, text))
@@ -487,7 +507,12 @@ class Peers:
 
     def tell_alarms(self, alarms: int) -> None:
         """Have every peer know this node's alarms, now and with each heartbeat."""
-        self._heartbeat = bytes((alarms,)) if alarms else b""
+        self._alarms = alarms
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell every peer this node's alarms and to which nodes it has a link, for one of these has changed."""
+        self._heartbeat = bytes((self._alarms,)) + b"".join(map(_NODE.pack, sorted(self.links)))
         for link in list(self.links.values()):
             link.send(FrameKind.HEARTBEAT, [self._heartbeat])
 
@@ -518,8 +543,7 @@ class Peers:
         self.links[link.node] = link
         log.info("node %d is up, boot id %d", link.node, boot_id)
         self.events.peer_up(link.node, boot_id)
-        if self._heartbeat:
-            link.send(FrameKind.HEARTBEAT, [self._heartbeat])
+        self._tell()
 
     def link_lost(self, link: PeerLink) -> None:
         """A link's connection ended."""
@@ -530,6 +554,7 @@ class Peers:
             self._not_congested(link)
             log.info("node %d is down", link.node)
             self.events.peer_down(link.node)
+            self._tell()
 
     async def _keep_dialling(self, member: Member) -> None:
         pause, (_, host) = _DIAL_AGAIN_S, member.advertised("peer_port")

@@ -388,14 +388,13 @@ class Shard:
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A peer is up: groups resume with it, and leaders tell their machines."""
-        self.nodes.up[node] = boot_id
-        self.nodes.left.discard(node)
+        self.nodes.came(node, boot_id)
         self.hosting.peer_up(node, up=self.nodes.up)
         self.services.node_changed(node)
 
     def peer_down(self, node: NodeId) -> None:
         """A peer is down: groups suspect it, and leaders tell their machines."""
-        self.nodes.up.pop(node, None)
+        self.nodes.went(node)
         self.peer_alarms(node, NO_ALARM)
         self.turns.link_broken(node)
         self.requests.peer_down(node)
@@ -420,6 +419,11 @@ class Shard:
         """A peer's alarms have changed. Publishers stop for the alarms of any node."""
         if self.alarms.told(node, Alarm(alarms)):
             self._touch_all()
+
+    def peer_reaches(self, node: NodeId, reached: frozenset[NodeId]) -> None:
+        """A peer has a link more, or a link less: rings of mirrors go where there are links."""
+        self.nodes.says_it_reaches(node, reached)
+        self.hosting.links_changed()
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""

@@ -14,9 +14,11 @@ from reference_broker.mirroring.placement import (
     HaPolicy,
     Move,
     first_mirrors,
+    fits_in_ring,
     ha_policy,
     mirrors_wanted,
     next_step,
+    out_of_ring,
     promoted,
 )
 from reference_broker.types import GroupId, NodeId
@@ -110,3 +112,32 @@ def test_a_new_queue_has_its_copies_at_once_and_an_exclusive_one_has_none() -> N
     assert made.owner_boot == 11
     own = record(exclusive=5)
     assert first_mirrors(policy(mode="all"), own, UP, boots, {}) is own
+
+
+@pytest.mark.parametrize(
+    ("cut", "decider", "goes", "fits"),
+    [
+        ((), 1, None, True),
+        ((1, 4), 2, None, True),  # no neighbours
+        ((2, 3), 1, 3, True),  # the younger of the two
+        ((2, 3), 2, 3, True),
+        ((2, 3), 3, 2, True),  # the elder does not hear what is decided
+        ((2, 3), 0, 3, True),  # nobody decides
+        ((3, 4), 1, None, False),  # a new mirror stands behind the youngest
+        ((3, 4), 4, 3, False),
+        ((2, 4), 2, None, False),
+        ((2, 4), 4, 2, True),
+    ],
+)
+def test_a_ring_goes_where_there_are_links(
+    cut: tuple[int, int] | tuple[()], decider: int, goes: int | None, fits: bool
+) -> None:
+    """Node 1 has mirrors on 2 and 3; node 4 may get one."""
+
+    def reaches(one: NodeId, other: NodeId) -> bool:
+        return not cut or {one, other} != set(cut)
+
+    queue = record(copy(2), copy(3))
+    mirror = out_of_ring(queue, reaches, NodeId(decider))
+    assert (mirror.node if mirror is not None else None) == goes
+    assert fits_in_ring(queue, NodeId(4), reaches, NodeId(decider)) == fits

@@ -80,6 +80,16 @@ class World:
             del self.links[link]
         self.new_view()
 
+    def break_link(self) -> None:
+        """A link breaks and is there again before anybody is dropped: what was under way is lost."""
+        one, other = self.chance.sample(self.order, 2)
+        for here, there in ((one, other), (other, one)):
+            self.links[here, there].clear()
+            self.members[here].link_down(there)
+        for here, there in ((one, other), (other, one)):
+            if self.members[here].view.members:
+                self.send(here, self.members[here].link_up(there))
+
     def settle(self) -> None:
         """Everybody hears of everything."""
         while any(self.heard[node] + 1 < len(self.views) for node in self.members) or any(self.links.values()):
@@ -107,6 +117,8 @@ def test_survivors_have_the_same_batches_in_order(seed: int) -> None:
             world.hear(world.chance.choice(world.order))
         elif step < 0.41 and len(world.order) > 1:
             world.lose(world.chance.choice(world.order))
+        elif step < 0.43 and len(world.order) > 1:
+            world.break_link()
         else:
             world.arrive()
         world.check_order()

@@ -8,6 +8,7 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -47,14 +48,19 @@ WAIT_S = 20
 
 
 class Events:
-    """Notes who says what of its alarms."""
+    """Notes who says what of its alarms, and whom it reaches."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, int]] = []
+        self.reached: list[tuple[int, frozenset[NodeId]]] = []
         self.news = asyncio.Event()
 
     def peer_alarms(self, node: NodeId, alarms: int) -> None:
         self.heard.append((node, alarms))
+        self.news.set()
+
+    def peer_reaches(self, node: NodeId, reached: frozenset[NodeId]) -> None:
+        self.reached.append((node, reached))
         self.news.set()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -204,6 +210,25 @@ def forger(**changes: Any) -> Side:
         "frame_max": 4096,
     }
     return Side(**{**known, "known": lambda _node: (1000, 1), "frame_max": 4096, **changes})
+
+
+def test_peers_tell_whom_they_reach() -> None:
+    """At once, whoever comes or goes; the same said again is told to nobody."""
+
+    async def scenario() -> None:
+        async with links(3, heartbeat_ms=5) as found:
+            events = found.events[1]
+            for node in (1, 2, 3):
+                await found.start(node)
+            while not {(2, frozenset({1, 3})), (3, frozenset({1, 2}))} <= set(events.reached):
+                await events.next()
+            found.peers[3].links[NodeId(2)].close()
+            found.peers[2].close()
+            while events.reached[-1] != (3, {1}):
+                await events.next()
+            assert all(one != other for one, other in pairwise(events.reached))
+
+    asyncio.run(scenario())
 
 
 def test_a_forged_life_is_neither_believed_nor_written() -> None:

@@ -26,6 +26,13 @@ ALL = 1000
 """Credit for everything that is published here."""
 
 
+def content(number: int) -> bytes:
+    """A message that a reader knows by its number, as octets of a publish."""
+    body = b"%011d" % number
+    header = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00\xce"
+    return header + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
+
+
 class Reader:
     """A connection with one consumer, which settles nothing. ``log`` is shared: who got which message, and how."""
 
@@ -50,10 +57,10 @@ class Reader:
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
     ) -> None:
-        for content, start, count, step in pieces:
+        for piece, start, count, step in pieces:
             for position in range(start, start + count * step, step):
                 if first_message_id >= self.next_id:
-                    self.log.append((self.shard.node, int(content.content(position)[-12:-1]), delivery_count))
+                    self.log.append((self.shard.node, int(piece.content(position)[-12:-1]), delivery_count))
                     self.next_id = first_message_id + 1
                 first_message_id += 1
 
@@ -98,10 +105,7 @@ class Scene:
         reader = self.readers[self.others[0]]
         for _ in range(count):
             self.published += 1
-            body = b"%011d" % self.published
-            header = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00\xce"
-            content = header + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
-            run = MessageRun.of(b"\x00\x01q", [content])
+            run = MessageRun.of(b"\x00\x01q", [content(self.published)])
             reader.propose(Enqueue(reader.channel, self.published, run), Priority.LOW)
 
     def pause(self, node: NodeId, seconds: float) -> None:
