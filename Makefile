@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim fuzz storm bench bench-pipeline profile round spark-cluster-test setup clean help
+.PHONY: demo test check sim fuzz storm damage partitions bench bench-pipeline profile round spark-cluster-test setup clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -28,6 +28,15 @@ fuzz: $(SETUP)  ## hostile conversations against the broker's connections: INPUT
 
 storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that knows only AMQP; KILLS=50 SEED=20
 	STORM_KILLS=$(or $(KILLS),50) STORM_SEED=$(or $(SEED),20) $(BIN)/pytest -s tests/integration/test_kill_storm.py
+
+damage: $(SETUP)  ## damaged files, and every message accounted for: CASES=n, SEED=n; CASE=n KEEP=1 replays one; NODES, FILES, FIRST
+	$(BIN)/python -m tests.damage $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE)) \
+		$(if $(FIRST),--first $(FIRST)) $(if $(NODES),--nodes $(NODES)) $(if $(FILES),--files "$(FILES)") \
+		$(if $(KEEP),--keep damage-findings)
+
+partitions: $(SETUP)  ## links between nodes cut under load, as root: CUTS=n, SEED=n; CUT=n makes one; FIRST
+	$(BIN)/python -m tests.partitions $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(CUT),--cut $(CUT)) \
+		$(if $(FIRST),--first $(FIRST))
 
 bench: $(SETUP)  ## every speed budget, beside RabbitMQ where it is installed; ARGS="--quick", "--only idle", "--json FILE"
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -19,7 +19,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -28,7 +29,16 @@ from pamqp.base import Frame as Method
 from pamqp.body import ContentBody
 
 from perftest.amqp.connection import ClientConnection
-from perftest.amqp.events import ChannelEnded, Confirms, ConnectionEnded, Delivery, DeliveryRun, Event, Reply
+from perftest.amqp.events import (
+    ChannelEnded,
+    Confirms,
+    ConnectionEnded,
+    ConsumerCancelled,
+    Delivery,
+    DeliveryRun,
+    Event,
+    Reply,
+)
 from perftest.amqp.methods import encode
 from perftest.amqp.uri import parse_uri
 
@@ -39,6 +49,9 @@ _BODY = struct.Struct(">III")  # publisher, channel, number
 _REQUEUE_SHARE = 0.02
 _POLL_S = 0.02
 _CALL_TIMEOUT_S = 10.0
+
+_ENDS = (ConnectionEnded, ChannelEnded, ConsumerCancelled)
+"""Events behind which a client begins anew."""
 
 Message = tuple[int, int, int]
 
@@ -62,6 +75,26 @@ _CLIENTS = 3
 """So many publishers, and so many consumers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node listens. ``enter`` takes the calling thread to where the clients of the node live."""
+
+    port: int
+    host: str = "127.0.0.1"
+    enter: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedQueue:
+    """The queue that clients declare and use."""
+
+    name: str = QUEUE
+    arguments: Mapping[str, str] = field(default_factory=lambda: QUORUM)
+
+
+STORM = LoadedQueue()
+
+
 class LostError(Exception):
     """The connection or its channel is gone."""
 
@@ -69,11 +102,11 @@ class LostError(Exception):
 class Connection:
     """One connection with channel 1 open, over a socket of its own."""
 
-    def __init__(self, port: int, name: str) -> None:
-        self._core = ClientConnection(parse_uri(f"amqp://guest:guest@127.0.0.1:{port}/%2f"), name=name)
+    def __init__(self, port: int, name: str, host: str = "127.0.0.1") -> None:
+        self._core = ClientConnection(parse_uri(f"amqp://guest:guest@{host}:{port}/%2f"), name=name)
         self.events: list[Event] = []
         try:
-            self._socket = socket.create_connection(("127.0.0.1", port), timeout=_CALL_TIMEOUT_S)
+            self._socket = socket.create_connection((host, port), timeout=_CALL_TIMEOUT_S)
         except OSError as error:
             raise LostError from error
         self._until(lambda: self._core.stage.name == "RUNNING")
@@ -133,7 +166,7 @@ class Connection:
         for event in events:  # bodies of runs are views into the buffer
             self.events += _single(event) if isinstance(event, DeliveryRun) else [event]
         self.send(self._core.take_output())
-        if not octets or any(isinstance(event, ConnectionEnded | ChannelEnded) for event in events):
+        if not octets or any(isinstance(event, _ENDS) for event in events):
             raise LostError
 
 
@@ -144,13 +177,17 @@ def _single(run: DeliveryRun) -> Iterator[Event]:
 
 @dataclass(slots=True)
 class Account:
-    """What was published, confirmed and delivered, and when something was confirmed."""
+    """What was published, confirmed and delivered, and when: ``confirms_at`` of all publishers, and by the numbers of
+    clients the times of confirms, of deliveries, and of the ends of connections (monotonic clock)."""
 
     published: dict[tuple[int, int], int] = field(default_factory=dict)
     confirmed: set[Message] = field(default_factory=set)
     delivered: set[Message] = field(default_factory=set)
     unmarked: set[Message] = field(default_factory=set)
     confirms_at: list[float] = field(default_factory=list)
+    confirms_of: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    deliveries_of: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ends_of: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     wrong: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     redelivered: int = 0
@@ -186,12 +223,26 @@ class Account:
 
 
 class Clients:
-    """Threads of publishers and consumers over all nodes. A context: they end with it."""
+    """Threads of publishers and consumers over all nodes. A context: they end with it.
 
-    def __init__(self, ports: Sequence[int], seed: int, load: Load = _LIGHT, *, consuming: bool = True) -> None:
+    A client that loses its connection goes on at the next node. A client that is ``pinned`` stays with its node.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[int | Place],
+        seed: int,
+        load: Load = _LIGHT,
+        *,
+        consuming: bool = True,
+        queue: LoadedQueue = STORM,
+        pinned: bool = False,
+    ) -> None:
         self.account = Account()
         self._load = load
-        self._ports = list(ports)
+        self._places = [Place(place) if isinstance(place, int) else place for place in places]
+        self._queue = queue
+        self._pinned = pinned
         self._seed = seed
         self._publishing = threading.Event()
         self._over = threading.Event()
@@ -221,20 +272,29 @@ class Clients:
         self._publishing.clear()
 
     def start_consuming(self) -> None:
-        """Let consumers begin that were made not to: until then all that is confirmed waits in the queue."""
+        """Let consumers begin that were made not to, or that were stopped: until then all that is confirmed waits."""
         self._consuming.set()
 
+    def stop_consuming(self) -> None:
+        """Let consumers read nothing more until :meth:`start_consuming`."""
+        self._consuming.clear()
+
     def _living(self, run: Callable[[Connection, int, int], None], number: int) -> None:
-        """Connect to one node after the other, each time with a new channel, until all is over."""
+        """Connect, each time with a new channel, until all is over."""
         life = 0
         while not self._over.is_set():
-            port = self._ports[(number + life) % len(self._ports)]
+            place = self._places[(number + (0 if self._pinned else life)) % len(self._places)]
             life += 1
             try:
-                with Connection(port, f"{run.__name__} {number}") as connection:
-                    connection.call(commands.Queue.Declare(queue=QUEUE, durable=True, arguments=QUORUM))
+                place.enter()
+                with Connection(place.port, f"{run.__name__} {number}", place.host) as connection:
+                    queue = self._queue
+                    connection.call(
+                        commands.Queue.Declare(queue=queue.name, durable=True, arguments=dict(queue.arguments))
+                    )
                     run(connection, number, life)
             except LostError:
+                self.account.ends_of[number].append(time.monotonic())
                 self._over.wait(_POLL_S)
             except Exception as error:
                 self.account.wrong.append(f"{run.__name__} {number}: {type(error).__name__}: {error}")
@@ -243,7 +303,7 @@ class Clients:
     def _publish(self, connection: Connection, publisher: int, life: int) -> None:
         connection.call(commands.Confirm.Select())
         account, key = self.account, (publisher, life)
-        head = encode(1, commands.Basic.Publish(exchange="", routing_key=QUEUE))
+        head = encode(1, commands.Basic.Publish(exchange="", routing_key=self._queue.name))
         persistent = commands.Basic.Properties(delivery_mode=2)
         head += frame.marshal(header.ContentHeader(body_size=_SIZE, properties=persistent), 1)
         sent, unconfirmed, load = 0, set[int](), self._load
@@ -265,6 +325,7 @@ class Clients:
                     if not event.nack:
                         account.confirmed |= {(publisher, life, number) for number in told}
                         account.confirms_at.append(time.monotonic())
+                        account.confirms_of[publisher].append(account.confirms_at[-1])
 
     def _consume(self, connection: Connection, consumer: int, life: int) -> None:
         while not self._consuming.wait(_POLL_S):
@@ -273,12 +334,15 @@ class Clients:
         chance = random.Random(f"{self._seed}/{consumer}/{life}")
         name, last = f"consumer {consumer}, life {life}", dict[tuple[int, int], int]()
         connection.call(commands.Basic.Qos(prefetch_count=self._load.prefetch))
-        connection.call(commands.Basic.Consume(queue=QUEUE))
+        connection.call(commands.Basic.Consume(queue=self._queue.name))
         while not self._over.is_set():
+            if not self._consuming.wait(_POLL_S):
+                continue
             for event in connection.take(_POLL_S):
                 if isinstance(event, Delivery):
                     message = _BODY.unpack_from(event.body)
                     self.account.note(message, redelivered=event.redelivered, last=last, consumer=name)
+                    self.account.deliveries_of[consumer].append(time.monotonic())
                     requeue = not event.redelivered and chance.random() < _REQUEUE_SHARE
                     answer = commands.Basic.Nack(event.tag, requeue=True) if requeue else commands.Basic.Ack(event.tag)
                     connection.send(encode(1, answer))
