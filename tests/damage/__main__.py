@@ -18,10 +18,14 @@ from rich.table import Table
 from tests.conftest import free_base_port
 from tests.damage.cases import Case, case
 from tests.damage.templates import Kind, Template, make
-from tests.damage.trial import Result, Verdict, keep, play
+from tests.damage.trial import Result, Verdict, play
 
 _GENERATION: Final = 200
 """Cases that begin with the same templates. Then new ones are made: how nodes divide the work differs each time."""
+
+
+_TELL_EVERY: Final = 50
+"""Cases after which the campaign says how far it is."""
 
 
 class Campaign:
@@ -34,17 +38,14 @@ class Campaign:
         self._templates: dict[Kind, Template] = {}
 
     def play(self, it: Case) -> Result:
-        """Play a case, and keep its directory if that is wanted."""
+        """Play a case."""
         template = self._template(it)
         scratch = self._place / "said"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        result = play(it, template, scratch)
+        kept = self._kept / f"seed-{it.seed}-case-{it.number}" if self._kept else None
+        result = play(it, template, scratch, kept)
         self.results.append(result)
-        if self._kept is not None:
-            at = self._kept / f"seed-{it.seed}-case-{it.number}"
-            keep(template, at)
-            click.echo(f"  kept: {at}")
         return result
 
     def _template(self, it: Case) -> Template:
@@ -77,34 +78,40 @@ def _row(result: Result) -> tuple[str, str, int]:
     return result.damage.target, result.damage.change, len(result.case.nodes)
 
 
+def _progress(results: list[Result], began: float) -> str:
+    failures = sum(each.verdict.is_failure for each in results)
+    seconds = (time.monotonic() - began) / max(1, len(results))
+    return f"{len(results)} cases, {failures} failures, {seconds:.1f} s a case"
+
+
 @click.command()
 @click.option("--cases", default=200, help="Cases to play.", show_default=True)
 @click.option("--first", default=0, help="Number of the first case.", show_default=True)
 @click.option("--seed", default=1, help="The same seed makes the same list of cases.", show_default=True)
-@click.option("--case", "only", type=int, help="Play only this case, and say everything about it.")
+@click.option("--case", "only", type=int, multiple=True, help="Play only this case, and say everything about it.")
 @click.option("--nodes", type=click.IntRange(0, 3), default=0, help="Damaged nodes of each case; 0: as chance says.")
 @click.option("--files", default="", help="Damage only classes of files with these words, such as 'wal newest'.")
 @click.option("--verbose", is_flag=True, help="Say everything about every case.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Folder for the directories of the cases.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder for the cases' directories, before and after.")
 def main(
-    cases: int, first: int, seed: int, only: int | None, nodes: int, files: str, verbose: bool, keep: Path | None
+    cases: int, first: int, seed: int, only: tuple[int, ...], nodes: int, files: str, verbose: bool, keep: Path | None
 ) -> None:
     """Play a seeded list of damages. Exit code 1: confirmed messages were lost silently, or service was."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="damage-") as place:
         campaign = Campaign(Path(place), free_base_port(), keep)
-        for number in [only] if only is not None else range(first, first + cases):
+        for number in only or range(first, first + cases):
             result = campaign.play(case(seed, number, nodes, files))
-            if result.verdict.is_failure or only is not None or verbose:
+            if result.verdict.is_failure or only or verbose:
                 click.echo("\n".join(result.lines()))
             if result.verdict.is_failure:
                 pinned = (f" NODES={nodes}" if nodes else "") + (f" FILES='{files}'" if files else "")
                 click.echo(f"  again: make damage SEED={seed} CASE={number}{pinned}")
+            if len(campaign.results) % _TELL_EVERY == 0:
+                click.echo(_progress(campaign.results, began))
     Console(width=200).print(table(campaign.results))
-    failures = sum(each.verdict.is_failure for each in campaign.results)
-    seconds = (time.monotonic() - began) / max(1, len(campaign.results))
-    click.echo(f"{len(campaign.results)} cases, {failures} failures, seed {seed}, {seconds:.1f} s a case")
-    sys.exit(failures > 0)
+    click.echo(f"{_progress(campaign.results, began)}, seed {seed}")
+    sys.exit(any(each.verdict.is_failure for each in campaign.results))
 
 
 if __name__ == "__main__":

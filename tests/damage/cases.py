@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tests.damage.files import DAMAGES, FOR_FOLDERS, Target, following, targets
@@ -15,7 +16,7 @@ NOTHING: Final = "nothing"
 _NOTHING_SHARE: Final = 0.04
 _SHARED_SHARE: Final = 0.04
 _FOLDER_SHARE: Final = 0.05
-_WAL_WEIGHT: Final = 2
+_WAL_WEIGHT: Final = 2.0
 _TRIES: Final = 200
 
 
@@ -33,10 +34,9 @@ class Case:
     does_nothing: bool
     only: str = ""
 
-    @property
-    def chance(self) -> random.Random:
-        """Chance of the case's own, the same at each call."""
-        return random.Random(f"{self.seed}/{self.number}/files")
+    def chance(self, *what: object) -> random.Random:
+        """Chance for one thing in this case: the same at each call."""
+        return random.Random("/".join(map(str, (self.seed, self.number, *what))))
 
 
 @dataclass(slots=True)
@@ -65,31 +65,41 @@ def case(seed: int, number: int, nodes: int = 0, only: str = "") -> Case:
 
 def inflict(it: Case, template: Template) -> Damage:
     """Damage the directory of the template as the case says: the same to the same class of file on each node."""
-    chance, directory = it.chance, template.directory
     if it.does_nothing:
         return Damage()
-    for _ in range(_TRIES):
-        pools = [targets(directory, node) for node in it.nodes or ("",)]
-        pools = [[each for each in pool if it.only in each.kind] for pool in pools]
-        assert pools[0], f"no file of {it.nodes} is a {it.only!r}"
-        kind, change = _drawn(pools[0], chance)
-        chosen = [chance.choice(same) for pool in pools if (same := [each for each in pool if each.kind == kind])]
-        done = Damage(kind, change)
-        for target in chosen:
+    for turn in range(_TRIES):
+        pools = [_pool(it, template.directory, node) for node in it.nodes or ("",)]
+        kind, change = _drawn(it, turn, pools[0])
+        chance, done = it.chance(turn, "files"), Damage(kind, change)
+        for target in [chance.choice(same) for pool in pools if (same := [each for each in pool if each.kind == kind])]:
             _change(target, change, template, done, chance)
         if len(done.changed) >= len(pools):
             return done
         template.lay_out()
-    raise AssertionError(f"nothing in {directory} can be damaged")
+    raise AssertionError(f"nothing in {template.directory} can be damaged")
 
 
-def _drawn(pool: Sequence[Target], chance: random.Random) -> tuple[str, str]:
-    """A class and a damage. However many files a class has, it is as likely as others; the WAL is likelier."""
-    wants_folder = chance.random() < _FOLDER_SHARE
-    kinds = sorted({each.kind for each in pool if each.is_folder == wants_folder} or {each.kind for each in pool})
-    kind = chance.choices(kinds, [_WAL_WEIGHT if each.startswith("wal ") else 1 for each in kinds])[0]
+def _pool(it: Case, directory: Path, node: str) -> list[Target]:
+    found = [each for each in targets(directory, node) if it.only in each.kind]
+    assert found, f"nothing of {node or 'all nodes'} is a {it.only!r}"
+    return found
+
+
+def _drawn(it: Case, turn: int, pool: Sequence[Target]) -> tuple[str, str]:
+    """A class and a damage. However many files a class has, it is as likely as others; the WAL is likelier.
+
+    Each class draws a number, and the highest one wins. So a class that another template does not have changes nothing
+    in the cases of the other classes.
+    """
+    wants_folder = it.chance(turn, "folder").random() < _FOLDER_SHARE
+    kinds = {each.kind for each in pool if each.is_folder == wants_folder} or {each.kind for each in pool}
+    kind = max(kinds, key=lambda kind: it.chance(turn, kind).random() ** (1 / _weight(kind)))
     is_folder = any(each.kind == kind and each.is_folder for each in pool)
-    return kind, chance.choice(FOR_FOLDERS if is_folder else tuple(DAMAGES))
+    return kind, it.chance(turn, "damage").choice(FOR_FOLDERS if is_folder else tuple(DAMAGES))
+
+
+def _weight(kind: str) -> float:
+    return _WAL_WEIGHT if kind.startswith("wal ") else 1.0
 
 
 def _change(target: Target, change: str, template: Template, done: Damage, chance: random.Random) -> None:

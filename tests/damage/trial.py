@@ -87,11 +87,17 @@ class Start:
     running: list[str]
 
 
-def play(case: Case, template: Template, scratch: Path) -> Result:
-    """Play a case; ``scratch`` is an empty directory for what commands say. No process is left."""
+def play(case: Case, template: Template, scratch: Path, kept: Path | None = None) -> Result:
+    """Play a case; ``scratch`` is an empty directory for what commands say. No process is left.
+
+    ``kept``: where the directory of the cluster is left as it was before the starts, and as it is after them.
+    """
     began = time.monotonic()
     template.lay_out()
     damage = inflict(case, template)
+    if kept is not None:
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(template.directory, kept / "before")
     try:
         start = _start(case, template, scratch)
         found = _read(case, template, start, scratch / "read.jsonl")
@@ -104,6 +110,8 @@ def play(case: Case, template: Template, scratch: Path) -> Result:
     finally:
         template.end()
     result.seconds = time.monotonic() - began
+    if kept is not None:
+        shutil.copytree(template.directory, kept / "after")
     return result
 
 
@@ -228,9 +236,3 @@ def _refused_for_nothing(result: Result, template: Template, scratch: Path) -> I
             result.told.append(f"with whole files again: {queue.name}: {len(missing)} missing, {has.words}")
             result.said += [f"with whole files again: {line}" for line in start.said]
             yield Verdict.SPOILED
-
-
-def keep(template: Template, at: Path) -> None:
-    """Copy the directory as a case has left it."""
-    shutil.rmtree(at, ignore_errors=True)
-    shutil.copytree(template.directory, at)

@@ -1,4 +1,4 @@
-"""A short list of damaged files with a fixed seed: ``make damage`` plays more."""
+"""A few damaged files of a fixed list: ``make damage`` plays more."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import pytest
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES, SEED = 10, 20_261_128
+SEED = 1
+CASES = (3, 5, 7, 29, 33, 93, 121, 141, 187, 191)
+"""In each of them one of three nodes lags: the ends of WAL files are lost, and one in the middle; files of classic
+queues, ``lives`` and ``cluster.json``; two have no damage, after a clean stop and after ``kill -9``."""
 
 
 def test_no_damage_costs_a_confirmed_message_silently() -> None:
-    command = [sys.executable, "-m", "tests.damage", "--cases", str(CASES), "--seed", str(SEED)]
+    numbers = [word for number in CASES for word in ("--case", str(number))]
+    command = [sys.executable, "-m", "tests.damage", "--seed", str(SEED), *numbers]
     played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stdout + played.stderr
-    assert f"{CASES} cases, 0 failures, seed {SEED}" in played.stdout
+    assert f"{len(CASES)} cases, 0 failures" in played.stdout
