@@ -175,6 +175,8 @@ class _Opening:
         self._wal_files = WalFiles(files, self._wal_dir, self._store, counters, config.recycle_files)
         self._mark = read_mark(files, self._wal_dir, self._store)
         self._inventory = read_inventory(files, self._data_dir, self._store)
+        self._short: list[int] = []
+        """The WAL files that are shorter than they were."""
         self._stale: list[str] = []
         """Files of former groups, and files that were not finished."""
 
@@ -213,6 +215,8 @@ class _Opening:
         meta = self._meta.begin()
         for directory in (self._data_dir, self._config.segment_path):
             _remove_foreign_groups(files, directory, self._records)
+        for number in self._short:
+            self._wal_files.accept(state.wal_files[number])
         mark = Mark(recovery.last_batch, max(recovery.files_with_batches, default=0), *meta)
         high_water = open_mark(files, self._wal_dir, self._store, mark)
         self._meta.note_in(high_water)
@@ -334,6 +338,7 @@ class _Opening:
         if octets.size < named_bytes(header):
             what = f"the file has {octets.size} octets, and had {named_bytes(header)} when it was begun"
             recovery.misses(path, what)
+            self._short.append(number)
         if file_flags(header) & NOTED and (self._mark is None or self._inventory is None) and not recovery.missing_end:
             missing = high_water_file.NAME if self._mark is None else inventory_file.NAME
             what = f"the file {missing!r} is missing or damaged, so nobody knows whether the end of the WAL is there"

@@ -99,6 +99,11 @@ class WalFiles:
         self._files.sync_dir(self.directory)
         return self.opened(number, file)
 
+    def accept(self, short: WalFile) -> None:
+        """Let the header of a file that lost its end say how long the file is now, so that the loss counts once."""
+        short.file.write([encode_file_header(WAL_MAGIC, short.number, self._store, NOTED, short.size)], 0)
+        short.file.datasync()
+
     def retire(self, dead: WalFile, size: int) -> None:
         """Put a dead file among the spares, or remove it if there are enough or it is not of about ``size``."""
         name = file_name(dead.number)

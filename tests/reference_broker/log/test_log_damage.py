@@ -148,7 +148,7 @@ def test_a_forgetful_member_stays_forgetful_until_it_is_told_otherwise(make_worl
     world.step()
     world.log.close()
     world.open()
-    assert not world.log.findings
+    assert "1 logs are not up to date" in world.log.findings[0].what, "said until it is over"
     assert world.recovered[group].forgetful
     assert not world.recovered[fresh].forgetful, "a group that was created later forgot nothing"
     world.hard_state(group, 9, 0)
@@ -156,6 +156,26 @@ def test_a_forgetful_member_stays_forgetful_until_it_is_told_otherwise(make_worl
     world.log.close()
     world.open()
     assert not world.recovered[group].forgetful
+    assert not world.log.findings
+
+
+def test_a_file_that_was_cut_counts_once(make_world: Callable[..., Any]) -> None:
+    """Else each start would begin a new term, until the file goes."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 5, size=900)
+    world.step()
+    world.log.close()
+    now = contents(world.files)
+    path = next(path for path in now if path.endswith(".wal"))
+    world.files = files_with(now | {path: now[path][:2000]})
+    world.open()
+    assert len(world.log.findings) == 2, "the file is shorter, and batches are missing"
+    term = world.recovered[group].term
+    world.log.close()
+    world.open()
+    assert "not up to date since an earlier start" in world.log.findings[0].what
+    assert world.recovered[group].term == term
 
 
 def test_a_refused_start_changes_nothing(make_world: Callable[..., Any]) -> None:
