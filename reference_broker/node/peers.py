@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import socket
 import ssl
 from collections.abc import Callable
 from enum import IntEnum
@@ -560,9 +561,7 @@ class Peers:
         pause, (_, host) = _DIAL_AGAIN_S, member.advertised("peer_port")
         while True:
             try:
-                _, link = await self._loop.create_connection(
-                    lambda: PeerLink(self, member.node), host, member.peer_port, **self._encrypted(member)
-                )
+                link = await self._dial(member, host)
             except (TimeoutError, OSError) as error:
                 if self._tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
                     where = f"link to node {member.node}, {member.name}, at {host}:{member.peer_port}"
@@ -573,6 +572,34 @@ class Peers:
             await link.closed
             pause = _DIAL_AGAIN_S if link.node is not None else min(pause * 2, _DIAL_AGAIN_MAX_S)
             await asyncio.sleep(pause)
+
+    async def _dial(self, member: Member, host: str) -> PeerLink:
+        """A connection to a member, made within ``dial_ms``. Without a limit, the kernel would ask a node that was cut
+        off in silence again after 1, 3, 7, 15, 31 s and so on, and the link would be down until then."""
+        limit = asyncio.timeout(self.limits.dial_ms / 1000)
+        connect = partial(self._loop.create_connection, lambda: PeerLink(self, member.node))
+        if self._tls is None:
+            async with limit:
+                return (await connect(host, member.peer_port))[1]
+        async with limit:
+            connected = await self._connected(host, member.peer_port)
+        return (await connect(sock=connected, **self._encrypted(member)))[1]  # which has a limit of its own
+
+    async def _connected(self, host: str, port: int) -> socket.socket:
+        """A TCP connection to the first address of a host that takes it."""
+        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in addresses:
+            made = socket.socket(family, kind, protocol)
+            made.setblocking(False)
+            try:
+                await self._loop.sock_connect(made, address)
+                return made
+            except OSError:
+                made.close()
+            except BaseException:
+                made.close()
+                raise
+        raise ConnectionRefusedError(f"no address of {host} takes a connection on port {port}")
 
     async def _watch(self) -> None:
         """Heartbeats out; silence noticed."""
