@@ -46,9 +46,15 @@ def claim(files: Files, config: NodeConfig) -> None:
 def _refuse_foreign(files: Files, config: NodeConfig, there: bytes | None, own: bytes, *, is_marked: bool) -> None:
     """Raise ForeignDirectoryError if the directory cannot be that of this node's classic queues."""
     directory, wanted = str(config.classic_dir), f"the classic queues that belong to {config.data_dir}"
+    mend = f"copy {config.data_dir}/{IDENTITY} to {directory}/{IDENTITY}"
     if there is not None and there != own:
         advice = "name the directory that was used with this data, or an empty one if there was none"
+        if own.startswith(there):  # it was cut off
+            advice = f"if these are the queues of this node: {mend}"
         raise ForeignDirectoryError(directory, "classic queues that belong to other data", wanted, advice)
+    if there is None and is_marked and was_used(files, directory):
+        what = f"classic queues, and no file {IDENTITY!r}"
+        raise ForeignDirectoryError(directory, what, wanted, f"if these are the queues of this node: {mend}")
     if there is None and is_marked:
         advice = f"is the drive of classic_dir mounted? if it is lost: {START_BLANK}"
         raise ForeignDirectoryError(directory, "nothing", wanted, advice)

@@ -114,6 +114,23 @@ def test_a_directory_that_is_not_theirs_is_refused(
     assert holds in where and what_to_do.startswith(advice)
 
 
+@pytest.mark.parametrize(
+    ("octets", "holds"), [(None, "no file 'identity'"), (b"", "other data"), (b"clus", "other data")]
+)
+def test_an_identity_that_is_damaged_costs_no_queue(tmp_path: Path, octets: bytes | None, holds: str) -> None:
+    """The way out must be a copy of a small file, and not a directory without the queues."""
+    asked = config(tmp_path, tmp_path / "own")
+    claim(FILES, asked)
+    (used(tmp_path / "own") / IDENTITY).unlink()
+    if octets is not None:
+        (tmp_path / "own" / IDENTITY).write_bytes(octets)
+    _first, where, advice = refusal(asked)
+    assert holds in where
+    assert advice.startswith(f"if these are the queues of this node: copy {tmp_path / 'data' / IDENTITY} to ")
+    shutil.copy(tmp_path / "data" / IDENTITY, tmp_path / "own" / IDENTITY)
+    claim(FILES, asked)
+
+
 def test_queues_that_lie_in_the_old_place_are_not_forgotten(tmp_path: Path) -> None:
     """They are found again once somebody has moved them, there and back."""
     former, own = used(tmp_path / "data" / "classic"), tmp_path / "own"
