@@ -266,14 +266,15 @@ class _Queue:
             self._counters.classic_recovery_dropped += count
             where = self._shared.path(file) if file else path + MESSAGES
             is_there = file in self._shared if file else MESSAGES in suffixes
-            self._tell(f"{count} messages are lost: their file is {'damaged' if is_there else 'missing'}", where, count)
+            what = f"{_messages(count)} lost: the file is {'damaged' if is_there else 'missing'}"
+            self._tell(what, where, count)
             if file in self._shared:
                 self._shared.keep_copy(file)
         if self._source.expected is None or number not in self._source.expected:
             return lost[0] > 0
         missing = self._source.expected[number] - live - lost.total()
         if missing > 0:
-            what = f"{missing} messages that were there at the last clean stop are missing"
+            what = f"{_messages(missing)} missing that the queue had at the last clean stop"
             self._tell(what, path + MESSAGES, missing)
         elif INDEX not in suffixes and not lost:
             what = "the index is missing and was made again from the messages: acknowledged messages may come again"
@@ -293,6 +294,10 @@ class _Queue:
             if not is_told and suffix == MESSAGES:
                 what = "the file has messages of another queue or another place only, and is set aside"
                 self._tell(what, kept, 0, "move the file to where it belongs, or remove it")
+
+
+def _messages(count: int) -> str:
+    return "1 message is" if count == 1 else f"{count} messages are"
 
 
 def _records_of(placed: Any) -> Records:

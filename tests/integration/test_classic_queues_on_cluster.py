@@ -331,7 +331,7 @@ def test_messages_that_a_start_finds_lost_are_told_everywhere(tmp_path: Path, ba
         assert started.returncode == 0
         [warning] = [line for line in started.stderr.splitlines() if line.startswith("warning: ")]
         queue = warning.split("queue ")[1].split(":")[0]
-        assert queue in ("orders", "whole") and warning.endswith("2 messages are lost: their file is damaged")
+        assert queue in ("orders", "whole") and warning.endswith("2 messages are lost: the file is damaged")
         assert f"  at   {messages}" in started.stderr and messages.with_name("00000001.qs.damaged").exists()
         told = {"queue": queue, "messages": 2, "where": str(messages)}
         [row] = json.loads(broker("status", "--json").stdout)

@@ -218,7 +218,7 @@ def test_a_segment_of_which_nothing_is_left_is_told_after_a_clean_stop() -> None
             world.files.remove_dir(QUEUE)
         there, (finding,) = world.find_damage()
         assert not there and (finding.group, finding.messages) == (1, 6)
-        assert finding.what == "6 messages that were there at the last clean stop are missing"
+        assert finding.what == "6 messages are missing that the queue had at the last clean stop"
 
 
 def test_large_messages_outlive_the_files_of_their_queue() -> None:
