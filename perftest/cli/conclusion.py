@@ -62,6 +62,9 @@ class Conclusion:
         writer = self._writer
         if writer.rows or writer.manifest["state"] == "failed":
             return
+        if writer.discarded:
+            click.echo("nothing was measured: the run was interrupted before its load began", err=True)
+            return
         warmup_s = writer.plan.steps[0].warmup_s if writer.plan.steps else 0.0
         within = f": the run ended within its warm-up of {warmup_s:g} s" if warmup_s else ""
         click.echo(f"nothing was measured{within}", err=True)
@@ -90,6 +93,8 @@ class Conclusion:
             result = self._result(code, report)
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
             return
+        if self._writer.discarded:
+            return
         click.echo(where_and_next("data", self._writer.path, report, self._commands(report)))
 
     def _commands(self, report: Path | None) -> list[str]:
@@ -111,7 +116,7 @@ class Conclusion:
         writer = self._writer
         result: dict[str, Any] = {
             "record": "result",
-            "path": str(writer.path),
+            "path": None if writer.discarded else str(writer.path),
             "report": str(report) if report else None,
             "exit_code": int(code),
             "valid": writer.valid,
@@ -133,7 +138,7 @@ class Conclusion:
     def copy_hlog(self) -> None:
         """Copy the histograms of the run to the file of ``--hlog``. Raises CliError."""
         target = self._options.hlog_file
-        if target is None:
+        if target is None or self._writer.discarded:
             return
         source = self._writer.path / schema.LATENCY_HLOG
         with explained("the histograms cannot be copied", target, f"they are in {source}"):

@@ -47,6 +47,14 @@ class Interrupts:
         finally:
             self.ignore()
 
+    @contextlib.contextmanager
+    def ignored_after(self) -> Iterator[None]:
+        """Ignore signals after this block, however it ends: what follows writes results."""
+        try:
+            yield
+        finally:
+            self.ignore()
+
     def ignore(self) -> None:
         """Ignore signals from now on."""
         self._listener = _nothing

@@ -86,22 +86,15 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
             plan = replace(plan, hosts=options.load_from.load_hosts(plan.uris))
             options.load_from.measure_round_trips(node_addresses(plan, cluster))
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
-        writer.objectives = options.objectives
-        writer.judge_findings = None if options.is_round else _judge_of(writer)
-        writer.legacy = _legacy(writer) if options.legacy_latency else None
-        if options.load_from is not None:
-            writer.describe_hosts(options.load_from.facts())
-        writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
-        session = Session(plan, options, writer, cluster, exports, measured.drives)
-        try:
+        with writer.recording(), interrupts.ignored_after():
+            writer.objectives = options.objectives
+            writer.judge_findings = None if options.is_round else _judge_of(writer)
+            writer.legacy = _legacy(writer) if options.legacy_latency else None
+            if options.load_from is not None:
+                writer.describe_hosts(options.load_from.facts())
+            writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
+            session = Session(plan, options, writer, cluster, exports, measured.drives)
             outcome = asyncio.run(session.run(interrupts))
-        except BaseException as error:
-            # A bug, or a signal before the event loop ran: keep the records and report the cause.
-            interrupts.ignore()
-            writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
-            raise
-        finally:
-            interrupts.ignore()
         return Ran(writer, session, outcome, *_concluded(session, outcome))
 
 

@@ -10,7 +10,7 @@ import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -94,11 +94,8 @@ def probe(
     if cluster is not None:
         plan = plan.changed(uris=cluster.uris)
     writer = RunWriter(out, plan, command)
-    try:
+    with writer.recording():
         outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster, drives=drives), stop))
-    except BaseException as error:
-        writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
-        raise
     reason = outcome.error.what if outcome.error is not None else outcome.state
     writer.finish(outcome.state, redact(reason))
     writer.end(outcome.state, redact(reason), int(exit_code(outcome.state, writer.ledger_record, writer.trust)))
@@ -208,8 +205,12 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
             stop.abort() if stop.finishing else stop.finish_step()
 
         out.mkdir(parents=True, exist_ok=True)
-        with interrupts.during(listen):
-            yield Prober(asked, cluster, out, stop, flags, measured.drives)
+        try:
+            with interrupts.during(listen):
+                yield Prober(asked, cluster, out, stop, flags, measured.drives)
+        finally:
+            with suppress(OSError):  # there are probes in it
+                out.rmdir()
 
 
 # The highest rate
@@ -240,6 +241,8 @@ def _free_rate(prober: Prober, settings: Settings) -> float:
     found, _ = prober.run("unlimited", replace(settings, rate=None))
     row = found.rows[0] if found.rows else None
     rate = (row["delivered_per_s"] if row["delivered"] else row["published_per_s"]) if row else 0.0
+    if found.interrupted and not rate:
+        raise KeyboardInterrupt
     if not rate:
         fix = f"see {found.path}; make probes longer with --time"
         raise CliError("nothing came through, even without a schedule", str(found.path), fix, Exit.UNTRUSTED)

@@ -91,15 +91,13 @@ def simulate(
     identity = _identity(ready, setup, calibration)
     writer = RunWriter(root, ready, ["perftest", "simulate", plan.name], identity=identity, clock=lambda: EPOCH_NS)
     try:
-        writer.manifest["simulated"] = _facts(plan, shorter, setup, calibration)
-        placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
-        writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
-        with _rare_collections():
-            outcome = simulation.run(ready, Recorder(writer, simulation), stop, on_step)
-        return writer, _conclude(writer, outcome, simulation)
-    except BaseException as error:
-        writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
-        raise
+        with writer.recording():
+            writer.manifest["simulated"] = _facts(plan, shorter, setup, calibration)
+            placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
+            writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
+            with _rare_collections():
+                outcome = simulation.run(ready, Recorder(writer, simulation), stop, on_step)
+            return writer, _conclude(writer, outcome, simulation)
     finally:
         simulation.end()
 

@@ -141,6 +141,11 @@ class Tally:
         """By group."""
         self._places: dict[str, tuple[int, Phase]] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no interval, not even of a warm-up."""
+        return not self.current
+
     def step_of(self, group: str) -> int | None:
         """The step of a group that is going on; None before its first interval."""
         return self._places[group][0] if group in self._places else None

@@ -4,6 +4,7 @@ Invariants, so that a run that is killed at any instant can still be reported:
 
 - the manifest exists before the first message is sent, and is only ever replaced whole (written beside, synced,
   renamed);
+- a directory in which nothing was measured, because the run was interrupted before, does not stay;
 - every line is handed to the operating system in one write as soon as it is known, with its line feed: a line without
   one was cut short;
 - what is derived (``result.json``, ``intervals.parquet``) is written last and can be made again from the rest;
@@ -19,6 +20,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -135,8 +137,11 @@ class RunWriter:
         """
         self._clock = clock
         self.started_ns = clock() if now_ns is None else now_ns
+        facts = _manifest(plan, command, self.started_ns, root)  # takes longest: a signal meanwhile leaves nothing
         self.path = _new_directory(root, plan.name, self.started_ns, identity)
         self.id = self.path.name
+        self.discarded = False
+        """Whether the directory was removed, because the run was interrupted before anything was measured."""
         self.plan = plan
         self.tally = Tally()
         self.rows: list[dict[str, Any]] = []
@@ -157,14 +162,41 @@ class RunWriter:
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, _LinesFile] = {}
         self._sums: dict[str, Sum] = {}
+        self.manifest = facts | {"id": self.id}
+        self._follower = Follower(self.manifest["plan"])
+        try:
+            self._begin()
+        except BaseException:
+            self._discard()
+            raise
+
+    def _begin(self) -> None:
         with writable(self.path):
-            self.manifest = _manifest(self.id, plan, command, self.started_ns, self.path)
-            self._follower = Follower(self.manifest["plan"])
             self._write_manifest()
             for name in _STREAMS:
                 self._files[name] = _LinesFile(self.path / name)
         self._append(schema.INTERVALS_CSV, intervals.HEADER)
         self._append(schema.LATENCY_HLOG, hlog.header(self._base_ns))
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """The block in which the run takes place. An exception ends the run: Ctrl-C as an interruption, any other
+        exception as a failure with its name."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.finish("interrupted", "interrupted", 130)
+            raise
+        except BaseException as error:
+            self.finish("failed", f"{type(error).__name__}: {error}", 1)
+            raise
+
+    def _discard(self) -> None:
+        """Close and remove the directory."""
+        with contextlib.suppress(OSError):
+            self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.discarded = True
 
     def interval(self, record: Interval) -> None:
         """Write a line of ``intervals.csv`` and the lines of ``latency.hlog``."""
@@ -274,8 +306,12 @@ class RunWriter:
         """Close the streams, derive the results, and say in the manifest how it ended.
 
         Each part is tried even when one before it failed, so that as much as possible is kept; the first failure is
-        raised at the end.
+        raised at the end. An interrupted run without any interval leaves no directory.
         """
+        if state == "interrupted" and self.tally.is_empty and not (self.ledger_record or {}).get("published"):
+            self.manifest["state"] = state
+            self._discard()
+            return
         parts: list[Callable[[], None]] = [
             self.close,
             lambda: self._derive(state, reason),
@@ -299,6 +335,8 @@ class RunWriter:
 
     def end(self, state: str, reason: str, exit_code: int) -> None:
         """Set (again) how the run ended: the exit code follows from results that :meth:`finish` derived."""
+        if self.discarded:
+            return
         self.manifest.update(state=state, finished_ns=self._clock())
         self.manifest["ended"] = {"reason": reason, "exit_code": exit_code}
         self.manifest[FILES] = sums_to_json(self._sums)
@@ -373,12 +411,13 @@ def writable(path: Path) -> Iterator[None]:
         raise RunNotWritableError(what, str(error.filename or path), fix) from error
 
 
-def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, path: Path) -> dict[str, Any]:
+def _manifest(plan: Plan, command: Sequence[str], now_ns: int, root: Path) -> dict[str, Any]:
+    """The manifest of a run that begins; ``id`` is still empty."""
     plain = plan_to_json(plan)
     uris = [redact(uri) for uri in plain.pop("uris")]
     return {
         "schema": schema.SCHEMA_VERSION,
-        "id": identity,
+        "id": "",
         "state": "running",
         "started_ns": now_ns,
         "finished_ns": None,
@@ -386,7 +425,7 @@ def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, pa
         "tool": tool_facts(),
         "plan": {**plain, "digest": plan_digest(plan)},
         "broker": {"product": "", "version": "", "platform": "", "uris": uris, "nodes": [], "durability": ""},
-        "hosts": [host_facts(path)],
+        "hosts": [host_facts(root)],
         "loop": run_loop(plain),
         "ended": None,
     }

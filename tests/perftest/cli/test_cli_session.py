@@ -274,6 +274,16 @@ def test_without_a_uri_a_cluster_is_started_said_and_stopped(
     assert "guest:guest" not in json.dumps(manifest)
 
 
+def test_an_interruption_before_the_load_begins_leaves_no_directory(run: Run, engine: Any, tmp_path: Path) -> None:
+    """What could be read there is nothing, and every report of all runs would have to say so."""
+    engine.silent, engine.interrupts = True, 1
+    code, out, err = run("-z", "5")
+    assert code == 130 and "data " not in out
+    assert "nothing was measured: the run was interrupted before its load began" in err
+    assert list((tmp_path / "runs").iterdir()) == []
+    assert json.loads(run("-z", "5", "--json")[1])["path"] is None
+
+
 @pytest.mark.parametrize(
     "left", [DriveError("the loop device is in use", "/d/device", "end the processes"), OSError(16, "busy", "/d/files")]
 )

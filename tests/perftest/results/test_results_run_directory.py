@@ -206,6 +206,49 @@ def test_a_full_drive_keeps_what_was_written(tmp_path: Path, records: ModuleType
     assert run.result is not None and len(run.result["steps"]) == 3
 
 
+@pytest.mark.parametrize("at", ["host_facts", "write_atomically", "_LinesFile"])
+def test_a_run_that_is_interrupted_while_its_directory_is_made_leaves_none(
+    tmp_path: Path, records: ModuleType, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """A directory without a manifest is no run, and stands in the way of whoever lists runs."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"perftest.results.writer.{at}", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_interrupted_before_it_measures_leaves_no_directory(tmp_path: Path, records: ModuleType) -> None:
+    """By a signal within the block of the run, or by an engine that was asked to stop."""
+    writer = records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    with pytest.raises(KeyboardInterrupt), writer.recording():
+        writer.event({"t_ns": 1, "kind": "connected"})
+        raise KeyboardInterrupt
+    asked = records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    asked.finish("interrupted", "stopped by Ctrl-C")
+    asked.end("interrupted", "stopped by Ctrl-C", 130)
+    assert (writer.discarded, asked.discarded) == (True, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_measured_or_published_before_an_interruption_stays(tmp_path: Path, records: ModuleType) -> None:
+    measured = records.write_run(tmp_path, finish=False, close=False)
+    with pytest.raises(KeyboardInterrupt), measured.recording():
+        raise KeyboardInterrupt
+    published = records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    published.ledger(records.ledger(published=7))
+    published.finish("interrupted", "")
+    failed = records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    with pytest.raises(ValueError, match="bug"), failed.recording():
+        raise ValueError("bug")
+    states = {each.name: read_manifest(each)["state"] for each in tmp_path.iterdir()}
+    assert states == {measured.id: "interrupted", published.id: "interrupted", failed.id: "failed"}
+    assert read_manifest(measured.path)["ended"]["exit_code"] == 130
+
+
 def _records(run: object, name: str) -> int:
     attribute = {
         schema.INTERVALS_CSV: "intervals",
@@ -271,7 +314,7 @@ def test_the_run_before_is_the_last_by_its_clock_and_not_by_its_name(tmp_path: P
     second = 1_700_000_000 * records.SECOND
     writers = [records.RunWriter(tmp_path, plan, ["perftest"], now_ns=second + tenth * 10**8) for tenth in range(8)]
     for writer in writers:
-        writer.finish("interrupted" if writer is writers[3] else "finished", "")
+        writer.finish("failed" if writer is writers[3] else "finished", "")
     digest = writers[0].manifest["plan"]["digest"]
     before = [earlier_run(writer.path, digest) for writer in writers]
     assert before == [None, *(writers[n].path for n in (0, 1, 2, 2, 4, 5, 6))]
