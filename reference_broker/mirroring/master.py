@@ -3,11 +3,17 @@
 :class:`RecordingStore` stands before the store of the queue. The queue does not know that it is mirrored: it adds
 messages and takes them as always, and each change becomes an operation of the present batch
 (:mod:`~reference_broker.mirroring.operations`). All messages are confirmed late: when they are safe here and every
-mirror has confirmed the batch that brought them. A majority is not enough; that is what mirrored queues cost."""
+mirror has confirmed the batch that brought them. A majority is not enough; that is what mirrored queues cost.
+
+:class:`Deliveries` says how far the master may deliver. A mirror that becomes the master must know which messages the
+former master may have delivered, and flags these as redelivered. So the master announces deliveries to the mirrors
+before it makes them, some ahead, so that it seldom waits. A master that is cut off from its mirrors delivers nothing
+but what it has announced."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +25,10 @@ from reference_broker.mirroring.operations import Add, Applied, Delivered, Take
 from reference_broker.mirroring.stored_end import StoredEnd
 from reference_broker.types import NodeId
 
+_AHEAD_MIN: Final = 256
+"""Messages that are announced ahead of the deliveries, at least. So many more than were delivered may come as
+redelivered from the next master."""
+
 
 class RecordingStore:
     """A store whose changes are recorded."""
@@ -28,6 +38,7 @@ class RecordingStore:
         self.store = store
         self.found: list[FoundPart] = []
         self.stored_end = StoredEnd(store.next_seq)
+        self.deliveries = Deliveries(store.delivered_end)
         self._batch: list[bytes | memoryview] = []
 
     @property
@@ -78,9 +89,7 @@ class RecordingStore:
         return self.store.oldest()
 
     def delivered(self, seq_end: int) -> None:
-        """Messages below ``seq_end`` have been delivered."""
-        if seq_end > self.store.delivered_end:
-            self._batch += Delivered(seq_end).buffers()
+        """Messages below ``seq_end`` have been delivered. The mirrors know that they may have been."""
         self.store.delivered(seq_end)
 
     def applied(self, node: NodeId, boot_id: int, number: int) -> None:
@@ -92,9 +101,63 @@ class RecordingStore:
         self.store.delete()
 
     def take_batch(self) -> bytes:
-        """The operations since the last call; empty if there were none."""
+        """The operations since the last call, and what has to be announced; empty if there is nothing."""
+        if (end := self.deliveries.announced()) is not None:
+            self._batch += Delivered(end).buffers()
         batch, self._batch = self._batch, []
         return b"".join(batch)
+
+
+class Deliveries:
+    """How far the master may deliver: what all mirrors know that it may have delivered.
+
+    Ends are above sequence numbers. Invariant: what is delivered is below ``_end``, and ``_end`` was announced in a
+    batch that has been round the ring, through every mirror that there is now.
+    """
+
+    def __init__(self, end: int) -> None:
+        """``end``: of what was delivered so far."""
+        self.is_free = True
+        """There is no mirror that has to know."""
+        self._end = 0
+        self._wanted = end
+        """The end of what was to be delivered so far, whether it was allowed or not."""
+        self._wanted_before = end
+        """The same at the last announcement."""
+        self._announced = 0
+        self._under_way: deque[tuple[int, int]] = deque()
+        """Number of the batch and end of each announcement that not all mirrors have heard."""
+
+    def allow(self, end: int) -> bool:
+        """Whether messages below ``end`` may be delivered now. If not, they may be after an announcement."""
+        self._wanted = max(self._wanted, end)
+        return end <= self._end or self.is_free
+
+    def announced(self) -> int | None:
+        """The end that the present batch has to announce; None if what was announced is enough. The faster the
+        deliveries, the farther ahead of them."""
+        ahead = max(_AHEAD_MIN, 2 * (self._wanted - self._wanted_before))
+        if self.is_free or self._wanted + _AHEAD_MIN // 2 <= self._announced:
+            return None
+        self._wanted_before, self._announced = self._wanted, self._wanted + ahead
+        return self._announced
+
+    def sent(self, number: int) -> None:
+        """The present batch is under way, and has that number."""
+        if self._announced > (self._under_way[-1][1] if self._under_way else self._end):
+            self._under_way.append((number, self._announced))
+
+    def heard(self, number: int) -> bool:
+        """All mirrors have the batches up to ``number``. Returns whether more may be delivered than before."""
+        end = self._end
+        while self._under_way and self._under_way[0][0] <= number:
+            self._end = self._under_way.popleft()[1]
+        return self._end > end
+
+    def begin_anew(self) -> None:
+        """There is a mirror that has heard of nothing yet."""
+        self._end = self._announced = 0
+        self._under_way.clear()
 
 
 class Confirmations:

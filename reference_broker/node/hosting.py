@@ -428,8 +428,10 @@ class Hosting:
         if record.mirrors:
             runner.have_mirrors(record, copy.ring if copy is not None else None)
             self.mirrors.ring_made(record.group)
+            if not self.groups.is_current:
+                runner.doubt()  # the record may be an old story
         if unapplied is not None:
-            runner.take_over(unapplied, owner.without_answers(published))
+            runner.take_over(unapplied, published)
         self.tell_non_members(runner)
         self._ports.reconcile(runner)
 

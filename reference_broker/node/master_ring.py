@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import Part
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror, mirror_on
+from reference_broker.machines.mirrors import Mirror, mirror_of, mirror_on
 from reference_broker.mirroring.master import Confirmations, RecordingStore
 from reference_broker.mirroring.operations import Add, Delivered, Take
 from reference_broker.mirroring.placement import SYNC_BATCH_MESSAGES
@@ -91,8 +91,8 @@ class MasterRing:
         self._early: dict[tuple[NodeId, int], int] = {}
         """What copies confirmed that this node has not heard of yet: node and number of the copy, number of the
         batch."""
-        self._joining: deque[tuple[NodeId, int]] = deque()
-        """New mirrors that ask to join: node and number of the copy."""
+        self._joining: set[tuple[NodeId, int]] = set()
+        """New mirrors that ask to join: node and number of the copy. This node may not have heard of the copy yet."""
         self._welcomed: set[tuple[NodeId, int]] = set()
         self._filling: _Filling | None = None
         self._begins: dict[NodeId, int] = {}
@@ -109,12 +109,16 @@ class MasterRing:
 
     def record_changed(self, record: QueueRecord) -> None:
         """The ring may have other members now."""
+        same = tuple(each.node for each in record.mirrors if mirror_of(self.record, each.node, each.since) is not None)
         self.record = record
+        self._confirmations.mirrors_are(same)
         self._confirmations.mirrors_are(tuple(mirror.node for mirror in record.mirrors))
+        self._log.deliveries.is_free = not record.mirrors
         for mirror in record.mirrors:
             self._confirmations.confirmed(mirror.node, self._early.pop((mirror.node, mirror.since), -1))
         copies = {(mirror.node, mirror.since) for mirror in record.mirrors}
         self._welcomed &= copies
+        self._joining = {each for each in self._joining if each in copies or each[1] > record.changes}
         if self._filling is not None and (self._filling.mirror.node, self._filling.mirror.since) not in copies:
             self._filling = None
         if all(mirror.is_synchronised for mirror in record.mirrors) and record.mirrors:
@@ -184,10 +188,11 @@ class MasterRing:
 
     # Frames
 
-    def batch(self, view: int, number: int, payload: bytes) -> None:
-        """A batch is back."""
+    def batch(self, view: int, number: int, payload: bytes) -> bool:
+        """A batch is back. Returns whether more may be delivered than before."""
         _is_new, outputs = self._ring.take(view, number, payload)
         self._send(outputs)
+        return self._log.deliveries.heard(self._ring.acked)
 
     def noted(self, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
         """A note of another member."""
@@ -210,8 +215,8 @@ class MasterRing:
     def _wants_to_join(self, node: NodeId, since: int) -> None:
         """A new mirror asks, maybe again: before it has heard of its welcome."""
         copy = node, since
-        if copy not in self._joining and copy not in self._welcomed and not self._fills(node, since):
-            self._joining.append(copy)
+        if copy not in self._welcomed and not self._fills(node, since):
+            self._joining.add(copy)
 
     def _confirmed(self, node: NodeId, since: int, number: int) -> None:
         if self.record.owner_boot != self._node.boot_id:
@@ -251,6 +256,7 @@ class MasterRing:
         if payload and self.record.mirrors:
             outputs = self._ring.broadcast(payload)
             self._confirmations.sent(self._ring.last, self._log.next_seq)
+            self._log.deliveries.sent(self._ring.last)
             self._send(outputs)
 
     def _tell_end(self) -> bool:
@@ -278,31 +284,27 @@ class MasterRing:
     def _go_on(self) -> None:
         """Take the next step with the first mirror that joins."""
         if self._filling is None:
-            while self._joining and not self._is_copy(*self._joining[0]):
-                if self._joining[0][1] > self.record.changes:
-                    self._joining.rotate(-1)  # this node has not heard of that copy yet
-                    if not any(self._is_copy(*each) for each in self._joining):
-                        return
-                else:
-                    self._joining.popleft()
-            if not self._joining or not self._all_have_everything():
+            mirror = self._next_to_join()
+            if mirror is None or not self._all_have_everything():
                 return
-            node, _since = self._joining.popleft()
-            mirror = mirror_on(self.record, node)
-            assert mirror is not None, "it is a copy"
+            self._joining.discard((mirror.node, mirror.since))
             fills = self.fills_automatically or self._fills_once
             self._filling = _Filling(mirror, deque(self._log.parts() if fills else ()))
         if not self._filling.waits:
             self._fill(self._filling)
 
+    def _next_to_join(self) -> Mirror | None:
+        """The eldest mirror that has not begun, if it asks to join. Younger mirrors wait for it: what goes round the
+        ring comes to them through it."""
+        for mirror in self.record.mirrors:
+            if self._confirmations.of(mirror.node) < 0:
+                return mirror if (mirror.node, mirror.since) in self._joining else None
+        return None
+
     def _all_have_everything(self) -> bool:
-        """Whether all mirrors but the new ones have confirmed every batch."""
-        new = {node for node, _since in self._joining}
-        return all(
-            self._confirmations.of(mirror.node) >= self._ring.last
-            for mirror in self.record.mirrors
-            if mirror.node not in new
-        )
+        """Whether all mirrors that have begun have confirmed every batch."""
+        confirmed = [self._confirmations.of(mirror.node) for mirror in self.record.mirrors]
+        return all(number >= self._ring.last for number in confirmed if number >= 0)
 
     def _fill(self, filling: _Filling) -> None:
         mirror, group = filling.mirror, self.record.group
@@ -329,6 +331,7 @@ class MasterRing:
         self._welcomed.add((mirror.node, mirror.since))
         self._confirmations.confirmed(mirror.node, last)
         self._ring.all_have(last)
+        self._log.deliveries.begin_anew()
         note = pack_note(self.record.group, Note.WELCOME, mirror.since, last, next_seq)
         self._node.send(mirror.node, FrameKind.NOTE, [note])
         if is_full or self._log.oldest() >= next_seq:

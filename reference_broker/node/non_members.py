@@ -31,7 +31,7 @@ from reference_broker import message_run
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.peers import FrameKind
 from reference_broker.queues.port import Channels
-from reference_broker.types import CHANNEL_ID_SIZE, GET_TAG, ChannelId, ConsumerId, GroupId, NodeId, Term
+from reference_broker.types import CHANNEL_ID_SIZE, GET_TAG, UNCOUNTED, ChannelId, ConsumerId, GroupId, NodeId, Term
 
 _GROUP: Final = Struct(">Q")
 _ATTACH: Final = Struct(">Q?")
@@ -157,15 +157,17 @@ def extract(run: MessageRun, start: int, count: int, step: int) -> MessageRun:
     return MessageRun.of(run.route, [run.content(start + step * number) for number in range(count)])
 
 
-def call_channels(clients: Clients, group: GroupId, effects: memoryview) -> list[tuple[ChannelId, int]]:
-    """Make the calls that a frame of EFFECTS stands for. Returns channel and correlation of each reply. Raises
-    ValueError where the frame is damaged."""
+def call_channels(
+    clients: Clients, group: GroupId, effects: memoryview, *, are_late: bool = False
+) -> list[tuple[ChannelId, int]]:
+    """Make the calls that a frame of EFFECTS stands for. Late deliveries go as redelivered: others may have had the
+    messages by now. Returns channel and correlation of each reply. Raises ValueError where the frame is damaged."""
     at, replies = 0, []
     try:
         while at < len(effects):
             if effects[at] == _REPLIED[0]:
                 replies.append(_question(effects, at + 1))
-            at = _call_one(clients, group, effects, at)
+            at = _call_one(clients, group, effects, at, UNCOUNTED if are_late else 0)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"effects for group {group:x} are damaged at octet {at}: {error}") from error
     return replies
@@ -175,11 +177,12 @@ def _question(effects: memoryview, at: int) -> tuple[ChannelId, int]:
     return ChannelId.unpack(effects, at), _PAIR.unpack_from(effects, at + CHANNEL_ID_SIZE)[0]
 
 
-def _call_one(clients: Clients, group: GroupId, effects: memoryview, at: int) -> int:
+def _call_one(clients: Clients, group: GroupId, effects: memoryview, at: int, first_count: int) -> int:
+    """``first_count``: the delivery count of what was not delivered before."""
     kind, channel = bytes(effects[at : at + 1]), ChannelId.unpack(effects, at + 1)
     at += 1 + CHANNEL_ID_SIZE
     if kind == _DELIVERED:
-        return _call_deliver(clients, group, channel, effects, at)
+        return _call_deliver(clients, group, channel, effects, at, first_count)
     if kind == _MISSED:
         last, tag_size = _MISSED_LAST.unpack_from(effects, at)
         at += _MISSED_LAST.size + tag_size
@@ -197,7 +200,9 @@ def _call_one(clients: Clients, group: GroupId, effects: memoryview, at: int) ->
     return at + _PAIR.size
 
 
-def _call_deliver(clients: Clients, group: GroupId, channel: ChannelId, effects: memoryview, at: int) -> int:
+def _call_deliver(
+    clients: Clients, group: GroupId, channel: ChannelId, effects: memoryview, at: int, first_count: int
+) -> int:
     delivery_count, first_id, tag_size, runs = _DELIVER.unpack_from(effects, at)
     at += _DELIVER.size
     tag = bytes(effects[at : at + tag_size]).decode()
@@ -210,7 +215,7 @@ def _call_deliver(clients: Clients, group: GroupId, channel: ChannelId, effects:
         at = end
     consumer = ConsumerId(channel, tag)
     if clients.takes(group, consumer, first_id + sum(each[2] for each in slices) - 1):
-        clients.deliver(group, consumer, first_id, slices, delivery_count)
+        clients.deliver(group, consumer, first_id, slices, delivery_count or first_count)
     return at
 
 

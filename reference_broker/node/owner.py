@@ -10,6 +10,11 @@ of a higher term knows that the owner has started again, or is another one, with
 A queue with *mirrors* has a ring (:mod:`~reference_broker.node.master_ring`). The ring gets the last part of each turn,
 and can keep the owner from applying anything while a new mirror is filled.
 
+A queue that has mirrors may be given to another owner while this node is cut off or suspended. So when a link breaks or
+after a suspension the owner *doubts* that it still is the owner: it answers nobody and delivers nothing, until the
+metadata have told it what was decided so far. A node that is cut off is told nothing, and keeps silent. Confirms are
+not kept back: they need the mirrors.
+
 Other nodes reach the owner through a :class:`~reference_broker.node.proxy.Proxy`, by the same frames as the leader of a
 Raft group. A link that breaks ends every channel of the other node in this queue: the messages that its consumers held
 are ready again. The other node ends its side, too (:meth:`~reference_broker.node.client_channel.ClientChannel.
@@ -21,6 +26,7 @@ Back of the envelope: a turn costs two calls more than the commands and effects 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from reference_broker.access.names import shown
@@ -40,6 +46,9 @@ class OwnerPorts(MasterPorts, Protocol):
 
     def unused(self, group: GroupId) -> None:
         """The last consumer of an auto-delete queue is gone: delete the queue."""
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """Call once this node has applied all changes of queues that were committed before now."""
 
     def drive_failed(self, reason: str) -> None:
         """The drive does not give a message back: stop the node."""
@@ -82,6 +91,9 @@ class OwnerRunner:
         self._marks: dict[tuple[NodeId, int], int] = {}
         """Up to which number the waiting commands have the publishes of each process. Only kept for mirrors."""
         self._stopped = False
+        self._doubts = 0
+        """How many doubts there were."""
+        self._is_in_doubt = False
         self._applied = 0
         host.started()
         self._wake(self)
@@ -179,7 +191,7 @@ class OwnerRunner:
     def take_over(self, numbers: Sequence[UnappliedCommands], published: Sequence[Any]) -> None:
         """This node was a mirror before. ``published``: what only the nodes of publishers have sent; then come the
         commands that this node has proposed and nobody has applied."""
-        self._waiting += published
+        self._waiting += self.host.taken_over(published)
         for priority in (Priority.NORMAL, Priority.LOW):
             unapplied = numbers[priority]
             self._waiting += [command for _number, command, _size in unapplied.all()]
@@ -202,8 +214,8 @@ class OwnerRunner:
 
     def batch(self, view: int, number: int, payload: bytes) -> None:
         """A batch has been round the ring."""
-        if self.ring is not None:
-            self.ring.batch(view, number, payload)
+        if self.ring is not None and self.ring.batch(view, number, payload):
+            self._wake(self)
 
     def noted(self, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
         """A note of another member of the ring."""
@@ -218,9 +230,35 @@ class OwnerRunner:
         return {"role": "leader", "leader": self.leader, "term": self.term, "applied_index": self._applied}
 
     def read(self, answered: Callable[[LogIndex | None], None]) -> None:
-        """Call ``answered`` at once: nobody else decides anything."""
-        self._apply()
-        answered(LogIndex(self._applied))
+        """Call ``answered`` at once, if nobody else decides anything; else when the metadata have told that this node
+        still is the owner."""
+
+        def certain() -> None:
+            self._apply()
+            answered(None if self._stopped else LogIndex(self._applied))
+
+        if self._may_be_replaced:
+            self._node.when_ready(certain)
+        else:
+            certain()
+
+    # Doubt
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        return self.ring is not None and bool(self.ring.record.mirrors)
+
+    def doubt(self) -> None:
+        """A mirror may be the owner by now. Answers to earlier questions no longer count."""
+        if self._may_be_replaced:
+            self._is_in_doubt = True
+            self._doubts += 1
+            self._node.when_ready(partial(self._certain, self._doubts))
+
+    def _certain(self, number: int) -> None:
+        if number == self._doubts:
+            self._is_in_doubt = False
+            self._wake(self)
 
     # Peers
 
@@ -235,13 +273,15 @@ class OwnerRunner:
         self._told.pop(node, None)
         if self.ring is not None:
             self.ring.peer_down(node)
+        self.doubt()
         self._apply()
         if ended := self.host.ends_of(node):
             self._waiting += ended
             self._wake(self)
 
     def was_suspended(self) -> None:
-        """Nobody else can have dealt out what this node holds."""
+        """Nobody else can have dealt out what this node holds, unless the queue has mirrors."""
+        self.doubt()
 
     def stop(self) -> None:
         """The queue was deleted: nothing stays of it. Later calls do nothing."""
@@ -258,12 +298,12 @@ class OwnerRunner:
             return
         self._apply()
         try:
-            are_left = self.host.run_effects(self._non_members.values())
+            are_left = self.host.run_effects(self._non_members.values(), only_answers=self._is_in_doubt)
         except (OSError, DamagedPartError) as error:
             self._node.drive_failed(f"a message of queue {shown(self.host.record.name)} cannot be read back: {error}")
             return
         self._tell_applied()
-        if self._auto_delete:
+        if self._auto_delete and not self._is_in_doubt:
             self._look_for_consumers()
         if self.ring is not None:
             self._turn_ring(self.ring, are_effects_left=are_left)

@@ -60,6 +60,8 @@ class Proxy:
         """The applied commands to which a leader was asked for the reply. It may be the leader no more, so the next
         leader is asked, too, until the reply is here."""
         self._attached = False
+        self._is_late = False
+        """What comes from an owner may have been read late: the owner has not answered since a suspension."""
         self._stopped = False
 
     @property
@@ -101,6 +103,7 @@ class Proxy:
 
     def _leader_lost(self) -> None:
         self._pipeline.leader = NOBODY
+        self._is_late = False
         if self._lost is not None:
             self._asked.clear()
             self._forget(_ALL, _ALL)
@@ -110,8 +113,13 @@ class Proxy:
 
     def was_suspended(self) -> None:
         """This process was suspended, and the members may have given this node up. The frames that are still unread are
-        outdated, so attach again and have all results repeated. An owner gives nobody up while the link holds."""
+        outdated, so attach again and have all results repeated. An owner gives nobody up while the link holds, and the
+        end of the link may be unread behind these frames. Until the owner has answered, their messages may be others'
+        by now."""
         if self._lost is not None:
+            if self.leader != NOBODY:
+                self._is_late = True
+                self._attach_to(self.leader)
             return
         self.peer_down(self.leader)
         for node in sorted(_replica_nodes(self.record)) if self._attached else ():
@@ -131,6 +139,10 @@ class Proxy:
         """``node`` leads in ``term`` and has applied this node's commands up to these numbers."""
         if term < self._pipeline.term or self._stopped:
             return
+        if self._is_late and node == self.leader:
+            self._is_late = False
+            if term == self._pipeline.term:
+                return  # the link holds, so nothing is missing
         self._pipeline.leader, self._pipeline.term = node, term
         asked = self._questions(normal, low)
         head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
@@ -146,7 +158,7 @@ class Proxy:
     def effects(self, node: NodeId, effects: memoryview, clients: non_members.Clients) -> None:
         """Pass the leader's effects to this node's clients. Raises ValueError for a damaged frame."""
         if node == self.leader:
-            for question in non_members.call_channels(clients, self.group, effects):
+            for question in non_members.call_channels(clients, self.group, effects, are_late=self._is_late):
                 self._asked.pop(question, None)
 
     def owned_here(self) -> None:

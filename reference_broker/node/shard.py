@@ -251,7 +251,7 @@ class Shard:
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once this node knows of every queue: the metadata group has a leader, and this node has applied what was
         committed when the leader was found."""
-        self.reads.catch_up(call)
+        self.services.when_current(METADATA_GROUP, call)
 
     # What connections use
 

@@ -102,8 +102,12 @@ class ClassicMember:
         """The last such number of each channel with waiting answers."""
         self._late_channels: dict[ChannelId, None] = {}
         """Channels with messages in the present batch that are confirmed late."""
+        self._may_deliver: Callable[[int], bool] | None = None
+        """Whether messages below a sequence number may be delivered; None: all may."""
         self._late_end = 0
         """The end of the last part that is confirmed late."""
+        self._taken_over = range(0)
+        """The messages that came from the publishers of a former owner, and not from that owner."""
         self.machine.load(self._found(), store.next_seq, now_ms())
 
     # Commands
@@ -185,10 +189,11 @@ class ClassicMember:
                 for answer in answers:
                     add_answer(self._answers.setdefault(channel, []), answer)
 
-    def run_effects(self, non_members: Collection[Channels] = ()) -> bool:
-        """Execute what waits, for the channels of this node and of ``non_members``: answers to enqueues, then the
-        other effects in order, up to the second part that must be read from the drive. Returns whether effects are
-        left: the node calls again in its next turn.
+    def run_effects(self, non_members: Collection[Channels] = (), *, only_answers: bool = False) -> bool:
+        """Execute what waits, for the channels of this node and of ``non_members``: answers to enqueues, then, unless
+        ``only_answers`` are wanted, the other effects in order, up to the second part that must be read from the drive
+        or to a delivery of which mirrors do not know. Returns whether effects are left that the node may have executed
+        in its next turn.
 
         Raises OSError or :class:`~reference_broker.classic.part_codec.DamagedPartError` if the drive does not give a
         message back: the node must stop.
@@ -198,29 +203,34 @@ class ClassicMember:
             answers, self._answers = self._answers, {}
             for target in targets.values():
                 self._runner.answer({key: value for key, value in answers.items() if is_on(key, target)}, target)
-        self._run_batches(targets)
+        are_left = not only_answers and self._run_batches(targets)
         for target in targets.values():
             target.flush()
-        return bool(self._batches)
+        return are_left
 
-    def _run_batches(self, targets: Mapping[tuple[NodeId, int], Channels]) -> None:
+    def _run_batches(self, targets: Mapping[tuple[NodeId, int], Channels]) -> bool:
         reads = _Reads(self._store)
         runs: Runs = {}
         while self._batches:
             effects, departures = self._batches[0]
             while effects:
                 effect = effects.popleft()
-                if isinstance(effect, Deliver) and not self._is_taken(effect, targets):
-                    continue  # before anything is read for it
+                if isinstance(effect, Deliver):
+                    if self._may_deliver is not None and not self._may_deliver(_end_of(effect)):
+                        effects.appendleft(effect)
+                        return False  # the node calls when the mirrors know
+                    if not self._is_taken(effect, targets):
+                        continue  # before anything is read for it
                 now, later = reads.split(effect)
                 if now is not None:
                     self._run(now, targets, runs)
                 if later is not None:
                     effects.appendleft(later)
-                    return
+                    return True
             for entry, _level, start, count, step in departures:
                 self._store.take(entry, start, count, step)
             self._batches.popleft()
+        return False
 
     def _is_taken(self, effect: Deliver, targets: Mapping[tuple[NodeId, int], Channels]) -> bool:
         channel = effect.consumer.channel
@@ -232,9 +242,9 @@ class ClassicMember:
         match effect:
             case Deliver(consumer):
                 channel = consumer.channel
-                if effect.delivery_count and not self._key_source:
+                if (effect.delivery_count and not self._key_source) or self._is_taken_over(effect):
                     effect = replace(effect, delivery_count=UNCOUNTED)
-                self._store.delivered(max(_end(span) for span in effect.spans))
+                self._store.delivered(_end_of(effect))
             case Reply():
                 channel = effect.channel
             case _:
@@ -242,6 +252,12 @@ class ClassicMember:
                 return
         if (target := targets.get((channel.node, channel.boot_id))) is not None:
             self._runner.run(effect, target, runs)
+
+    def _is_taken_over(self, effect: Deliver) -> bool:
+        known = self._taken_over
+        return bool(known) and any(
+            span.index + span.start < known.stop and _end(span) > known.start for span in effect.spans
+        )
 
     def _now_ms(self) -> int:
         """The time of the queue."""
@@ -277,14 +293,19 @@ class ClassicMember:
         wanted = classic_config_of(record)
         return UpdateConfig(wanted) if wanted != self.machine.config else None
 
-    def without_answers(self, commands: Sequence[Any]) -> list[Enqueue]:
-        """The publishes among commands, without numbers: their channels are not known here."""
-        return [replace(command, first_seq=0) for command in commands if type(command) is Enqueue]
+    def taken_over(self, commands: Sequence[Any]) -> list[Enqueue]:
+        """The publishes among commands that a former owner may have applied, without numbers: their channels are not
+        known here. They are applied first. The former owner may have delivered their messages."""
+        publishes = [replace(command, first_seq=0) for command in commands if type(command) is Enqueue]
+        first = self._store.next_seq
+        self._taken_over = range(first, first + sum(command.run.count for command in publishes))
+        return publishes
 
     def record_changes(self) -> RecordingStore:
         """Mirrors follow the queue from now on: its store records what happens to the messages. What waits for the
         drive now, waits until all of it has survived."""
         recording = RecordingStore(self._plain_store)
+        self._may_deliver = recording.deliveries.allow
         if self._late:
             recording.stored_end.added(0, max(self._late), is_written=True)
             recording.stored_end.starts_at(recording.next_seq)
@@ -376,6 +397,11 @@ def _behind(effect: Deliver | DeadLetter, done: tuple[Span, ...], spans: tuple[S
     if isinstance(effect, Deliver):
         return replace(effect, first_message_id=effect.first_message_id + count, spans=spans)
     return replace(effect, first_id=effect.first_id and effect.first_id + count, spans=spans)
+
+
+def _end_of(effect: Deliver) -> int:
+    """Above the sequence numbers of all messages."""
+    return max(_end(span) for span in effect.spans)
 
 
 def _end(span: Span) -> int:

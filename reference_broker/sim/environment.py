@@ -49,6 +49,8 @@ class Checkers:
         self.deliveries = DeliveryChecks()
         self.dead_letters = DeadLetterChecks()
         self.absences = AbsenceChecks()
+        self.masters = AbsenceChecks()
+        """What masters of mirrored queues know of the metadata."""
         self.ledger = Ledger()
         self.classic = ClassicChecks(self.ledger)
         self.mirrors = MirrorChecks(self.ledger.copies_lost)

@@ -294,8 +294,6 @@ class Ledger:
         if redelivered:
             self.redelivered += 1
             return number
-        if home.is_mirrored:
-            return number  # the next master knows nothing of what the former one delivered last
         check(number not in self._first, "I23", f"{consumer.name} got message {number} as if for the first time")
         self._first.add(number)
         sort = self._sorts.get(number, PLAIN)

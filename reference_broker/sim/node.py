@@ -197,6 +197,7 @@ class SimShard(Shard):
             apply(entry, end, skip)
             absences.applied(group, entry.index)
             if group == METADATA_GROUP:
+                self.owner.checkers.masters.applied(group, entry.index)
                 self.owner.checkers.members.heard(host.machine.queues.values())
                 self.owner.checkers.mirrors.heard(host.machine.queues.values())
             if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
@@ -272,6 +273,10 @@ class SimShard(Shard):
         """How many doubts the delivering member has had. A first delivery must come without doubt."""
         channel = self._channel_of(consumer)
         known = channel.consumers.get(consumer.tag) if channel is not None else None
+        owner = self.owned.runners.get(group)
+        if owner is not None and owner.ring is not None and owner.ring.record.mirrors and not delivery_count:
+            applied, what = self.runners[METADATA_GROUP].applied, f"{first_message_id} to {consumer}"
+            self.owner.checkers.masters.delivers(self.node, METADATA_GROUP, applied, what)
         runner = self.runners.get(group) if known is not None and known.group == group else None
         if runner is None or not isinstance(runner.host, QuorumMember):
             return 0
@@ -294,6 +299,7 @@ class SimShard(Shard):
     def peer_down(self, node: NodeId) -> None:
         """Note it."""
         self.breaks += 1
+        self.owner.checkers.masters.ended(self.node, [METADATA_GROUP])
         self.owner.moment("link", self.owner)
         super().peer_down(node)
 
@@ -422,6 +428,7 @@ class SimNode:
     def _goes_on(self, loop: SimLoop) -> None:
         if loop is self.loop and self.shard is not None and loop.paused_until == self.env.scheduler.now:
             self.checkers.absences.ended(self.node, self.shard.runners)
+            self.checkers.masters.ended(self.node, [METADATA_GROUP])
 
     def write(self, log: LogSystem) -> None:
         """Do the work of :meth:`LogSystem.write`. Either the event loop writes by itself and hears of it before this

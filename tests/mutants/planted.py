@@ -556,6 +556,7 @@ CLASSIC_MUTANTS = _in_classic_worlds(
 """Bugs in the member of classic queues."""
 
 
+_CUT = "node.test_mirrors_in_partitions:test_confirms_go_on_while_two_mirrors_do_not_reach_each_other"
 MIRROR_MUTANTS = _in_mirrored_worlds(
     Mutant("the master confirms before its mirrors", "mirroring.master:Confirmations.end",
            "min(own_end, self._end) if self._ends else own_end", "own_end"),
@@ -582,6 +583,28 @@ MIRROR_MUTANTS = _in_mirrored_worlds(
            "mirrors=(), epoch=epoch + 1", "epoch=epoch + 1"),
     Mutant("messages that were gone come back with a new mirror", "node.master_ring:MasterRing._fill",
            "buffers += Take(part.seq, start, count, step).buffers()", "pass"),
+    Mutant("a master delivers what its mirrors do not know of", "mirroring.master:Deliveries.allow",
+           "end <= self._end or self.is_free", "True"),
+    Mutant("an announcement counts before it has been round the ring", "mirroring.master:Deliveries.heard",
+           "self._under_way and self._under_way[0][0] <= number", "self._under_way"),
+    Mutant("a new mirror hears of no announcement before it came", "mirroring.master:Deliveries.begin_anew",
+           "self._end = self._announced = 0", "pass"),
+    Mutant("what only publishers sent to a mirror comes as new", "queues.classic_member:ClassicMember._is_taken_over",
+           "bool(known)", "False"),
+    Mutant("a master doubts nothing when a link breaks", "node.owner:OwnerRunner.peer_down", "self.doubt()", "pass"),
+    Mutant("a master doubts nothing after a suspension", "node.owner:OwnerRunner.was_suspended", "self.doubt()",
+           "pass"),
+    Mutant("an earlier answer ends a doubt", "node.owner:OwnerRunner._certain", "number == self._doubts", "True"),
+    Mutant("the ring stays where two mirrors have no link", "mirroring.placement:out_of_ring",
+           "if not reaches(elder.node, younger.node):", "if False:", shown_by=f"{_CUT}(1, 2, 3, 'master')"),
+    Mutant("a mirror stays that does not hear who is in the ring", "mirroring.placement:out_of_ring",
+           "not reaches(mirror.node, decider)", "False", shown_by=f"{_CUT}(1, 2, 3, 'other')"),
+    Mutant("a mirror comes back to a ring without a link", "mirroring.placement:fits_in_ring",
+           "return reaches(elder, node) and", "return", shown_by=f"{_CUT}(1, 2, 3, 'master')"),
+    Mutant("what a suspended node finds unread comes as new", "node.proxy:Proxy.effects",
+           "are_late=self._is_late", "are_late=False",
+           shown_by="node.test_mirrors_in_partitions:test_what_a_suspended_node_finds_unread_comes_as_redelivered"
+           "(2, False)"),
 )  # fmt: skip
 """Bugs in mirrored queues."""
 

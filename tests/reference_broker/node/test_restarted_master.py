@@ -9,6 +9,7 @@ import pytest
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
+from reference_broker.mirroring.master import Deliveries
 from reference_broker.node.master_ring import MasterRing
 from reference_broker.node.mirror_frames import Note
 from reference_broker.types import GroupId, NodeId
@@ -24,8 +25,9 @@ def test_a_copy_of_the_former_process_confirms_nothing(owner_boot: int, confirme
     first batch of the next process, and the message was lost with it."""
     told: list[int] = []
     log = SimpleNamespace(
-        next_seq=11, take_batch=lambda: b"an operation", oldest=lambda: 0, stored_end=SimpleNamespace(end=11)
-    )
+        next_seq=11, take_batch=lambda: b"an operation", oldest=lambda: 0, stored_end=SimpleNamespace(end=11),
+        deliveries=Deliveries(0),
+    )  # fmt: skip
     host: Any = SimpleNamespace(record_changes=lambda: log, stored=told.append)
     node: Any = SimpleNamespace(node=ME, boot_id=PRESENT, send=lambda *_: 0)
     record = QueueRecord(
