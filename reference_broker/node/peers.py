@@ -578,12 +578,15 @@ class Peers:
         off in silence again after 1, 3, 7, 15, 31 s and so on, and the link would be down until then."""
         limit = asyncio.timeout(self.limits.dial_ms / 1000)
         connect = partial(self._loop.create_connection, lambda: PeerLink(self, member.node))
+        link: PeerLink
         if self._tls is None:
             async with limit:
-                return (await connect(host, member.peer_port))[1]
+                _, link = await connect(host, member.peer_port)
+            return link
         async with limit:
             connected = await self._connected(host, member.peer_port)
-        return (await connect(sock=connected, **self._encrypted(member)))[1]  # which has a limit of its own
+        _, link = await connect(sock=connected, **self._encrypted(member))  # which has a limit of its own
+        return link
 
     async def _connected(self, host: str, port: int) -> socket.socket:
         """A TCP connection to the first address of a host that takes it."""

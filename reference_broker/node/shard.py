@@ -46,7 +46,7 @@ from reference_broker.node.node_ports import Runner
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
 from reference_broker.node.owned_queues import OwnedQueues
-from reference_broker.node.peer_answers import PeerAnswers
+from reference_broker.node.peer_answers import PeerAnswers, StandIns
 from reference_broker.node.peers import FrameKind, Peers
 from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.queue_services import QueueServices
@@ -208,6 +208,8 @@ class Shard:
         self.peer_answers = PeerAnswers(self.hosting.groups, self.wake, steps)
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
+        self.peer_answers.ask = ask
+        self._stand_ins = StandIns(self.hosting.groups, self.hosting.census.leaderless, self.nodes.up, ask, self.node)
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.access = self._new_access()
         everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
@@ -469,4 +471,5 @@ class Shard:
             self.turns.tick()
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
+                self._stand_ins.look()
             self._ticks.tick()
