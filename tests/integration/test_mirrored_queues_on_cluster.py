@@ -302,3 +302,95 @@ def test_a_master_that_is_stopped_in_order_is_not_lost(cluster: Cluster, on_shut
     with connect(cluster.nodes[1]) as connection:
         left = [number for number, _ in drained(connection.channel(), "kept")]
         assert left == (list(range(5)) if state == "down" else [])
+
+
+class Got:
+    """What the consumers of one connection got: number, and whether it came as redelivered."""
+
+    def __init__(self, node: Node, queue: str) -> None:
+        self.connection = connect(node)
+        self.queue = queue
+        self.messages: list[tuple[int, bool]] = []
+        self._channel = self.connection.channel()
+
+    def consume(self) -> None:
+        self._channel.basic_qos(prefetch_count=1000)
+        self._channel.basic_consume(
+            self.queue, lambda _c, method, _p, body: self.messages.append((int(body), method.redelivered))
+        )
+
+    def get(self) -> None:
+        method, _properties, body = self._channel.basic_get(self.queue)
+        if method is not None:
+            self.messages.append((int(body), method.redelivered))
+
+    def until_quiet(self) -> None:
+        """Read until nothing came for a while, or the broker has closed the connection."""
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            had = -1
+            while len(self.messages) > had:
+                had = len(self.messages)
+                self.connection.process_data_events(1)
+
+    def until_got(self, count: int) -> None:
+        until(lambda: self.connection.process_data_events(0.05) or len(self.messages) >= count, lambda: self.messages)
+
+
+@contextlib.contextmanager
+def listening(node: Node, queue: str) -> Iterator[Got]:
+    got = Got(node, queue)
+    try:
+        yield got
+    finally:
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            got.connection.close()
+
+
+@pytest.mark.parametrize("pattern", ["orders", "others"], ids=["mirrored", "not mirrored"])
+def test_what_a_paused_node_finds_unread_comes_as_redelivered(cluster: Cluster, pattern: str) -> None:
+    """The owner gave the node up and delivered the messages to somebody else, while they lay in the node's socket."""
+    first, second, third = cluster.nodes
+    set_policy(first, pattern, ha_mode="all")
+    with connect(first) as near, listening(third, "orders") as asleep, listening(second, "orders") as other:
+        channel = near.channel()
+        declared(channel, "orders")
+        asleep.consume()
+        publish(channel, "orders", range(10))
+        asleep.until_got(10)
+        local_cluster.pause(cluster, third.name)
+        publish(channel, "orders", range(10, 200), pika.BasicProperties(delivery_mode=1))
+        near.process_data_events(0)
+        other.consume()
+        other.until_got(200)
+        local_cluster.resume(cluster, third.name)
+        asleep.until_quiet()
+        as_new = {number for number, redelivered in asleep.messages[10:] if not redelivered}
+        assert not as_new & {number for number, _ in other.messages}
+        assert all(redelivered for number, redelivered in other.messages if number < 10)
+
+
+def test_a_master_that_was_paused_delivers_nothing_as_new_that_the_next_delivers_as_new(cluster: Cluster) -> None:
+    """Its consumer gets what lay in its buffers; another consumer asks for messages as soon as it goes on."""
+    first, second, third = cluster.nodes
+    set_policy(first, "orders", ha_mode="all")
+    with connect(second) as far, listening(first, "orders") as near, listening(third, "orders") as other:
+        with connect(first) as declaring:
+            declared(declaring.channel(), "orders")
+        until_synchronised(second, "orders", 2)
+        channel = far.channel()
+        channel.confirm_delivery()
+        publish(channel, "orders", range(100))
+        for _ in range(10):
+            near.get()
+        local_cluster.pause(cluster, first.name)
+        until(lambda: seen(third, "orders").get("node") not in (None, first.name), lambda: seen(third, "orders"))
+        other.consume()
+        other.until_got(100)
+        local_cluster.resume(cluster, first.name)
+        near.consume()
+        for _ in range(10):
+            near.get()
+        near.until_quiet()
+        other.until_quiet()
+        as_new = [number for each in (near, other) for number, redelivered in each.messages if not redelivered]
+        assert len(as_new) == len(set(as_new))
