@@ -39,6 +39,8 @@ _SECONDS = {
     "tests/reports/browser/test_report_in_browser.py": 45,
     "tests/reports/browser/test_page_kinds_in_browser.py": 45,
     "tests/integration/test_bad_directories.py": 45,
+    "tests/integration/test_damage_briefly.py": 45,
+    "tests/integration/test_partitions_briefly.py": 40,
     "tests/integration/test_kill_storm.py": 35,
     "tests/infra/remote/test_shipping.py": 40,
     "tests/reference_broker/machines/test_fifo_against_oracle.py": 35,
@@ -96,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=seconds, reverse=True)
 
 
-_MOUNTS = ("infra.drives", "import drives", ", drives", "FuseDrives", "infra.lab", "lab: Lab", "netns")
+_MOUNTS = ("infra.drives", "import drives", ", drives", "FuseDrives", "infra.lab", "lab: Lab", "netns", "partitions.network")
 """Words of the modules that mount drives, or start processes with a mount namespace of their own."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.damage.files import DAMAGES, FOR_FOLDERS, Target, following, targets
+from tests.damage.files import DAMAGES, FOR_FOLDERS, SHARED, Target, following, targets
 from tests.damage.templates import KINDS, LAGGING, NODES, Kind, Template
 
 NOTHING: Final = "nothing"
@@ -57,7 +57,8 @@ def case(seed: int, number: int, nodes: int = 0, only: str = "") -> Case:
     damaged = tuple(sorted(chance.sample(NODES, count)))
     share = chance.random()
     does_nothing = share < _NOTHING_SHARE
-    if does_nothing or (not nodes and not only and share > 1 - _SHARED_SHARE):
+    is_shared = only in SHARED or (not nodes and not only and share > 1 - _SHARED_SHARE)
+    if does_nothing or is_shared:
         damaged = ()
     first = tuple(dict.fromkeys((*damaged, LAGGING, *NODES)))
     return Case(seed, number, kind, damaged, first if chance.random() < 0.5 else (), does_nothing, only)

@@ -31,7 +31,11 @@ def by_queue(outcomes: list[Outcome]) -> Table:
     for kind in KINDS:
         all_of = [outcome.queues[kind] for outcome in outcomes]
         heals = [of.slowest_s for of in all_of]
-        sums = [sum(of.confirmed for of in all_of), sum(of.lost for of in all_of), sum(of.unflagged for of in all_of)]
+        sums = [
+            sum(of.confirmed for of in all_of),
+            sum(of.lost for of in all_of),
+            sum(len(of.unflagged) for of in all_of),
+        ]
         counts = [
             sum(len(of.wrong) for of in all_of),
             sum(of.stalled for of in all_of),

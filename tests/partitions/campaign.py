@@ -38,7 +38,7 @@ class OfQueue:
 
     confirmed: int = 0
     lost: int = 0
-    unflagged: int = 0
+    unflagged: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     serves_s: dict[str, float] = field(default_factory=dict)
     stalled: bool = False
@@ -65,7 +65,7 @@ class Outcome:
             for kind, of in self.queues.items()
             for words, is_so in (
                 (f"{of.lost} lost", of.lost),
-                (f"{of.unflagged} delivered again without the flag", of.unflagged),
+                (f"{len(of.unflagged)} delivered again without the flag: {of.unflagged[:1]}", of.unflagged),
                 (f"{len(of.wrong)} wrong deliveries, the first {of.wrong[:2]}", of.wrong),
                 ("no confirm on the side of the majority", of.stalled),
                 (f"publishers hung on {', '.join(of.hung)}", of.hung),
@@ -140,7 +140,7 @@ class Campaign:
         unmarked = [text for text in account.wrong[wrong:] if "not marked redelivered" in text]
         of.lost = len(due - account.delivered)
         of.confirmed = len(account.confirmed) - confirms
-        of.unflagged = len(account.late) - late + len(unmarked)
+        of.unflagged = [*unmarked, *account.late[late:]]
         of.wrong = [text for text in account.wrong[wrong:] if text not in unmarked]
         account.delivered |= due  # told once
         self.counted[kind] = (len(account.confirmed), len(account.late), len(account.wrong))

@@ -53,6 +53,6 @@ def test_clients_that_reach_a_majority_are_served_during_a_cut_or_lose_their_con
 
 
 def test_each_kind_of_failure_has_words() -> None:
-    of = OfQueue(lost=1, unflagged=2, wrong=["x"], serves_s={"node1": 3.0}, stalled=True, hung=["node2"])
+    of = OfQueue(lost=1, unflagged=["again"], wrong=["x"], serves_s={"node1": 3.0}, stalled=True, hung=["node2"])
     assert len(Outcome(made("link"), "node1", {"quorum": of}).failures(2.0)) == 6
     assert not Outcome(made("link"), "node1", {"quorum": OfQueue(serves_s={"node1": 1.0})}).failures(2.0)
