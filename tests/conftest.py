@@ -98,7 +98,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=seconds, reverse=True)
 
 
-_MOUNTS = ("infra.drives", "import drives", ", drives", "FuseDrives", "infra.lab", "lab: Lab", "netns", "partitions.network")
+_MOUNTS = (
+    "infra.drives",
+    "import drives",
+    ", drives",
+    "FuseDrives",
+    "infra.lab",
+    "lab: Lab",
+    "netns",
+    "partitions.network",
+)
 """Words of the modules that mount drives, or start processes with a mount namespace of their own."""
 
 

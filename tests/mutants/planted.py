@@ -69,6 +69,11 @@ def _slow_readers(world: World) -> bool:
     return world.nodes[NodeId(1)]._config.limits.unread_bytes_max < 1000
 
 
+def _losing_drives(world: World) -> bool:
+    """The drive of one node at a time loses the end of its WAL."""
+    return world.nemesis.lose_end in world.nemesis._kinds
+
+
 def _large_messages(world: World) -> bool:
     return world.large_bytes > 0 and len(world.nodes) > 1
 
@@ -109,7 +114,18 @@ def _in_mirrored_worlds(*mutants: Mutant) -> tuple[Mutant, ...]:
 
 
 _BROKER = "reference_broker"
+_STORM = "raft.test_raft_cluster_random:test_no_storm_breaks_raft_and_every_storm_ends"
 MUTANTS = (
+    Mutant("a forgetful member votes", "raft.core:RaftCore.may_vote", "not self.forgetful and ", "",
+           needs=_losing_drives, shown_by=f"{_STORM}(8, 3)"),
+    Mutant("a forgetful member leads", "raft.core:RaftCore._stand", "self.forgetful or ", "",
+           needs=_losing_drives, shown_by=f"{_STORM}(3, 3)"),
+    Mutant("a member remembers before its leader has committed in its own term", "raft.core:RaftCore._remember",
+           " and log.term_at(log.commit_index) == self.term", "", needs=_losing_drives, shown_by=f"{_STORM}(8, 3)"),
+    Mutant("the end of the WAL is not compared with what was synced", "log.recovery:WalRecovery.judge_end",
+           "if self.last_batch < noted_batch:", "if False:", needs=_losing_drives),
+    Mutant("a forgetful member begins in its old term", "log.opening:_Opening._make_agree",
+           "_FIRST_TERM, *terms) + 1", "_FIRST_TERM, *terms)", needs=_losing_drives),
     Mutant("messages do not wait for term and vote to be on disk", "node.group:GroupRunner._carry_out",
            "if self._hard_state_writes:", "if False:"),
     Mutant("the short way does not ask where entries belong", "raft.follower:Follower.takes",

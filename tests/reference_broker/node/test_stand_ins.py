@@ -26,9 +26,7 @@ class Asked:
         self.requests.append((node, request))
 
 
-def member(
-    voters: tuple[NodeId, ...] = (LEADER, THIRD, HERE), *, node: NodeId = HERE, leader: NodeId = NOBODY
-) -> Any:
+def member(voters: tuple[NodeId, ...] = (LEADER, THIRD, HERE), *, node: NodeId = HERE, leader: NodeId = NOBODY) -> Any:
     core = SimpleNamespace(
         configuration=SimpleNamespace(voters=voters), node=node, leader=leader, trusts_leader=leader not in (0, node)
     )
