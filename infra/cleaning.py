@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +29,7 @@ import psutil
 from infra import drives, filling
 from infra.lab import namespaces
 from infra.mounts import mounts_below
-from infra.node_process import MARK, STOP_GRACE_S
+from infra.node_process import STOP_GRACE_S, marked
 from infra.register import Entry, Kind, Register, registers_below
 from perftest.errors import HelpfulError
 
@@ -75,7 +75,7 @@ def end_marked(mark: str, grace_s: float = STOP_GRACE_S) -> int:
     They have ``grace_s`` to end in order; with 0 they are killed at once. Raises :class:`HelpfulError` if one does not
     end.
     """
-    found = list(_marked(mark))
+    found = [process for process, _part in marked(mark)]
     for process in found:
         with contextlib.suppress(psutil.Error):  # psutil checks the start time before a signal
             if grace_s:
@@ -155,11 +155,3 @@ _UNDO: Final[dict[Kind, Callable[[Entry], str]]] = {
 
 _ORDER: Final = (Kind.PROCESSES, Kind.NAMESPACE, Kind.FILL, Kind.DRIVE, Kind.DIRECTORY)
 """A process holds the drives and the namespace that it uses, and a directory holds drives."""
-
-
-def _marked(mark: str) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile, or not ours to look at
-            carried = process.environ().get(MARK, "")
-            if carried == mark or carried.startswith(f"{mark}:"):
-                yield process

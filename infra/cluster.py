@@ -1,33 +1,26 @@
-"""The description of a local cluster: its nodes, their files, and the file that keeps both.
+"""The description of a local cluster: its nodes and their files.
 
-A command leaves only ``cluster.json`` in the cluster's directory for the next command. Beside it lies ``secret``, with
-which the nodes authenticate each other. Only the user who started the cluster can read the secret, and no other file
-repeats it.
+In the cluster's directory lies ``secret``, with which the nodes authenticate each other. Only the user who started the
+cluster can read the secret, and no other file repeats it. :mod:`infra.cluster_file` keeps the description.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
 from infra.ports import HOST
 from perftest.errors import HelpfulError
 
-STATE_FILE: Final = "cluster.json"
-DESCRIPTION_FILE: Final = "description.json"
-"""Beside it or in place of it, where the nodes of a cluster run on several hosts (:mod:`infra.description`)."""
-STATE_VERSION: Final = 1
 SECRET_FILE: Final = "secret"
 _SECRET_OCTETS: Final = 32
 PORT_ROLES: Final = ("amqp_port", "peer_port", "control_port", "metrics_port")
 PORT_OFFSETS: Final = (0, 100, 200, 300)
 _DATA: Final = "data"
-_BY_HAND: Final = "stop the nodes by hand and remove the directory"
 _OF_LAYOUT: Final = ("io", "drives", "instance_octets_per_second")
 """Keys of ``node.json`` that a layout sets."""
 
@@ -188,55 +181,6 @@ class Cluster:
                 return node
         names = ", ".join(node.name for node in self.nodes)
         raise ClusterError(f"there is no node {name!r} in this cluster", self.directory, f"name one of {names}", code=2)
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of ``cluster.json``."""
-        return {"version": STATE_VERSION, **asdict(self), "nodes": [asdict(node) for node in self.nodes]}
-
-
-def load(directory: Path, file: str = "") -> Cluster:
-    """The cluster that was started in a directory, or else the one that is described there. Raises
-    :class:`ClusterError` if there is none."""
-    directory = directory.absolute()
-    if not file:
-        is_described = not (directory / STATE_FILE).exists() and (directory / DESCRIPTION_FILE).exists()
-        file = DESCRIPTION_FILE if is_described else STATE_FILE
-    path = directory / file
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        fix = "start one with `perftest broker start`, or name its directory with --dir"
-        raise ClusterError(f"no cluster was started here: there is no {file}", str(directory), fix) from error
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"{file} cannot be read: {error}", str(path), _BY_HAND) from error
-    cluster = parsed(text, str(path))
-    return replace(cluster, directory=str(directory)) if file == DESCRIPTION_FILE else cluster
-
-
-def parsed(text: str, where: str) -> Cluster:
-    """The cluster that a file's text describes. Raises :class:`ClusterError`, which names the file ``where``."""
-    try:
-        plain = json.loads(text)
-        if plain["version"] != STATE_VERSION:
-            raise ClusterError(f"this file has version {plain['version']}", where, "use the version that wrote it")
-        return Cluster(
-            cluster=plain["cluster"],
-            directory=plain["directory"],
-            nodes=tuple(Node(**node) for node in plain["nodes"]),
-            directories=Directories(**plain.get("directories", {})),
-            limits=plain.get("limits", {}),
-            tls=plain.get("tls", ""),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ClusterError(f"this file cannot be read: {error}", where, _BY_HAND) from error
-
-
-def save(cluster: Cluster, file: str = STATE_FILE) -> None:
-    """Write ``cluster.json`` completely or not at all."""
-    path = Path(cluster.directory) / file
-    beside = path.with_name(f".{file}.new")
-    beside.write_text(json.dumps(cluster.to_json(), indent=1) + "\n", encoding="utf-8")
-    beside.replace(path)
 
 
 def make_secret(cluster: Cluster) -> None:

@@ -14,19 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from infra.cluster import (
-    DESCRIPTION_FILE,
-    PORT_OFFSETS,
-    PORT_ROLES,
-    STATE_FILE,
-    Cluster,
-    ClusterError,
-    Directories,
-    Node,
-    load,
-    make_secret,
-    save,
-)
+from infra.cluster import PORT_OFFSETS, PORT_ROLES, Cluster, ClusterError, Directories, Node, make_secret
+from infra.cluster_file import DESCRIPTION_FILE, is_kept, load, save
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _COUNTS: Final = (1, 3, 5, 7, 9)
@@ -87,8 +76,12 @@ def adopt(description: Cluster, directory: Path, name: str) -> Cluster:
     cluster.
     """
     directory = directory.absolute()
+    return on_this_host(description, directory, name, _before(description, directory, description.node(name)))
+
+
+def on_this_host(description: Cluster, directory: Path, name: str, before: Node | None = None) -> Cluster:
+    """The cluster with the node ``name`` in a ``directory`` of this host, and ``before`` as the host knew the node."""
     here = description.node(name)
-    before = _before(description, directory, here)
     kept = {} if before is None else {key: getattr(before, key) for key in ("pid", "start_time", "first_life")}
     paths = {key: str(directory / path) for key in _PATHS if (path := getattr(here, key))}
     mine: dict[str, Any] = {**kept, **paths, "is_here": True}
@@ -100,7 +93,7 @@ def write(description: Cluster, directory: Path) -> Cluster:
     """Write a description and its secret into a directory, from which both are copied to the hosts. Returns the cluster
     for those who ask its nodes from here. Raises :class:`ClusterError` if the directory has a cluster."""
     directory = directory.absolute()
-    if any((directory / file).exists() for file in (STATE_FILE, DESCRIPTION_FILE)):
+    if is_kept(directory) or (directory / DESCRIPTION_FILE).exists():
         raise ClusterError("there is a cluster already", str(directory), "choose another directory, or remove this one")
     cluster = replace(description, directory=str(directory))
     make_secret(cluster)
@@ -110,7 +103,7 @@ def write(description: Cluster, directory: Path) -> Cluster:
 
 def _before(description: Cluster, directory: Path, here: Node) -> Node | None:
     """The node as the host has kept it so far; None if it was not adopted before."""
-    if not (directory / STATE_FILE).exists():
+    if not is_kept(directory):
         return None
     kept = load(directory)
     if kept.cluster != description.cluster:

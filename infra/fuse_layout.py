@@ -20,7 +20,8 @@ from infra.mounts import mounts_below
 from infra.register import Kind, Register
 
 _TEMPORARY: Final = ".drives-"
-_KEPT: Final = "drives"
+KEPT: Final = "drives"
+"""The directory of the FUSE drives of a cluster that keeps running."""
 
 
 @contextlib.contextmanager
@@ -49,7 +50,7 @@ def made(layout: Layout, parent: Path, nodes: Sequence[str]) -> Iterator[Layout]
 def keep(layout: Layout, directory: Path, nodes: Sequence[str], *, is_new: bool) -> Layout:
     """The layout of a cluster in ``directory`` that keeps running, with its FUSE drives. Those of a new cluster are
     made, and stay until ``perftest broker clean --kept``. Raises :class:`DriveError`; then none of them is left."""
-    place = directory.absolute() / _KEPT
+    place = directory.absolute() / KEPT
     if layout.fuse and is_new:
         with contextlib.ExitStack() as undo:
             for drive in _drives(layout, place, nodes):
@@ -62,7 +63,7 @@ def keep(layout: Layout, directory: Path, nodes: Sequence[str], *, is_new: bool)
 
 def give_up(directory: Path) -> None:
     """Take the drives of a cluster apart that could not be started. Raises :class:`DriveError`."""
-    place = directory.absolute() / _KEPT
+    place = directory.absolute() / KEPT
     if place.exists() and drives.clean(place):
         with contextlib.suppress(OSError):
             place.rmdir()
@@ -71,7 +72,7 @@ def give_up(directory: Path) -> None:
 def require(directory: Path, files: Iterable[str]) -> None:
     """Raise :class:`DriveError` unless the FUSE drives of the cluster in ``directory`` are mounted, on which ``files``
     of its nodes lie. Without its drive a node would write to whatever is below the mount point."""
-    place = directory.absolute() / _KEPT
+    place = directory.absolute() / KEPT
     for path in sorted(map(Path, files)):
         if not path.is_relative_to(place):
             continue

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra import local_cluster
-from infra.cluster import DESCRIPTION_FILE, Cluster, ClusterError, Node, load
+from infra.cluster import Cluster, ClusterError, Node
+from infra.cluster_file import DESCRIPTION_FILE, load
 from infra.control import summary_of
 from infra.description import adopt
 from infra.node_process import is_alive

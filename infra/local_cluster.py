@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,26 +34,24 @@ from infra.cleaning import clean
 from infra.cluster import (
     PORT_OFFSETS,
     PORT_ROLES,
-    STATE_FILE,
     Cluster,
     ClusterError,
     Directories,
     Node,
     kept_directories,
-    load,
     make_secret,
     plan,
-    save,
 )
+from infra.cluster_file import NODE_FILES, alone, is_kept, load, rebuild_command, remove, save, update
 from infra.control import ask, change, fuse_drives, sample, status, summary, summary_of
 from infra.layout import Layout
 from infra.layout import directories as placed
 from infra.layout import roots as drives_of
 from infra.node_process import (
     STOP_GRACE_S,
-    empty,
     end,
     end_children,
+    found_again,
     is_alive,
     is_paused,
     last_words,
@@ -68,9 +67,11 @@ from infra.register import Kind, Register
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
-    "kill", "load", "pause", "replace_node", "resume", "sample", "start", "start_node", "status", "stop", "summary",
+    "kill", "load", "pause", "resume", "sample", "start", "start_node", "status", "stop", "summary",
     "temporary",
 ]  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 NODES: Final = 3
 BASE_PORT: Final = 5691
@@ -96,9 +97,9 @@ class _Launched:
     """The started processes by node name, the sizes of their logs before the start, and the nodes that failed."""
 
     cluster: Cluster
-    children: dict[str, subprocess.Popen[bytes]]
     logs: dict[str, int]
-    failures: dict[str, ClusterError]
+    children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    failures: dict[str, ClusterError] = field(default_factory=dict)
 
 
 def start(
@@ -117,46 +118,48 @@ def start(
     :class:`NotAllStartedError` is raised.
     """
     directory = directory.absolute()
-    before = _before(directory, nodes)
-    nodes = len(before.nodes) if before else nodes or NODES
-    identity = before.cluster if before else _new_identity()
-    if layout:
-        names = [f"node{number}" for number in range(1, nodes + 1)]
-        layout = fuse_layout.keep(layout, directory, names, is_new=before is None)
-    asked = placed(layout, identity) if layout else directories or Directories()
-    try:
-        return _start(directory, before, identity, asked, base_port, nodes)
-    except NotAllStartedError:
-        raise
-    except BaseException:
-        if before is None:
-            fuse_layout.give_up(directory)
-        raise
-
-
-def _start(
-    directory: Path, before: Cluster | None, identity: str, asked: Directories, base_port: int | None, nodes: int
-) -> Cluster:
-    kept = kept_directories(before, asked) if before else asked
-    ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
-    if before is None:
-        clean(directory)  # what a start that was killed has left
-    planned = plan(directory, identity, ports, kept, before)
-    _require_free(_sockets(planned.nodes), "or choose other ports with --port")
-    with _until_kept(directory, mark(planned), planned.nodes if before is None else ()):
-        launched = _launch(planned, exit_with_stdin=False)
-        try:
-            failures = _await_ready(launched)
-            if failures and (before is None or len(failures) > (nodes - 1) // 2):
-                raise next(iter(failures.values()))
-        except BaseException:
-            _KEPT.extend(launched.children.values())
-            stop(launched.cluster)
-            raise
-        _keep(launched)
+    with contextlib.ExitStack() as undo:
+        with alone(directory):
+            if (before := _before(directory, nodes)) is None:
+                clean(directory)  # the drives of a start that was killed
+            planned = _planned(directory, before, nodes, base_port, directories, layout, undo)
+            _require_free(_sockets(planned.nodes), "or choose other ports with --port")
+            if before is None:
+                undo.enter_context(new_directories.made(planned.nodes))
+                undo.enter_context(_on_failure(lambda: remove(directory)))
+                save(planned)  # from now on, every command finds what is started here
+            undo.enter_context(_noted(planned))
+            launched = _launch(planned, exit_with_stdin=False)
+            undo.enter_context(_on_failure(lambda: _end_launched(launched)))
+        failures = _await_ready(launched)
+        if failures and (before is None or len(failures) > (len(planned.nodes) - 1) // 2):
+            raise next(iter(failures.values()))
+        cluster = _kept(launched)
     if failures:
-        raise NotAllStartedError(next(iter(failures.values())), launched.cluster)
-    return launched.cluster
+        raise NotAllStartedError(next(iter(failures.values())), cluster)
+    return cluster
+
+
+def _planned(
+    directory: Path,
+    before: Cluster | None,
+    nodes: int | None,
+    base_port: int | None,
+    asked: Directories | None,
+    layout: Layout | None,
+    undo: contextlib.ExitStack,
+) -> Cluster:
+    """The cluster that is to be started. ``undo`` takes the FUSE drives of a new cluster apart again."""
+    count = len(before.nodes) if before else nodes or NODES
+    identity = before.cluster if before else f"local-{secrets.token_hex(4)}"
+    if layout:
+        if before is None:
+            undo.enter_context(_on_failure(lambda: fuse_layout.give_up(directory)))
+        names = [f"node{number}" for number in range(1, count + 1)]
+        layout = fuse_layout.keep(layout, directory, names, is_new=before is None)
+    wanted = placed(layout, identity) if layout else asked or Directories()
+    ports = _ports_from(base_port or BASE_PORT, count) if base_port or before is None else _ports_of(before)
+    return plan(directory, identity, ports, kept_directories(before, wanted) if before else wanted, before)
 
 
 def start_node(cluster: Cluster, name: str, *, until_ready: bool = False) -> Cluster:
@@ -166,62 +169,36 @@ def start_node(cluster: Cluster, name: str, *, until_ready: bool = False) -> Clu
     node is ready.
     """
     node = _here(cluster, name)
-    own = _OF_THIS_PROCESS.get(cluster.directory)
+    own, directory = _OF_THIS_PROCESS.get(cluster.directory), Path(cluster.directory)
+    with contextlib.ExitStack() as undo:
+        with alone(directory):
+            cluster = found_again(cluster)
+            require_startable(cluster, node.name)
+            if not is_kept(directory):
+                undo.enter_context(_on_failure(lambda: remove(directory)))
+                save(cluster)
+            undo.enter_context(_noted(cluster, f":{node.name}"))
+            launched = _launch(cluster, exit_with_stdin=own is not None, only=node.name)
+            undo.enter_context(_on_failure(lambda: _end_launched(launched)))
+            if own is not None:
+                _replace_children(own, launched.children)
+        if failure := _await_ready(launched, until_ready=until_ready).get(node.name):
+            raise failure
+        return _kept(launched)  # whoever samples the nodes reads the new pid there
+
+
+def require_startable(cluster: Cluster, name: str) -> None:
+    """Raises :class:`ClusterError` if the node runs, or if it cannot have its ports or the cluster's secret."""
+    node = _here(cluster, name)
     if is_alive(node):
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", "kill or stop it first")
     if not cluster.secret_file.exists() and any(is_alive(other) for other in cluster.nodes):
         stopping = f"`perftest broker stop --dir {cluster.directory}`"
         fix = f"stop the cluster with {stopping}; `perftest broker start` then makes a new secret for all nodes"
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
-    fix = "or stop the cluster and start all of it on other ports with --port"
     if not all(other.is_here for other in cluster.nodes):
         cluster.secret()  # one that is made here would be another one than that of the other hosts
-    _require_free(_sockets([node]), fix)
-    with _until_kept(Path(cluster.directory), f"{mark(cluster)}:{node.name}"):
-        launched = _launch(cluster, exit_with_stdin=own is not None, only=node.name)
-        if own is not None:
-            _replace_children(own, launched.children)
-        try:
-            if failure := _await_ready(launched, until_ready=until_ready).get(node.name):
-                raise failure
-        except BaseException:
-            if own is None:
-                _KEPT.extend(launched.children.values())
-            end([launched.cluster.node(node.name)], STOP_GRACE_S)
-            _forget_ended()
-            raise
-        if own is None:
-            _keep(launched)
-        else:
-            save(launched.cluster)  # whoever samples the nodes reads the new pid there
-    return launched.cluster
-
-
-def replace_node(
-    cluster: Cluster, name: str, on_lost: Callable[[Sequence[str]], None] = lambda _names: None
-) -> Cluster:
-    """Remove the data of a node and start the node without data on its ports, so that it learns everything from the
-    other nodes.
-
-    ``on_lost`` gets the names of the queues that only this node had. They are deleted. The files are removed only after
-    the other nodes have agreed, so a refusal keeps them. Raises :class:`ClusterError`.
-    """
-    node = _here(cluster, name)
-    if is_alive(node):
-        fix = f"`perftest broker kill {node.name} --dir {cluster.directory}` first"
-        raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", fix)
-    answer = change(cluster, {"op": "replace-node", "node": node.name})
-    if lost := answer.get("lost_queues"):
-        on_lost(lost)
-    blank = replace(node, first_life=int(answer["life"]), pid=0, start_time=0)
-    cluster = replace(cluster, nodes=tuple(blank if other == node else other for other in cluster.nodes))
-    save(cluster)  # from now on, the remaining data of the node counts as an older copy
-    try:
-        empty(blank)
-    except OSError as error:
-        what = f"the files of {node.name} cannot be removed: {error.strerror}"
-        raise ClusterError(what, str(error.filename), _again(node, cluster)) from error
-    return start_node(cluster, name)
+    _require_free(_sockets([node]), "or stop the cluster and start all of it on other ports with --port")
 
 
 @contextlib.contextmanager
@@ -245,7 +222,9 @@ def temporary(
 def _temporary(parent: Path, nodes: int, layout: Layout | None, limits: Mapping[str, int] | None) -> Iterator[Cluster]:
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     directories = placed(layout, directory.name) if layout else Directories()
-    planned = replace(plan(directory, _new_identity(), _ports_for(nodes), directories), limits=dict(limits or {}))
+    planned = replace(
+        plan(directory, f"local-{secrets.token_hex(4)}", _ports_for(nodes), directories), limits=dict(limits or {})
+    )
     roots = drives_of(layout, [node.name for node in planned.nodes]) if layout else []
     with _until_removed(planned, [root / directory.name for root in roots]):
         launched = _launch(planned, exit_with_stdin=True)
@@ -300,6 +279,7 @@ def stop(cluster: Cluster, grace_s: float = STOP_GRACE_S) -> list[str]:
     alive = [node for node in cluster.nodes if is_alive(node)]
     end(alive, grace_s)
     _forget_ended()
+    _forget_entries(cluster)
     return [node.name for node in alive]
 
 
@@ -319,29 +299,35 @@ def _running(cluster: Cluster, name: str) -> Node:
     return node
 
 
-def _again(node: Node, cluster: Cluster) -> str:
-    command = f"perftest broker start --node {node.name} --replace --dir {cluster.directory}"
-    return f"remove what is there, then `{command}` again"
-
-
-def _new_identity() -> str:
-    return f"local-{secrets.token_hex(4)}"
+@contextlib.contextmanager
+def _on_failure(undo: Callable[[], object]) -> Iterator[None]:
+    """Call ``undo`` if the ``with`` block fails or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 @contextlib.contextmanager
-def _until_kept(directory: Path, marked: str, new: Sequence[Node] = ()) -> Iterator[None]:
-    """From the start of processes until ``cluster.json`` has their pids, an entry of the register finds them, and
-    entries find the directories of ``new`` nodes.
+def _noted(cluster: Cluster, part: str = "") -> Iterator[None]:
+    """Until ``cluster.json`` has the pids of the processes that are started, an entry of the register finds them.
 
     Raises :class:`ClusterError`.
     """
-    register = Register(directory)
-    _note(register, Kind.PROCESSES, marked)
+    _note(Register(Path(cluster.directory)), Kind.PROCESSES, mark(cluster) + part)
     try:
-        with new_directories.made(register, new, _note):
-            yield
+        yield
     finally:
-        register.forget(Kind.PROCESSES, marked)
+        _forget_entries(cluster)
+
+
+def _end_launched(launched: _Launched) -> None:
+    """End the processes that were launched, and no others."""
+    end([node for node in launched.cluster.nodes if node.name in launched.children], STOP_GRACE_S)
+    if launched.cluster.directory not in _OF_THIS_PROCESS:
+        _KEPT.extend(launched.children.values())
+        _forget_ended()
 
 
 @contextlib.contextmanager
@@ -378,16 +364,19 @@ def _note(register: Register, kind: Kind, name: str) -> None:
 def _before(directory: Path, nodes: int | None) -> Cluster | None:
     """The cluster whose data lies in the directory; None if there is no data. Raises :class:`ClusterError` if the
     cluster cannot be started with this number of nodes."""
-    if not (directory / STATE_FILE).exists():
+    if not is_kept(directory):
+        if names := [path.parent.name for path in sorted(directory.glob(NODE_FILES))]:
+            what = f"{', '.join(names)} of a cluster lie here, and cluster.json is missing"
+            raise ClusterError(what, str(directory), rebuild_command(directory))
         return None
     before = load(directory)
     if not all(node.is_here for node in before.nodes):
         fix = "start the node of this host with --node"
         raise ClusterError("the nodes of this cluster run on several hosts", str(directory), fix)
-    if any(is_alive(node) for node in before.nodes):
+    if running := [f"{node.name} (pid {node.pid})" for node in before.nodes if is_alive(node)]:
         stopping = f"stop it with `perftest broker stop --dir {directory}`"
         fix = f"{stopping}, bring one node back with --node, or choose another --dir"
-        raise ClusterError("a cluster already runs here", str(directory), fix)
+        raise ClusterError(f"a cluster already runs here: {', '.join(running)}", str(directory), fix)
     if nodes not in (None, len(before.nodes)):
         what = f"the data here is that of {len(before.nodes)} nodes, not {nodes}"
         raise ClusterError(what, str(directory), f"use --nodes {len(before.nodes)}, or another --dir")
@@ -397,31 +386,44 @@ def _before(directory: Path, nodes: int | None) -> Cluster | None:
 def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None) -> _Launched:
     """Start the processes of all nodes, or of one node. If a node's files cannot be written, only that node fails.
 
-    Raises :class:`ClusterError` if the secret is missing and cannot be made.
+    Raises :class:`ClusterError` if the secret is missing and cannot be made. If something else goes wrong or the
+    command is interrupted, what was started ends: none of these nodes ran before.
     """
-    files = [str(path) for node in planned.nodes if only in (None, node.name) for path in node.paths().values() if path]
+    chosen = [node for node in planned.nodes if only in (None, node.name)]
+    files = [str(path) for node in chosen for path in node.paths().values() if path]
     fuse_layout.require(Path(planned.directory), files)
     make_secret(planned)
-    children: dict[str, subprocess.Popen[bytes]] = {}
-    failures: dict[str, ClusterError] = {}
-    logs = {node.name: log_size(node) for node in planned.nodes}
-    nodes: list[Node] = []
-    for node in planned.nodes:
-        if only in (None, node.name):
-            try:
-                fuse_drives(planned).reset(node.name)
-                child = children[node.name] = spawn(planned, node, exit_with_stdin=exit_with_stdin)
-                node = replace(node, pid=child.pid, start_time=start_time(child.pid) or 0)
-            except OSError as error:
-                what = f"{node.name} cannot be started: {error.strerror or error}"
-                where, fix = str(error.filename or node.data_dir), "choose a directory that can be written"
-                if error.errno == errno.EROFS:
-                    fix = "check its drive (dmesg), unmount the file system, mount it again, and start the node again"
-                failures[node.name] = ClusterError(what, where, fix)
-            except ClusterError as error:
-                failures[node.name] = error
-        nodes.append(node)
-    return _Launched(cluster=replace(planned, nodes=tuple(nodes)), children=children, logs=logs, failures=failures)
+    launched = _Launched(cluster=planned, logs={node.name: log_size(node) for node in chosen})
+    try:
+        for node in chosen:
+            _launch_node(launched, node, exit_with_stdin=exit_with_stdin)
+        return replace(launched, cluster=_with_processes(planned, launched.children))
+    except BaseException:
+        names = {node.name for node in chosen}
+        end([node for node in found_again(planned).nodes if node.name in names], STOP_GRACE_S)
+        raise
+
+
+def _with_processes(planned: Cluster, children: Mapping[str, subprocess.Popen[bytes]]) -> Cluster:
+    def started(node: Node) -> Node:
+        child = children.get(node.name)
+        return replace(node, pid=child.pid, start_time=start_time(child.pid) or 0) if child else node
+
+    return replace(planned, nodes=tuple(started(node) for node in planned.nodes))
+
+
+def _launch_node(launched: _Launched, node: Node, *, exit_with_stdin: bool) -> None:
+    try:
+        fuse_drives(launched.cluster).reset(node.name)
+        launched.children[node.name] = spawn(launched.cluster, node, exit_with_stdin=exit_with_stdin)
+    except OSError as error:
+        what = f"{node.name} cannot be started: {error.strerror or error}"
+        where, fix = str(error.filename or node.data_dir), "choose a directory that can be written"
+        if error.errno == errno.EROFS:
+            fix = "check its drive (dmesg), unmount the file system, mount it again, and start the node again"
+        launched.failures[node.name] = ClusterError(what, where, fix)
+    except ClusterError as error:
+        launched.failures[node.name] = error
 
 
 def _await_ready(launched: _Launched, *, until_ready: bool = False) -> dict[str, ClusterError]:
@@ -461,10 +463,24 @@ def _awake(cluster: Cluster) -> int:
     )
 
 
-def _keep(launched: _Launched) -> None:
-    _KEPT.extend(launched.children.values())
-    _forget_ended()
-    save(launched.cluster)
+def _kept(launched: _Launched) -> Cluster:
+    """Write down the processes that run now, and let them run."""
+    if launched.cluster.directory not in _OF_THIS_PROCESS:
+        _KEPT.extend(launched.children.values())
+        _forget_ended()
+    try:
+        with alone(Path(launched.cluster.directory)):
+            return update(launched.cluster, launched.children.keys() - launched.failures.keys())
+    except ClusterError as error:  # the node may be what makes room on a full drive
+        log.warning("warning: %s (%s); commands find the nodes that run all the same", error.what, error.where)
+        return launched.cluster
+
+
+def _forget_entries(cluster: Cluster) -> None:
+    """No processes of the cluster run that ``cluster.json`` does not name."""
+    register = Register(Path(cluster.directory))
+    for part in ("", *(f":{node.name}" for node in cluster.nodes)):
+        register.forget(Kind.PROCESSES, mark(cluster) + part)
 
 
 def _replace_children(own: dict[str, subprocess.Popen[bytes]], fresh: dict[str, subprocess.Popen[bytes]]) -> None:

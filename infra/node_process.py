@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,14 +33,15 @@ _POLL_S: Final = 0.02
 
 
 def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.Popen[bytes]:
-    """Start the process of a node, with its output in its log file. Raises OSError, :class:`ClusterError`."""
+    """Start the process of a node, with its output in its log file. Raises OSError, :class:`ClusterError`; a directory
+    of another node or of another cluster is left as it is."""
     home = Path(node.data_dir)
-    home.mkdir(parents=True, exist_ok=True)
     config = home / "node.json"
     wanted = node_config(cluster, node, exit_with_stdin=exit_with_stdin)
-    text = json.dumps(wanted | _set_by_hand(config), indent=1)
+    text = json.dumps(wanted | set_by_hand(cluster, node), indent=1)
+    home.mkdir(parents=True, exist_ok=True)
     if not config.exists() or config.read_text(encoding="utf-8") != text:  # a full drive may be all there is
-        _write_durably(config, text)
+        write_durably(config, text)
     log_file = Path(node.log_file)
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
@@ -59,31 +61,66 @@ def mark(cluster: Cluster) -> str:
     return f"{cluster.directory}:{cluster.cluster}"
 
 
-def _write_durably(config: Path, text: str) -> None:
-    """Replace a file as a whole: after a power cut there is the old text or the new text, and never an empty file."""
-    beside = config.with_name(config.name + ".new")
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file as a whole: after a power cut there is the old text or the new text, and never an empty file.
+    Raises OSError."""
+    beside = path.with_name(f".{path.name}.new")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(config)
-    folder = os.open(config.parent, os.O_RDONLY)
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
 
 
-def _set_by_hand(config: Path) -> dict[str, object]:
-    """The keys of a ``node.json`` that people may set. All others are written anew. Raises :class:`ClusterError`."""
+def marked(mark: str) -> Iterator[tuple[psutil.Process, str]]:
+    """The processes that carry this mark or one of its parts (``mark:part``), each with the part."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile, or not ours to look at
+            carried = process.environ().get(MARK, "")
+            if carried == mark or carried.startswith(f"{mark}:"):
+                yield process, carried[len(mark) + 1 :]
+
+
+def found_again(cluster: Cluster) -> Cluster:
+    """The cluster with the processes of its nodes that run here, also of those that nobody wrote down. Only if a node
+    does not run as it was written down, the processes of the machine are looked through."""
+    if all(is_alive(node) for node in cluster.nodes if node.is_here):
+        return cluster
+    pids: dict[str, int] = {}
+    for process, name in marked(mark(cluster)):
+        pids.setdefault(name, process.pid)
+
+    def found(node: Node) -> Node:
+        pid = pids.get(node.name, 0)
+        if not node.is_here or is_alive(node) or (started := start_time(pid)) is None:
+            return node
+        return replace(node, pid=pid, start_time=started)
+
+    return replace(cluster, nodes=tuple(found(node) for node in cluster.nodes))
+
+
+def set_by_hand(cluster: Cluster, node: Node) -> dict[str, object]:
+    """The keys of the ``node.json`` of a node that people may set. All others are written anew. Raises
+    :class:`ClusterError` if the file cannot be read, or if it is that of another node or of another cluster."""
+    config = Path(node.data_dir) / "node.json"
     try:
         plain = json.loads(config.read_text(encoding="utf-8"))
-        return {key: plain[key] for key in SET_BY_HAND if key in plain}
+        whose = plain.get("cluster", cluster.cluster), plain.get("node", node.node)
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         fix = "correct the file, or remove it: a start then writes it anew with the default limits"
         raise ClusterError(f"node.json cannot be read: {error}", str(config), fix) from error
+    if whose != (cluster.cluster, node.node):
+        what = f"this directory belongs to node {whose[1]} of cluster {whose[0]}"
+        fix = f"put the directory of {node.name} of cluster {cluster.cluster} in its place"
+        raise ClusterError(f"{what}, not to node {node.node} of cluster {cluster.cluster}", str(config), fix)
+    return {key: plain[key] for key in SET_BY_HAND if key in plain}
 
 
 def is_alive(node: Node) -> bool:
@@ -176,20 +213,6 @@ def log_size(node: Node) -> int:
         return Path(node.log_file).stat().st_size
     except OSError:
         return 0
-
-
-def empty(node: Node) -> None:
-    """Remove every file of a node that does not run, except its own log. Directories stay, because a drive may be
-    mounted there. Raises OSError."""
-    keep = Path(node.log_file)
-    for role in ("data_dir", "wal_dir", "segment_dir", "classic_dir"):
-        for path, directories, names in os.walk(node.paths()[role], topdown=False):
-            for name in names:
-                if Path(path, name) != keep:
-                    Path(path, name).unlink()
-            for name in directories:
-                with contextlib.suppress(OSError):  # a drive is mounted there, or the log is in it
-                    Path(path, name).rmdir()
 
 
 def last_words(cluster: Cluster, node: Node, since: int) -> ClusterError:

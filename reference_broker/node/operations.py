@@ -51,6 +51,7 @@ class Operations:
             "transfer-leader": self._transfer_leader,
             "rebalance": self._rebalance,
             "replace-node": self._replace_node,
+            "lost-with-node": functools.partial(self._replace_node, only_told=True),
             "sync-queue": functools.partial(self._sync_queue, cancels=False),
             "cancel-sync-queue": functools.partial(self._sync_queue, cancels=True),
             "set-policy": self._set_policy,
@@ -126,8 +127,8 @@ class Operations:
 
         self._metadata.change(RemoveMember, record, node, self._once(committed, answered, what))
 
-    def _replace_node(self, request: Answer, answered: Answered) -> None:
-        Replacement(self._node(request), answered, self._cluster).begin()
+    def _replace_node(self, request: Answer, answered: Answered, *, only_told: bool = False) -> None:
+        Replacement(self._node(request), answered, self._cluster, only_told=only_told).begin()
 
     # Leaders
 

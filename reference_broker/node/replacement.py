@@ -56,9 +56,13 @@ class ClusterPorts:
 
 
 class Replacement:
-    """One replacement of one node. ``answered`` is called once."""
+    """One replacement of one node. ``answered`` is called once.
 
-    def __init__(self, node: NodeId, answered: Answered, cluster: ClusterPorts) -> None:
+    With ``only_told`` nothing is changed: the answer names what a replacement would change and delete.
+    """
+
+    def __init__(self, node: NodeId, answered: Answered, cluster: ClusterPorts, *, only_told: bool = False) -> None:
+        self._only_told = only_told
         self._node = node
         self._cluster = cluster
         self._nodes = cluster.nodes
@@ -102,6 +106,9 @@ class Replacement:
         wanted = [record for record in replicated if self._node in (*record.members, *record.returning)]
         self._queues = sorted(listed(record.name) for record in wanted)
         self._lost_epochs = {record.group: record.membership_epoch(self._node) for record in replicated}
+        if self._only_told:
+            self._finish({"ok": True, "queues": self._queues, "lost_queues": self._lost_queues})
+            return
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_boot_id)
 
     def _choose_boot_id(self, answers: list[Answer]) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-START_BLANK: Final = "perftest broker start --node NODE --replace"
-"""The command that gives up what a node has on its drives. Whoever shows the advice to a person may name the node."""
+START_BLANK: Final = (
+    "perftest broker start --node NODE --replace "
+    "(costs the classic queues whose only copy is on this node; the command names them first)"
+)
+"""The command that gives up what a node has on its drives, and its cost. Whoever shows the advice to a person may name
+the node."""
 
 
 class StorageError(Exception):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.cluster import DESCRIPTION_FILE, Cluster, ClusterError, load, node_config, save
+from infra.cluster import Cluster, ClusterError, node_config
+from infra.cluster_file import DESCRIPTION_FILE, load, save
 from infra.description import Place, adopt, describe, usual_ports, write
 
 

@@ -13,14 +13,17 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from infra import local_cluster, node_process
-from infra.cluster import PORT_ROLES, STATE_FILE, save
+from infra import cleaning, cluster_file, local_cluster, node_process
+from infra.cluster import PORT_ROLES
+from infra.cluster_file import COPY_FILE, STATE_FILE, save
 from infra.local_cluster import ClusterError, Directories, NotAllStartedError, is_alive
 
 STAND_IN = """
@@ -218,14 +221,14 @@ def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
     save(replace(kept, nodes=(*kept.nodes[:2], replaced)))
     config = Path(kept.nodes[0].data_dir) / "node.json"
     by_hand = {"limits": {"wal_files_waiting": 2}, "sync": False, "users": {"other": "secret"}, "loopback_users": []}
-    config.write_text(json.dumps(json.loads(config.read_text()) | by_hand | {"cluster": "of another"}))
+    config.write_text(json.dumps(json.loads(config.read_text()) | by_hand | {"name": "of another"}))
     for start in (
         lambda: local_cluster.start(tmp_path / "cluster", base_port=base_port),
         lambda: local_cluster.start_node(local_cluster.load(tmp_path / "cluster"), "node1"),
     ):
         again = start()
         plain = json.loads(config.read_text())
-        assert {key: plain[key] for key in by_hand} == by_hand and plain["cluster"] == kept.cluster
+        assert {key: plain[key] for key in by_hand} == by_hand and plain["name"] == "node1"
         assert [node.first_life for node in again.nodes] == [0, 0, 1002]
         local_cluster.kill(again, "node1")
     assert json.loads((Path(replaced.data_dir) / "node.json").read_text())["first_life"] == 1002
@@ -305,7 +308,7 @@ def test_a_first_start_that_fails_leaves_its_logs_and_what_was_there(
         local_cluster.start(tmp_path / "c", base_port=base_port)
     left = {path.relative_to(tmp_path / "c") for path in (tmp_path / "c").rglob("*") if path.is_file()}
     logs = {Path(f"node{number}/node.log") for number in (1, 2, 3)}
-    assert left == {*logs, Path("secret"), Path("node1/node.json"), Path("node1/data/theirs")}
+    assert left == {*logs, Path("secret"), Path("node1/data/theirs")}
 
 
 def test_a_temporary_cluster_leaves_nothing(tmp_path: Path, stand_in: Path) -> None:
@@ -325,7 +328,6 @@ def test_a_temporary_cluster_dies_with_its_parent(tmp_path: Path, stand_in: Path
 import sys
 from pathlib import Path
 from infra import local_cluster, node_process
-from infra.cluster import STATE_FILE, save
 local_cluster.NODE_COMMAND = (sys.executable, {str(stand_in)!r})
 with local_cluster.temporary(Path({str(tmp_path)!r})) as cluster:
     print(*(node.pid for node in cluster.nodes), flush=True)
@@ -433,3 +435,171 @@ def test_a_majority_goes_on_without_a_node_that_cannot_start(
     with pytest.raises(ClusterError, match="the log is damaged"):
         local_cluster.start_node(error.cluster, "node2")
     local_cluster.stop(error.cluster)
+
+
+# Commands beside each other, and commands that die
+
+
+def test_nodes_that_are_started_beside_each_other_are_all_known(kept: local_cluster.Cluster, tmp_path: Path) -> None:
+    """Each command read the file before the others changed it."""
+    local_cluster.stop(kept)
+    with ThreadPoolExecutor() as commands:
+        started = [commands.submit(local_cluster.start_node, kept, node.name) for node in kept.nodes]
+        pids = [each.result().node(node.name).pid for each, node in zip(started, kept.nodes, strict=True)]
+    assert [node.pid for node in cluster_file.kept(tmp_path / "cluster").nodes] == pids
+    assert local_cluster.stop(local_cluster.load(tmp_path / "cluster")) == ["node1", "node2", "node3"]
+
+
+def test_a_node_is_started_once_however_many_commands_start_it(kept: local_cluster.Cluster, tmp_path: Path) -> None:
+    """Two processes over the files of one node would destroy them."""
+    local_cluster.kill(kept, "node2")
+    with ThreadPoolExecutor() as commands:
+        ends = [commands.submit(local_cluster.start_node, kept, "node2").exception for _ in range(4)]
+        errors = [str(error) for end in ends if (error := end()) is not None]
+    assert len(errors) == 3 and all("node2 already runs" in error for error in errors), errors
+
+
+def killed_start(stand_in: Path, directory: Path, base_port: int) -> None:
+    """A start that is killed after it has started its nodes, and before it has written them down."""
+    script = f"""
+import os, signal, sys
+from pathlib import Path
+from infra import local_cluster, node_process
+node_process.NODE_COMMAND = (sys.executable, {str(stand_in)!r})
+local_cluster._kept = lambda launched: os.kill(os.getpid(), signal.SIGKILL)
+local_cluster.start(Path({str(directory)!r}), base_port={base_port})
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["first start", "with data"])
+def test_nodes_of_a_start_that_was_killed_are_found_named_and_stopped(
+    tmp_path: Path, stand_in: Path, base_port: int, is_new: bool
+) -> None:
+    """Nobody wrote them down, and they hold ports and files."""
+    directory = tmp_path / "cluster"
+    if not is_new:
+        local_cluster.stop(local_cluster.start(directory, base_port=base_port))
+    killed_start(stand_in, directory, base_port)
+    found = local_cluster.load(directory)
+    assert [row["state"] for row in local_cluster.status(found)] == ["running"] * 3
+    with pytest.raises(ClusterError, match=rf"already runs here: node1 \(pid {found.nodes[0].pid}\), node2 "):
+        local_cluster.start(directory)
+    with pytest.raises(ClusterError, match="node1 already runs"):
+        local_cluster.start_node(found, "node1")
+    assert local_cluster.kill(found, "node3").pid == found.nodes[2].pid
+    assert local_cluster.stop(local_cluster.load(directory)) == ["node1", "node2"]
+    assert not (directory / ".undo").exists()
+    local_cluster.stop(local_cluster.start(directory))
+
+
+def test_whoever_writes_the_register_writes_down_what_a_killed_start_left(
+    tmp_path: Path, stand_in: Path, base_port: int
+) -> None:
+    """From then on the nodes are somebody's: no cleaning ends them."""
+    directory = tmp_path / "cluster"
+    killed_start(stand_in, directory, base_port)
+    local_cluster.kill(local_cluster.load(directory), "node2")
+    started = local_cluster.start_node(local_cluster.load(directory), "node2")
+    assert cluster_file.kept(directory) == started and all(is_alive(node) for node in started.nodes)
+    assert cleaning.clean(tmp_path) == []
+    assert local_cluster.stop(started) == ["node1", "node2", "node3"]
+
+
+def interrupted(_launched: object, **_how: object) -> dict[str, ClusterError]:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_first_start_leaves_only_logs(
+    tmp_path: Path, stand_in: Path, base_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits for its nodes."""
+    monkeypatch.setattr(local_cluster, "_await_ready", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    assert not list(node_process.marked(str(tmp_path / "cluster")))
+    left = {path.name for path in (tmp_path / "cluster").rglob("*") if path.is_file()}
+    assert left == {"node.log", "secret"}
+
+
+def test_an_interrupted_start_stops_what_it_started_and_nothing_else(
+    kept: local_cluster.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other nodes are those of other commands."""
+    before = local_cluster.kill(kept, "node2")
+    with monkeypatch.context() as patch:
+        patch.setattr(local_cluster, "_await_ready", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            local_cluster.start_node(kept, "node2")
+    found = local_cluster.load(tmp_path / "cluster")
+    assert [row["state"] for row in local_cluster.status(found)] == ["running", "down", "running"]
+    assert found.node("node2") == before
+
+
+def test_a_start_that_is_interrupted_between_two_nodes_leaves_none(
+    kept: local_cluster.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal may come when the process runs and nobody has its pid yet."""
+    local_cluster.stop(kept)
+
+    def spawn(*arguments: Any, **how: Any) -> subprocess.Popen[bytes]:
+        lost.append(node_process.spawn(*arguments, **how))
+        if len(lost) == 2:
+            raise KeyboardInterrupt
+        return lost[-1]
+
+    lost: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(local_cluster, "spawn", spawn)
+    with pytest.raises(KeyboardInterrupt):
+        local_cluster.start(tmp_path / "cluster")
+    assert [child.wait() for child in lost] == [-signal.SIGTERM] * 2
+    assert not any(is_alive(node) for node in local_cluster.load(tmp_path / "cluster").nodes)
+
+
+# A start that is refused changes nothing
+
+
+def content(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_nodes_without_a_register_are_left_alone(kept: local_cluster.Cluster, tmp_path: Path) -> None:
+    """A new identity over their files would put all messages out of reach."""
+    local_cluster.stop(kept)
+    for file in (STATE_FILE, COPY_FILE):
+        (tmp_path / "cluster" / file).rename(tmp_path / file)
+    before = content(tmp_path / "cluster")
+    with pytest.raises(ClusterError, match=r"node1, node2, node3 of a cluster lie here") as caught:
+        local_cluster.start(tmp_path / "cluster")
+    assert f"perftest broker rebuild --dir {tmp_path / 'cluster'}" in caught.value.fix
+    assert content(tmp_path / "cluster") == before
+    (tmp_path / STATE_FILE).rename(tmp_path / "cluster" / STATE_FILE)
+
+
+@pytest.mark.parametrize(("key", "value"), [("cluster", "local-of-another"), ("node", 3)])
+def test_a_directory_of_another_node_or_cluster_is_left_alone(
+    kept: local_cluster.Cluster, tmp_path: Path, key: str, value: object
+) -> None:
+    """Whoever puts a drive into the wrong machine wants it back as it was."""
+    local_cluster.stop(kept)
+    config = Path(kept.nodes[1].data_dir) / "node.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {key: value}))
+    before = content(config.parent)
+    with pytest.raises(ClusterError, match="this directory belongs to node"):
+        local_cluster.start_node(kept, "node2")
+    with pytest.raises(NotAllStartedError, match="this directory belongs to node") as caught:
+        local_cluster.start(tmp_path / "cluster")
+    assert caught.value.where == str(config) and content(config.parent) == before
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "with data"])
+def test_a_start_without_its_ports_changes_nothing(
+    tmp_path: Path, stand_in: Path, base_port: int, is_new: bool
+) -> None:
+    directory = tmp_path / "cluster"
+    if not is_new:
+        local_cluster.stop(local_cluster.start(directory, base_port=base_port))
+    before, there = content(tmp_path), set(tmp_path.rglob("*"))
+    with socket.create_server(("127.0.0.1", base_port + 1)), pytest.raises(ClusterError, match="is in use"):
+        local_cluster.start(directory, base_port=base_port)
+    assert content(tmp_path) == before and set(tmp_path.rglob("*")) == there

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
 
 from infra import local_cluster
 from infra.cluster import HOST
 from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
 from infra.node_process import wait
+from infra.replacement import replace_node
 
 pytestmark = pytest.mark.processes
 
@@ -154,6 +156,7 @@ def test_a_directory_that_is_no_good_is_refused(
         with pytest.raises(ClusterError, match="node2 ended while it started: ") as caught:
             local_cluster.start_node(cluster, "node2")
         assert what in caught.value.what and caught.value.where.startswith(where) and caught.value.fix
+        assert "--replace" not in caught.value.fix or "costs the classic queues" in caught.value.fix
         local_cluster.stop(cluster)
         with pytest.raises(NotAllStartedError) as again:
             local_cluster.start(tmp_path / "c", base_port=base_port)
@@ -350,7 +353,7 @@ def test_a_node_with_another_secret_stays_alone_and_says_why(tmp_path: Path, bas
 
 def copied(fix: str) -> list[str]:
     """The command in an advice, as a person would copy it."""
-    command = fix[fix.index("perftest broker start") :].rstrip("`")
+    command = fix[fix.index("perftest broker start") :].partition(" (")[0]
     return [sys.executable, "-m", "perftest.cli", *shlex.split(command)[1:]]
 
 
@@ -396,8 +399,8 @@ def test_a_node_that_lost_its_directories_is_replaced(tmp_path: Path, base_port:
             local_cluster.start_node(cluster, "node2")
 
 
-def test_a_first_start_that_was_killed_is_in_nobodys_way(tmp_path: Path, base_port: int) -> None:
-    """Its nodes run and have directories of their own, but nobody knows their cluster. What was there before stays."""
+def test_a_first_start_that_was_killed_is_found_and_goes_on(tmp_path: Path, base_port: int) -> None:
+    """Its nodes run, and clients may have used them. What was there before stays."""
     (tmp_path / "c" / "node1").mkdir(parents=True)
     (tmp_path / "c" / "node1" / "mine").touch()
     start = [sys.executable, "-m", "perftest", "broker", "start", "--dir", tmp_path / "c", "--port", str(base_port)]
@@ -407,12 +410,13 @@ def test_a_first_start_that_was_killed_is_in_nobodys_way(tmp_path: Path, base_po
     finally:
         child.kill()
         child.communicate()
-    if (tmp_path / "c" / "cluster.json").exists():
-        pytest.skip("the start was too fast to be killed in its middle")
-    cluster = local_cluster.start(tmp_path / "c", base_port=base_port)
+    with pytest.raises(ClusterError, match="a cluster already runs here: node1"):
+        local_cluster.start(tmp_path / "c", base_port=base_port)
+    assert local_cluster.stop(local_cluster.load(tmp_path / "c")) == ["node1", "node2", "node3"]
+    cluster = local_cluster.start(tmp_path / "c")
     try:
         publish(cluster.nodes[0], BODIES[:2])
-        assert (tmp_path / "c" / "node1" / "mine").exists() and not any((tmp_path / "wal").iterdir())
+        assert (tmp_path / "c" / "node1" / "mine").exists() and len(list((tmp_path / "wal").iterdir())) == 3
     finally:
         local_cluster.stop(cluster)
 
@@ -430,8 +434,16 @@ def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again
                 channel.basic_publish("", name, b"m", pika.BasicProperties(delivery_mode=2), mandatory=True)
         local_cluster.kill(cluster, "node2")
         lose(cluster, "node2")
-        replace = ("broker", "start", "--node", "node2", "--replace", "--dir", str(tmp_path / "c"))
-        done = subprocess.run([sys.executable, "-m", "perftest", *replace], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "perftest", "broker", "start", "--node", "node2", "--replace"]
+        command += ["--dir", str(tmp_path / "c")]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode == 1 and "the classic queues 'lost'" in refused.stderr and "--yes" in refused.stderr
+        with (
+            pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection,
+            pytest.raises(pika.exceptions.ChannelClosedByBroker, match="node2"),  # still there, and out of reach
+        ):
+            connection.channel().queue_declare("lost", durable=True)
+        done = subprocess.run([*command, "--yes"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "the classic queues 'lost'" in done.stderr and "kept" not in done.stderr
         cluster = local_cluster.load(tmp_path / "c")
@@ -449,10 +461,10 @@ def test_what_only_the_lost_node_had_is_not_given_up_silently(tmp_path: Path, ba
         for node in ("node1", "node3"):
             local_cluster.change(cluster, {"op": "remove-member", "queue": "q", "node": node})
         with pytest.raises(ClusterError, match="already runs"):
-            local_cluster.replace_node(cluster, "node2")
+            replace_node(cluster, "node2")
         local_cluster.kill(cluster, "node2")
         with pytest.raises(ClusterError, match="only member of 'q'"):
-            local_cluster.replace_node(cluster, "node2")
+            replace_node(cluster, "node2")
         kept = json.loads((tmp_path / "c" / "cluster.json").read_text())["nodes"][1]
         assert kept["first_life"] == 0
         cluster = local_cluster.start_node(cluster, "node2")
@@ -465,9 +477,9 @@ def test_a_replacement_without_a_majority_says_what_is_missing(tmp_path: Path, b
         for name in ("node2", "node3"):
             local_cluster.kill(cluster, name)
         with pytest.raises(ClusterError, match="not replaced yet") as refused:
-            local_cluster.replace_node(cluster, "node2")
+            replace_node(cluster, "node2")
         assert "majority" in refused.value.fix
         cluster = local_cluster.start_node(cluster, "node3")
-        cluster = local_cluster.replace_node(cluster, "node2")
+        cluster = replace_node(cluster, "node2")
         assert wait(lambda: state_of(cluster, "node2")["membership"] == "voter", 20)
         assert consume(cluster.nodes[1], 40) == BODIES[:40]

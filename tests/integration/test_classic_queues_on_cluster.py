@@ -23,6 +23,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from infra import local_cluster
 from infra.layout import Drive, Layout
 from infra.local_cluster import Cluster, Node
+from infra.replacement import replace_node
 from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
@@ -300,7 +301,7 @@ def test_the_drive_of_classic_queues_is_awaited_watched_and_emptied(tmp_path: Pa
             connection.channel().queue_delete("q")
         local_cluster.kill(cluster, second.name)
         (own / "durable" / "of-before").touch()
-        cluster = local_cluster.replace_node(cluster, second.name)
+        cluster = replace_node(cluster, second.name)
         assert names_below(str(own)) == ["identity"]
     finally:
         local_cluster.stop(local_cluster.load(tmp_path / "c"))

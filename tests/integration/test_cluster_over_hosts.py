@@ -20,7 +20,8 @@ import pika
 import pytest
 
 from infra import local_cluster
-from infra.cluster import DESCRIPTION_FILE, Cluster, ClusterError, load
+from infra.cluster import Cluster, ClusterError
+from infra.cluster_file import DESCRIPTION_FILE, load
 from infra.description import Place, describe, usual_ports, write
 from infra.node_process import wait
 

@@ -15,7 +15,8 @@ import pika
 import pytest
 
 from infra import control, local_cluster
-from infra.cluster import DESCRIPTION_FILE, Cluster, ClusterError, load
+from infra.cluster import Cluster, ClusterError
+from infra.cluster_file import DESCRIPTION_FILE, load
 from infra.control_link import OPERATOR, ProofError
 from infra.description import Place, adopt, describe, write
 from infra.node_process import end_children, spawn, wait

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
 
-def command(name: str, *examples: str, arguments: Sequence[str] = ("",)) -> Callable[[Any], click.Command]:
+def command(
+    name: str, *examples: str, arguments: Sequence[str] = ("",), exits: Sequence[Exit] = (Exit.RUN_ERROR,)
+) -> Callable[[Any], click.Command]:
     """Declare a command with ``--dir`` and ``--json``, which ends with 1 if the cluster refuses or does not answer.
 
     Without ``examples`` of its own, a command shows these two options with the ``arguments``, in one or two spellings.
@@ -25,7 +27,7 @@ def command(name: str, *examples: str, arguments: Sequence[str] = ("",)) -> Call
     examples = examples or (first, f"{other} --json", f"{first} --dir /mnt/fast/broker")
 
     def decorate(function: Any) -> click.Command:
-        declare = click.command(name, cls=SectionedCommand, exits=(Exit.RUN_ERROR,), examples=examples)
+        declare = click.command(name, cls=SectionedCommand, exits=exits, examples=examples)
         made: click.Command = declare(_directory(json_option(function)))
         return made
 

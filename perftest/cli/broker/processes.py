@@ -1,8 +1,10 @@
-"""Processes of the nodes: start, stop, kill, pause, resume."""
+"""Processes of the nodes: start, rebuild, stop, kill, pause, resume."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +13,8 @@ import click
 
 from perftest.cli.broker.common import command, load, node_argument, say
 from perftest.cli.broker.state import print_status
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.interrupts import Interrupts
 from perftest.cli.layouts import LAYOUT_PATH, layout_of
 from perftest.cli.sections import option, options
 
@@ -23,8 +27,11 @@ _NAMES_MAX: Final = 10
 _AS_BEFORE = "{}  [default: {}, or as before if --dir holds a cluster]"
 
 
-def _role(name: str, what: str) -> Callable[[Any], Any]:
-    text = f"Directory for {what}; each node gets a subdirectory.  [default: in --dir]"
+_IF_UNKNOWN: Final = "as node.json says"
+
+
+def _role(name: str, what: str, default: str = "in --dir") -> Callable[[Any], Any]:
+    text = f"Directory for {what}; each node gets a subdirectory.  [default: {default}]"
     return option(name, section="Target", type=click.Path(path_type=Path, file_okay=False), help=text)
 
 
@@ -34,8 +41,10 @@ _start_options = options(
            help=_AS_BEFORE.format("Number of nodes.", 3)),
     option("--node", section="Topology", metavar="NODE", help="Start only this node, with its data and on its ports."),
     option("--replace", section="Topology", is_flag=True,
-           help="Start the node of --node without data. The other nodes must agree first; then its files are "
-                "removed, and it learns everything from them."),
+           help="Start the node of --node without data. The other nodes must agree first; then the node's files are "
+                "set aside, and removed when it runs. It learns everything from the other nodes."),
+    option("--yes", section="Topology", is_flag=True,
+           help="With --replace: delete the classic queues whose messages only the node has, without a question."),
     option("--port", section="Target", type=click.IntRange(1, 65_000),
            help=_AS_BEFORE.format(
         "AMQP port of the first node; the other nodes use the next ports. Peer, control and metrics ports are 100, 200 "
@@ -51,6 +60,7 @@ _start_options = options(
     "perftest broker start --nodes 5 --port 6000 --layout drives.yaml",
     "perftest broker start --node node2                  start a node again that was killed",
     "perftest broker start --node node2 --replace        replace a node that lost its directories",
+    exits=(Exit.RUN_ERROR, Exit.INTERRUPTED),
 )
 @_start_options
 @option(
@@ -68,6 +78,7 @@ def start(
     nodes: str | None,
     node: str | None,
     replace: bool,
+    yes: bool,
     directory: Path,
     port: int | None,
     wal_dir: Path | None,
@@ -79,15 +90,19 @@ def start(
 ) -> None:
     """Start a cluster, and wait until it serves clients.
 
-    If the directory already holds a cluster, start continues with its data, its number of nodes and its ports.
+    If the directory already holds a cluster, start continues with its data, its number of nodes and its ports. Ctrl-C
+    or SIGTERM stops the nodes that the command has started.
     """
     from infra import local_cluster
+    from infra.cluster_file import is_kept
 
+    if yes and not replace:
+        raise click.UsageError("--yes answers the question of --replace: leave it out")
     if node is not None:
         _refuse_beside_node(click.get_current_context())
-        cluster = _with_node_here(directory, node)
-        begin = partial(local_cluster.replace_node, on_lost=_tell_of_lost) if replace else local_cluster.start_node
-        print_status(begin(cluster, node), as_json)
+        with _ended_by_signals():
+            cluster = _start_one(_with_node_here(directory, node), node, replace=replace, yes=yes)
+        print_status(cluster, as_json)
         return
     if replace:
         raise click.UsageError("--replace is for one node: name it with --node")
@@ -99,8 +114,11 @@ def start(
     directories = local_cluster.Directories(**placed_roles)
     try:
         count = int(nodes) if nodes is not None else None
-        placed = layout_of(layout, count or _nodes_in(directory), has_drives=_is_cluster(directory)) if layout else None
-        cluster = local_cluster.start(directory, nodes=count, base_port=port, directories=directories, layout=placed)
+        placed = layout_of(layout, count or _nodes_in(directory), has_drives=is_kept(directory)) if layout else None
+        with _ended_by_signals():
+            cluster = local_cluster.start(
+                directory, nodes=count, base_port=port, directories=directories, layout=placed
+            )
     except local_cluster.NotAllStartedError as error:
         print_status(error.cluster, as_json)
         raise
@@ -109,10 +127,21 @@ def start(
         click.echo(f"\nnext: perftest run --cluster {directory}, perftest broker stop --dir {directory}", err=True)
 
 
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A signal ends what the block has started, and then the command."""
+    try:
+        with Interrupts().installed():
+            yield
+    except KeyboardInterrupt:
+        click.echo("the nodes that this command had started are stopped", err=True)
+        raise
+
+
 def _with_node_here(directory: Path, node: str) -> Cluster:
     """The cluster of a directory; one that is described there for several hosts, with the node on this host."""
-    from infra.cluster import DESCRIPTION_FILE
-    from infra.cluster import load as load_file
+    from infra.cluster_file import DESCRIPTION_FILE
+    from infra.cluster_file import load as load_file
     from infra.description import adopt
 
     if not (directory / DESCRIPTION_FILE).exists():
@@ -120,25 +149,63 @@ def _with_node_here(directory: Path, node: str) -> Cluster:
     return adopt(load_file(directory, DESCRIPTION_FILE), directory, node)
 
 
-def _tell_of_lost(names: Sequence[str]) -> None:
-    """Say which queues went with the node that is replaced."""
-    rest = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    shown = ", ".join(map(repr, names[:_NAMES_MAX]))
-    click.echo(f"deleted, because nobody else had their messages: the classic queues {shown}{rest}", err=True)
+def _start_one(cluster: Cluster, node: str, *, replace: bool, yes: bool) -> Cluster:
+    from infra import local_cluster
+    from infra.replacement import replace_node
+
+    if not replace:
+        return local_cluster.start_node(cluster, node)
+    return replace_node(cluster, node, partial(_agree_to_lose, cluster.node(node).name, yes))
+
+
+def _agree_to_lose(node: str, yes: bool, queues: Sequence[str]) -> None:
+    """Say which queues go with a node that is replaced, and ask whether they may. Raises CliError if not."""
+    if not queues:
+        return
+    rest = f" and {len(queues) - _NAMES_MAX} more" if len(queues) > _NAMES_MAX else ""
+    shown = ", ".join(map(repr, queues[:_NAMES_MAX])) + rest
+    what = f"only {node} has the messages of the classic queues {shown}"
+    if yes:
+        click.echo(f"{what}; --replace deletes these queues", err=True)
+    elif not (sys.stdin.isatty() and click.confirm(f"{what}. Delete these queues?", err=True)):
+        fix = "bring the node back with its data, or give the queues up with --yes"
+        raise CliError(f"{what}, and --replace would delete them: nothing was done", node, fix)
+
+
+@command(
+    "rebuild",
+    "perftest broker rebuild",
+    "perftest broker rebuild --dir /mnt/fast/broker --json",
+    "perftest broker rebuild --wal-dir /mnt/wal --data-dir /mnt/data",
+)
+@_role("--wal-dir", "the write-ahead logs", _IF_UNKNOWN)
+@_role("--data-dir", "metadata and snapshots", _IF_UNKNOWN)
+@_role("--segment-dir", "the segment files", _IF_UNKNOWN)
+@_role("--classic-dir", "the messages of classic queues", _IF_UNKNOWN)
+@_role("--logs-dir", "the log files with messages for operators", _IF_UNKNOWN)
+def rebuild(directory: Path, as_json: bool, **roles: Path | None) -> None:
+    """Make a damaged or lost cluster.json anew from the nodes' own files.
+
+    Each node has a node.json in its directory below --dir. Nodes that run are found, and go on. Nothing is changed if
+    cluster.json is whole, or if the nodes' files do not belong together.
+    """
+    from infra.rebuild import rebuild as make_anew
+
+    made = make_anew(directory, {role: str(path.absolute()) for role, path in roles.items() if path is not None})
+    for note in made.notes:
+        click.echo(f"{note}; its node is taken to have its files where the other nodes have theirs", err=True)
+    is_whole = made.source == "cluster.json"
+    sentence = "cluster.json is whole: nothing was changed" if is_whole else f"made cluster.json from {made.source}"
+    answer = {"cluster": made.cluster.cluster, "directory": made.cluster.directory, "source": made.source}
+    say(sentence, {**answer, "notes": made.notes}, as_json)
 
 
 def _nodes_in(directory: Path) -> int:
     """The number of nodes of the cluster in a directory, or of a new cluster."""
     from infra import local_cluster
+    from infra.cluster_file import is_kept
 
-    return len(load(directory).nodes) if _is_cluster(directory) else local_cluster.NODES
-
-
-def _is_cluster(directory: Path) -> bool:
-    """Whether a cluster was started in a directory before."""
-    from infra.cluster import STATE_FILE
-
-    return (directory / STATE_FILE).exists()
+    return len(load(directory).nodes) if is_kept(directory) else local_cluster.NODES
 
 
 def _refuse_beside_node(ctx: click.Context) -> None:
@@ -186,4 +253,4 @@ def _do(verb: str, done: str, name: str, cluster: Cluster, as_json: bool) -> Non
     say(f"{done} {node.name}, process {node.pid}", {done: node.name, "pid": node.pid}, as_json)
 
 
-COMMANDS = (start, stop, kill, pause, resume)
+COMMANDS = (start, rebuild, stop, kill, pause, resume)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,19 +33,22 @@ def recover(name: str, yes: bool, directory: Path, as_json: bool) -> None:
     starts alone, and the other nodes come back without data and learn everything from it.
     """
     from infra import last_resort, local_cluster
+    from infra.cluster import ClusterError
+    from infra.replacement import replace_node
 
     cluster = load(directory)
     node = cluster.node(name)
     last_resort.require_stopped(cluster)
     found = last_resort.standings(cluster)
     _tell(found, node.name)
-    if not yes:
-        click.confirm(f"make the copy of {node.name} the truth, and give up everything else?", abort=True, err=True)
+    question = f"make the copy of {node.name} the truth, and give up everything else?"
+    if not yes and not (sys.stdin.isatty() and click.confirm(question, err=True)):
+        raise ClusterError("nothing was changed", cluster.directory, "answer with yes, or give --yes")
     last_resort.declare(node)
     cluster = local_cluster.start_node(cluster, node.name, until_ready=True)
     for other in cluster.nodes:
         if other.name != node.name:
-            cluster = local_cluster.replace_node(cluster, other.name, on_lost=_tell_of_lost)
+            cluster = replace_node(cluster, other.name, _tell_of_lost)
     print_status(cluster, as_json)
 
 
@@ -69,7 +73,8 @@ def _tell(found: Mapping[str, Standing], declared: str) -> None:
 
 
 def _tell_of_lost(names: Sequence[str]) -> None:
-    click.echo(f"given up: the classic queues that only one of the other nodes had: {', '.join(names)}", err=True)
+    if names:
+        click.echo(f"given up: the classic queues that only one of the other nodes had: {', '.join(names)}", err=True)
 
 
 COMMANDS = (recover,)

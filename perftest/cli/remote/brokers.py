@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from infra import description
-from infra.cluster import DESCRIPTION_FILE, SECRET_FILE, STATE_FILE, Cluster, ClusterError, load, parsed
+from infra.cluster import SECRET_FILE, Cluster, ClusterError
+from infra.cluster_file import DESCRIPTION_FILE, STATE_FILE, load, parsed
 from infra.description import Place
 from infra.layout import Drive, Layout, directories_elsewhere
 from infra.remote import transfer
@@ -226,7 +227,9 @@ def _clusters(connection: Connection) -> list[tuple[PurePosixPath, Cluster]]:
     for line in found.stdout.splitlines():
         with contextlib.suppress(ClusterError, ValueError, KeyError, TypeError):  # a login may greet
             told = json.loads(line)
-            clusters.append((PurePosixPath(told["directory"]), parsed(told["text"], told["directory"])))
+            clusters.append(
+                (PurePosixPath(told["directory"]), parsed(told["text"], told["directory"], "see that host"))
+            )
     return clusters
 
 

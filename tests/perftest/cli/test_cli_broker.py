@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from infra import cluster as clusters
-from infra import control_link, node_process
+from infra import cluster_file, control_link, node_process
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -71,7 +71,7 @@ def directory(tmp_path: Path, control: Control) -> Path:
     clusters.make_secret(planned)
     control.secret = planned.secret()
     down, *alive = planned.nodes
-    clusters.save(replace(planned, nodes=(down, *(replace(node, pid=me, start_time=since) for node in alive))))
+    cluster_file.save(replace(planned, nodes=(down, *(replace(node, pid=me, start_time=since) for node in alive))))
     return tmp_path
 
 

@@ -60,9 +60,9 @@ class Others:
     def ask(self, _node: NodeId, request: Any, answered: Callable[[Any], None]) -> None:
         answered({"life": 7} if request["op"] == "known-life" else {"ok": True, "done": True})
 
-    def replace(self) -> None:
+    def replace(self, *, only_told: bool = False) -> None:
         cluster = ClusterPorts(self.nodes, self.metadata, self.ask, self.later, self.limits, _is_replicated)
-        Replacement(LOST, self.answers.append, cluster).begin()
+        Replacement(LOST, self.answers.append, cluster, only_told=only_told).begin()
 
     def look_again(self) -> None:
         """The shortest time that anybody waits for is over."""
@@ -103,6 +103,17 @@ def test_a_lost_replica_leaves_and_another_one_is_wanted() -> None:
     assert cluster.record().members == ALL and cluster.record().membership_epoch(LOST) == 1
     cluster.look_again()
     assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"], "lost_queues": []}]
+
+
+def test_what_a_replacement_would_cost_is_told_and_nothing_is_changed() -> None:
+    """Somebody must be able to say no: afterwards the queue is deleted."""
+    alone = QueueRecord(name="c", group=GroupId(8), members=(LOST,), founders=(LOST,), kind="classic")
+    cluster = others(DeclareQueue(record=alone, node=ME, correlation=0))
+    before = dict(cluster.metadata.machine.queues)
+    cluster.replace(only_told=True)
+    assert cluster.answers == [{"ok": True, "queues": ["q"], "lost_queues": ["c"]}]
+    cluster.look_again()
+    assert cluster.metadata.machine.queues == before and len(cluster.answers) == 1
 
 
 @pytest.mark.parametrize("steps", [1, 2])
