@@ -69,7 +69,10 @@ def ask(
                 lines.write(b'{"octets": %d}\n' % len(body))
             lines.write(body)
             lines.flush()
-            answer = json.loads(lines.readline(_ANSWER_BYTES_MAX))
+            line = lines.readline(_ANSWER_BYTES_MAX)
+            if not line.endswith(b"\n"):
+                raise ConnectionResetError("the node ended, or closed the connection, before it had answered")
+            answer = json.loads(line)
     except SecretError as error:
         raise ProofError(f"{error.what} ({error.where}): {error.fix}") from error
     if not isinstance(answer, dict):
@@ -90,8 +93,11 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
             answer = ask(cluster, node, request, _CHANGE_TIMEOUT_S)
         except NoConnectionError:
             continue
+        except ProofError as error:
+            raise _silent(node, request, error, "check the cluster with `perftest broker status`") from error
         except (OSError, ValueError) as error:
-            raise _silent(node, request, error) from error
+            fix = "give the command again: if the change is made already, the command finds it made"
+            raise _silent(node, request, error, fix) from error
         return _granted(node, answer)
     where = f"--dir {cluster.directory}"
     fix = f"bring nodes back: `perftest broker start --node NODE {where}`, or `perftest broker resume NODE {where}`"
@@ -143,7 +149,7 @@ def of_node(cluster: Cluster, name: str, request: Mapping[str, object]) -> dict[
     try:
         answer = ask(cluster, node, request)
     except (OSError, ValueError) as error:
-        raise _silent(node, request, error) from error
+        raise _silent(node, request, error, "check the cluster with `perftest broker status`") from error
     return _granted(node, answer)
 
 
@@ -185,9 +191,8 @@ def _sample(answer: Mapping[str, Any], t_ns: int, is_here: bool) -> dict[str, An
     return {**record, "metrics": metrics, "queues": queues, **more}
 
 
-def _silent(node: Node, request: Mapping[str, object], error: Exception) -> ClusterError:
-    what = f"{node.name} did not answer {request['op']}: {error}"
-    return ClusterError(what, _control(node), "check the cluster with `perftest broker status`")
+def _silent(node: Node, request: Mapping[str, object], error: Exception, fix: str) -> ClusterError:
+    return ClusterError(f"{node.name} did not answer {request['op']}: {error}", _control(node), fix)
 
 
 def _granted(node: Node, answer: dict[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,9 @@ def ask(drive: BlockDrive, **request: object) -> dict[str, Any]:
             connection.settimeout(_TIMEOUT_S)
             connection.connect(control)
             connection.send(json.dumps(request).encode())
-            answer = json.loads(connection.recv(_ANSWER_BYTES_MAX))
+            if not (line := connection.recv(_ANSWER_BYTES_MAX)):
+                raise ConnectionResetError("its program ended before it had answered")
+            answer = json.loads(line)
     except (OSError, ValueError) as error:
         fix = "remove the drive and make it again"
         raise DriveError(f"the drive does not answer: {error}", str(drive.control), fix) from error

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import secrets
 import shutil
@@ -365,7 +366,7 @@ def _before(directory: Path, nodes: int | None) -> Cluster | None:
     """The cluster whose data lies in the directory; None if there is no data. Raises :class:`ClusterError` if the
     cluster cannot be started with this number of nodes."""
     if not is_kept(directory):
-        if names := [path.parent.name for path in sorted(directory.glob(NODE_FILES))]:
+        if names := [path.parent.name for path in sorted(directory.glob(NODE_FILES)) if _was_used(path)]:
             what = f"{', '.join(names)} of a cluster lie here, and cluster.json is missing"
             raise ClusterError(what, str(directory), rebuild_command(directory))
         return None
@@ -381,6 +382,14 @@ def _before(directory: Path, nodes: int | None) -> Cluster | None:
         what = f"the data here is that of {len(before.nodes)} nodes, not {nodes}"
         raise ClusterError(what, str(directory), f"use --nodes {len(before.nodes)}, or another --dir")
     return before
+
+
+def _was_used(node_file: Path) -> bool:
+    """Whether a node was started with this ``node.json``. People may set limits there before the first start."""
+    try:
+        return "cluster" in json.loads(node_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return True
 
 
 def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None) -> _Launched:

@@ -1,6 +1,7 @@
 """What operators ask about users, virtual hosts and permissions, through any node.
 
 A change is answered when every node that can be reached has applied it: from then on, no node lets a deleted user in.
+Whoever got no answer asks again, so a change that is done already succeeds.
 Passwords come in the request and leave as salted hashes; they are in no log and in no answer.
 """
 
@@ -18,12 +19,11 @@ from reference_broker.machines import access
 from reference_broker.machines.access import AccessCommand
 from reference_broker.node.everywhere import Everywhere
 from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.requests import Answer, Answered, Method, RequestError, failure
+from reference_broker.node.requests import Answer, Answered, Method, RequestError, choice, failure, not_there
 
 _NAME_OCTETS_MAX: Final = 255
 _LIMITS_OF_A_USER: Final = ("max_connections", "max_channels")
 _LIMITS_OF_A_VHOST: Final = ("max_connections", "max_queues")
-_NAMES_MAX: Final = 10
 
 
 class AccessRequests:
@@ -66,13 +66,24 @@ class AccessRequests:
 
     def _add_user(self, request: Answer, answered: Answered) -> None:
         name = _text(request, "name", most=_NAME_OCTETS_MAX)
-        if name in self._table.users:
-            raise RequestError(f"user {name!r} exists already", "choose another name, or use set-password")
         user = User(name=name, password_hash=self._hash(request), tags=_tags(request))
+        if (known := self._table.users.get(name)) is not None:
+            if known.tags != user.tags or not self._has_password(known, request):
+                what = f"user {name!r} exists already, with another password or other tags"
+                raise RequestError(what, "choose another name, or use set-password and set-user-tags")
+            user = known
         self._change(access.PutUser, answered, user=user)
 
+    def _has_password(self, user: User, request: Answer) -> bool:
+        """Whether the request has the user's password, hashed or not."""
+        if (stored := request.get("password_hash")) is not None:
+            return bool(user.password_hash == stored)
+        return self._table.is_password(user.name, _text(request, "password").encode())
+
     def _delete_user(self, request: Answer, answered: Answered) -> None:
-        self._change(access.DeleteUser, answered, name=self._user(request).name)
+        name = _text(request, "name", most=_NAME_OCTETS_MAX)
+        told = "" if name in self._table.users else not_there("user", name, self._table.users)
+        self._change(access.DeleteUser, answered, told, name=name)
 
     def _set_password(self, request: Answer, answered: Answered) -> None:
         user = replace(self._user(request), password_hash=self._hash(request))
@@ -104,11 +115,14 @@ class AccessRequests:
 
     def _add_vhost(self, request: Answer, answered: Answered) -> None:
         name = _text(request, "name", most=_NAME_OCTETS_MAX)
-        if name in self._table.vhosts:
-            raise RequestError(f"virtual host {name!r} exists already", "choose another name")
         if not can_be_name(name):
             raise RequestError(f"virtual host {name!r} has a NUL in its name", "choose another name")
         vhost = Vhost(name=name, description=_description(request), tags=_tags(request))
+        if (known := self._table.vhosts.get(name)) is not None:
+            if (known.description, known.tags) != (vhost.description, vhost.tags):
+                what = f"virtual host {name!r} exists already, with another description or other tags"
+                raise RequestError(what, "choose another name")
+            vhost = known
         self._change(access.PutVhost, answered, vhost=vhost)
 
     def _set_vhost(self, request: Answer, answered: Answered) -> None:
@@ -118,7 +132,9 @@ class AccessRequests:
         self._change(access.PutVhost, answered, vhost=replace(vhost, **values))
 
     def _delete_vhost(self, request: Answer, answered: Answered) -> None:
-        self._change(access.DeleteVhost, answered, name=vhost_in(self._table, request, "name"))
+        name = _text(request, "name", most=_NAME_OCTETS_MAX)
+        told = "" if name in self._table.vhosts else not_there("virtual host", name, self._table.vhosts)
+        self._change(access.DeleteVhost, answered, told, name=name)
 
     def _set_vhost_limits(self, request: Answer, answered: Answered) -> None:
         vhost = self._table.vhosts[vhost_in(self._table, request, "name")]
@@ -157,24 +173,21 @@ class AccessRequests:
 
     # What all of them need
 
-    def _change(self, command: Callable[..., AccessCommand], answered: Answered, **values: Any) -> None:
-        """Propose a change, and answer when it holds everywhere."""
+    def _change(self, command: Callable[..., AccessCommand], answered: Answered, told: str = "", **values: Any) -> None:
+        """Propose a change, and answer when it holds everywhere. ``told`` says why there is nothing to change."""
 
         def committed(missing: str) -> None:
             if missing:
                 answered(failure(f"{missing} does not exist any more", "somebody deleted it just now"))
             else:
-                self._everywhere.then(lambda: answered({"ok": True}))
+                self._everywhere.then(lambda: answered({"ok": True} | ({"told": told} if told else {})))
 
         self._metadata.change_access(command, committed, **values)
 
     def _user(self, request: Answer, key: str = "name") -> User:
         name = _text(request, key, most=_NAME_OCTETS_MAX)
         if (user := self._table.users.get(name)) is None:
-            names = sorted(self._table.users)
-            rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-            known = f"name one of {', '.join(names[:_NAMES_MAX])}{rest}" if names else "add one with add-user"
-            raise RequestError(f"user {name!r} does not exist", known)
+            raise RequestError(f"user {name!r} does not exist", choice(self._table.users, "add one with add-user"))
         return user
 
     def _vhost(self, request: Answer) -> str:
@@ -195,10 +208,7 @@ def vhost_in(table: AccessTable, request: Answer, key: str = "vhost") -> str:
     that name."""
     name = request.get(key, DEFAULT_VHOST)
     if not isinstance(name, str) or name not in table.vhosts:
-        names = sorted(table.vhosts)
-        rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-        known = f"name one of {', '.join(names[:_NAMES_MAX])}{rest}" if names else "add one with add-vhost"
-        raise RequestError(f"virtual host {name!r} does not exist", known)
+        raise RequestError(f"virtual host {name!r} does not exist", choice(table.vhosts, "add one with add-vhost"))
     return name
 
 

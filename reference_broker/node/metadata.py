@@ -152,10 +152,9 @@ class MetadataHost:
         """Set or replace a policy; ``answered`` gets None."""
         self._propose(SetPolicy(policy=policy, **self._asker(answered)))
 
-    def clear_policy(self, policy: Policy, answered: Answered) -> None:
-        """Remove the policy of this name; ``answered`` gets None."""
-        asker = self._asker(answered)
-        self._propose(ClearPolicy(name=policy.name, operator=policy.operator, vhost_name=policy.vhost, **asker))
+    def clear_policy(self, name: str, vhost: str, answered: Answered, *, operator: bool) -> None:
+        """Remove the policy of this name, if it is there; ``answered`` gets None."""
+        self._propose(ClearPolicy(name=name, operator=operator, vhost_name=vhost, **self._asker(answered)))
 
     def declare_exchange(self, vhost: str, exchange: Exchange, answered: ExchangeAnswered) -> None:
         """Create the exchange if its name is free; ``answered`` gets the exchange of that name."""

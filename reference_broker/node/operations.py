@@ -4,12 +4,15 @@ leaders and policies.
 A node answers for the cluster. It asks the other nodes what only they know (:mod:`reference_broker.node.requests`), and
 waits until the change has come true, or says why it has not. Every failure is an answer with ``error`` (what and where)
 and ``fix`` (what to do). No request can take a node down.
+
+Whoever got no answer asks again. So a change whose work is done already succeeds, however it was done; ``told`` says
+then what was found, because a name may be mistyped.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,12 +28,13 @@ from reference_broker.node.requests import (
     Method,
     RequestError,
     answer_by,
+    choice,
     failure,
+    not_there,
 )
 from reference_broker.types import NOBODY, NodeId
 
 _LOOK_AGAIN_S: Final = 0.05
-_NAMES_MAX: Final = 10
 _NO_QUEUES: Final = "none is declared: declare one; perftest deletes the queues of a run at its end"
 
 
@@ -89,9 +93,7 @@ class Operations:
         what = f"queue {shown(record.name)}, node {self._nodes.name(node)!r}"
         if node in record.leaving:
             raise RequestError(f"{what}: its member is being removed", "wait until it has left, then add it")
-        if node in record.members:
-            raise RequestError(f"{what}: there is a member already", "quorum-status shows where the members are")
-        if self._nodes.boot_id_of(node) is None:
+        if node not in record.members and self._nodes.boot_id_of(node) is None:
             raise RequestError(f"{what}: the node is down", "start it; a new member needs a node that runs")
 
         def is_voter(answers: dict[NodeId, Answer]) -> bool:
@@ -109,8 +111,7 @@ class Operations:
     def _remove_member(self, request: Answer, answered: Answered) -> None:
         record, node = self._queue(request), self._node(request)
         what = f"queue {shown(record.name)}, node {self._nodes.name(node)!r}"
-        if not record.has_replica(node):
-            raise RequestError(f"{what}: there is no member", "quorum-status shows where the members are")
+        told = {} if record.has_replica(node) else {"told": f"{what}: there was no member"}
         if record.members == (node,):
             raise RequestError(f"{what}: the last member cannot be removed", "add another first, or delete the queue")
 
@@ -123,7 +124,7 @@ class Operations:
                 answered(failure(f"{what}: the queue was deleted, or this is its last member", "see quorum-status"))
                 return
             late = f"{what}: it has not left yet, which it does once a majority of the members that stay runs"
-            self._await(changed, has_left, answered, late, {"members": self._names(changed)})
+            self._await(changed, has_left, answered, late, {"members": self._names(changed)} | told)
 
         self._metadata.change(RemoveMember, record, node, self._once(committed, answered, what))
 
@@ -235,15 +236,13 @@ class Operations:
 
     def _clear_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
         name, vhost = request.get("name"), self._vhost(request)
-        there = {
-            policy.name: policy
-            for policy in self._metadata.machine.policies.values()
-            if policy.operator is operator and policy.vhost == vhost
-        }
-        if not isinstance(name, str) or name not in there:
-            raise RequestError(f"there is no policy {name!r}", _choice(there, "none is set: nothing is to be cleared"))
-        done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {name!r}")
-        self._metadata.clear_policy(there[name], done)
+        if not isinstance(name, str) or not name:
+            raise RequestError(f"there can be no policy {name!r}", "give the name of a policy")
+        policies = self._metadata.machine.policies.values()
+        there = {policy.name for policy in policies if policy.operator is operator and policy.vhost == vhost}
+        found = {} if name in there else {"told": not_there("policy", name, there)}
+        done = self._once(lambda _none: answered({"ok": True} | found), answered, f"policy {name!r}")
+        self._metadata.clear_policy(name, vhost, done, operator=operator)
 
     def _policies(self, _request: Answer, answered: Answered, *, operator: bool = False) -> None:
         policies = self._metadata.machine.policies
@@ -264,7 +263,7 @@ class Operations:
         if record is None:
             there = [each.short_name for each in machine.queues_in(vhost)]
             where = "" if vhost == DEFAULT_VHOST else f" in virtual host {vhost!r}"
-            raise RequestError(f"no queue {name!r}{where}", _choice(there, _NO_QUEUES))
+            raise RequestError(f"no queue {name!r}{where}", choice(there, _NO_QUEUES))
         return record
 
     def _vhost(self, request: Answer) -> str:
@@ -329,21 +328,24 @@ class Operations:
         result: Answer,
     ) -> None:
         """Look at the queue's members until ``done``, then answer with ``result``."""
-        rounds = max(1, int(self._cluster.limits.change_timeout_ms / 1000 / _LOOK_AGAIN_S))
         nodes = sorted({*record.members, *record.leaving})
+        has_time = [True]
 
-        def look(left: int) -> None:
-            self._gather(nodes, {"op": "member", "group": record.group}, lambda answers: judge(left, answers))
+        def look() -> None:
+            self._gather(nodes, {"op": "member", "group": record.group}, judge)
 
-        def judge(left: int, answers: dict[NodeId, Answer]) -> None:
+        def judge(answers: dict[NodeId, Answer]) -> None:
             if done(answers):
                 answered({"ok": True, **result})
-            elif left:
-                self._cluster.later(_LOOK_AGAIN_S, lambda: look(left - 1))
+            elif has_time:
+                self._cluster.later(_LOOK_AGAIN_S, look)
             else:
-                answered(failure(late, "see quorum-status; the change is still under way if a majority runs"))
+                silent = [self._nodes.name(node) for node in nodes if "error" in answers[node]]
+                answered(failure(late, f"{_start(silent)}the change goes on once a majority of the members runs; "
+                                       "see quorum-status, or give the command again"))  # fmt: skip
 
-        look(rounds)
+        self._cluster.later(self._cluster.limits.change_timeout_ms / 1000, has_time.clear)
+        look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,13 +398,9 @@ def _joined(found: Sequence[Move], leaders: Mapping[str, NodeId]) -> list[Move]:
     return [Move(queue, leaders[queue], target) for queue, target in sorted(last.items()) if leaders[queue] != target]
 
 
-def _choice(known: Iterable[str], none: str) -> str:
-    """What to do about a name that is not there: the names that are, or ``none``."""
-    names = sorted(known)
-    if not names:
-        return none
-    rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return f"name one of {', '.join(names[:_NAMES_MAX])}{rest}"
+def _start(silent: Sequence[str]) -> str:
+    """What to do about members that do not answer."""
+    return f"{', '.join(silent)} does not answer: start that node; " if silent else ""
 
 
 def _row(name: str, answer: Answer) -> Answer:

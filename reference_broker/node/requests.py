@@ -10,7 +10,7 @@ the one who asked. Answers are taken apart much later, in calls that must not fa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ Later = Callable[[float, Callable[[], None]], None]
 """Calls after so many seconds, together with others."""
 
 _NUMBER: Final = Struct(">I")
+_NAMES_MAX: Final = 10
 
 
 class RequestError(Exception):
@@ -144,6 +145,23 @@ def read_object(octets: bytes) -> Answer | None:
 def failure(what: str, fix: str) -> Answer:
     """An answer that says what went wrong and what to do."""
     return {"error": what, "fix": fix}
+
+
+def choice(known: Iterable[str], none: str) -> str:
+    """What to do about a name that is not there: the names that are, or ``none``."""
+    names = sorted(known)
+    return f"name one of {_first(names)}" if names else none
+
+
+def not_there(kind: str, name: str, known: Iterable[str]) -> str:
+    """The sentence about something that was to be removed and was not there."""
+    names = sorted(known)
+    return f"there was no {kind} {name!r}; {f'there is {_first(names)}' if names else 'there is none'}"
+
+
+def _first(names: Sequence[str]) -> str:
+    rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return ", ".join(names[:_NAMES_MAX]) + rest
 
 
 _Check = Callable[[Any], bool]

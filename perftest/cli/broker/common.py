@@ -64,8 +64,10 @@ def change(directory: Path, **request: object) -> dict[str, Any]:
 
 
 def say(sentence: str, answer: Mapping[str, Any], as_json: bool) -> None:
-    """Print the outcome of a change: a sentence, or a JSON object for programs."""
-    click.echo(json.dumps({name: value for name, value in answer.items() if name != "ok"}) if as_json else sentence)
+    """Print the outcome of a change: a sentence, or a JSON object for programs. If the cluster found nothing to change,
+    the sentence is the cluster's (``told``)."""
+    shown = {name: value for name, value in answer.items() if name != "ok"}
+    click.echo(json.dumps(shown) if as_json else answer.get("told", sentence))
 
 
 def side_by_side(columns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -208,7 +208,20 @@ def test_a_change_without_an_answer_is_not_asked_for_again(call: Call, control: 
     """Whether it was made is unknown: the other node must not be asked to make it once more."""
     control.answers["rebalance"] = None
     code, _, err = call("broker", "rebalance", "--dir", str(directory))
-    assert code == 1 and "node2 did not answer rebalance" in err and len(control.asked) == 1
+    assert code == 1 and "node2 did not answer rebalance: the node ended" in err and len(control.asked) == 1
+    assert "give the command again" in err
+
+
+@pytest.mark.parametrize("arguments", [["remove-member", "q", "2"], ["delete-user", "u"], ["delete-vhost", "v"]])
+def test_what_was_done_before_is_said_and_is_no_error(
+    call: Call, control: Control, directory: Path, arguments: list[str]
+) -> None:
+    """Whoever got no answer gives the command again."""
+    control.answers[arguments[0]] = {"ok": True, "told": "there was no such thing"}
+    code, out, _ = call("broker", *arguments, "--dir", str(directory))
+    assert (code, out) == (0, "there was no such thing\n")
+    code, out, _ = call("broker", *arguments, "--dir", str(directory), "--json")
+    assert code == 0 and json.loads(out)["told"] == "there was no such thing"
 
 
 @pytest.mark.parametrize(
