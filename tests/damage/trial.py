@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from infra.node_process import wait
 from tests.damage.books import QUEUES, Book, Found, found_in, problems, read_all
 from tests.damage.cases import Case, Damage, described, inflict, undo
 from tests.damage.commands import Running, begin, perftest
@@ -26,6 +27,7 @@ _START_S: Final = 60.0
 _NEXT_START_S: Final = 6.0
 """Time for which a start of one node keeps the next one waiting: a node that may not lead waits for the others."""
 _STATUS_S: Final = 10.0
+_SERVE_S: Final = 15.0
 _READ_S: Final = 25.0
 _READ_WITHOUT_MAJORITY_S: Final = 8.0
 _ROW: Final = re.compile(r"(node\d+)\s+(\w+)")
@@ -130,12 +132,20 @@ def _start(case: Case, template: Template, scratch: Path) -> Start:
     status = perftest(scratch / "status", "broker", "status", *directory)
     status.wait(time.monotonic() + _STATUS_S)
     status.kill()
-    uris = dict(zip(NODES, template.uris, strict=True))
-    running = [node for node, uri in uris.items() if _listens(uri)]
+    running = _serving(template, status.text)
     said = [line.strip() for command in commands for line in command.text.splitlines() if not _is_usual(line)]
     said += [line.strip() for line in status.text.splitlines() if not _is_usual(line, running)]
     failed = any(command.code != 0 for command in commands) or len(running) < len(NODES)
     return Start(list(dict.fromkeys(said)), failed, not all(ended) or not status.has_ended, running)
+
+
+def _serving(template: Template, status: str) -> list[str]:
+    """The nodes that take AMQP connections. Those that run by the status may need a moment: until there is a leader."""
+    rows = {row.group(1): row.group(2) for line in status.splitlines() if (row := _ROW.match(line))}
+    uris = dict(zip(NODES, template.uris, strict=True))
+    awaited = [uri for node, uri in uris.items() if rows.get(node) == "running"]
+    wait(lambda: all(_listens(uri) for uri in awaited), _SERVE_S)
+    return [node for node, uri in uris.items() if _listens(uri)]
 
 
 def _listens(uri: str) -> bool:
