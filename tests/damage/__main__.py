@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 from rich.box import MARKDOWN
@@ -97,6 +98,7 @@ def main(
     cases: int, first: int, seed: int, only: tuple[int, ...], nodes: int, files: str, verbose: bool, keep: Path | None
 ) -> None:
     """Play a seeded list of damages. Exit code 1: confirmed messages were lost silently, or service was."""
+    signal.signal(signal.SIGTERM, _end)  # no process and no directory is left
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="damage-") as place:
         campaign = Campaign(Path(place), free_base_port(), keep)
@@ -112,6 +114,10 @@ def main(
     Console(width=200).print(table(campaign.results))
     click.echo(f"{_progress(campaign.results, began)}, seed {seed}")
     sys.exit(any(each.verdict.is_failure for each in campaign.results))
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    sys.exit(143)
 
 
 if __name__ == "__main__":

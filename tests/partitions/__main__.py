@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from rich.box import MARKDOWN
@@ -88,6 +90,7 @@ def main(count: int, first: int, only: int | None, seed: int, longest: float, se
     if reason := impossible():
         click.echo(f"no partitions here: {reason}", err=True)
         sys.exit(3)
+    signal.signal(signal.SIGTERM, _end)  # no process and no namespace is left
     outcomes: list[Outcome] = []
     began = time.monotonic()
     with (
@@ -106,6 +109,10 @@ def main(count: int, first: int, only: int | None, seed: int, longest: float, se
     words = f"{len(failed)} failed{', too many heals were slow' if slow else ''}"
     click.echo(f"{len(outcomes)} cuts, {words}, seed {seed}, {time.monotonic() - began:.0f} s")
     sys.exit(bool(failed) or slow)
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    sys.exit(143)
 
 
 if __name__ == "__main__":
