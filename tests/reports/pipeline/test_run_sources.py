@@ -119,7 +119,7 @@ def test_a_damaged_ledger_does_not_stop_the_report(tmp_path: Path, make_run: Cal
     run = make_run(tmp_path / "run", steps=(1,))
     (run / files.LEDGER).write_text('{"schema": 1')
     head = open_run(opened(run))
-    assert head.ledger is None and head.ledger_problem is not None and "not readable" in head.ledger_problem
+    assert head.ledger is None and head.ledger_problem is not None and "cannot be read" in head.ledger_problem
 
 
 @pytest.mark.parametrize(
