@@ -169,6 +169,86 @@ def test_operators_elsewhere_change_what_the_nodes_have(three: Hosts) -> None:
     assert not any("rss_bytes" in record for record in records), "the pids are those of other machines"
 
 
+@contextlib.contextmanager
+def cut(three: Hosts, *ways: tuple[str, str]) -> Iterator[None]:
+    """What a node sends to another one is lost without a word, for each of the ``ways``."""
+    routes = [(three.names[source], f"{SUBNET}.{'abc'.index(target) + 1}/32") for source, target in ways]
+    for name, address in routes:
+        ip("-n", name, "route", "add", "blackhole", address)
+    try:
+        yield
+    finally:
+        for name, address in routes:
+            ip("-n", name, "route", "del", "blackhole", address)
+
+
+def publish(connection: pika.BlockingConnection, numbers: range) -> None:
+    """Publish to the queue ``q``, and wait for the confirms, but not for ever."""
+
+    def give_up() -> None:
+        raise AssertionError(f"of {numbers} not all are confirmed")
+
+    timer = connection.call_later(60, give_up)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    for number in numbers:
+        channel.basic_publish("", "q", b"%d" % number, pika.BasicProperties(delivery_mode=2), mandatory=True)
+    connection.remove_timeout(timer)
+
+
+def mirrored_queue(three: Hosts) -> None:
+    """Three nodes, and a queue whose master is on ``a``."""
+    starts = [three.begin("start", node, "--until-ready") for node in ("a", "b", "c")]
+    assert all(ended(start)["ready"] for start in starts)
+    policy = {"name": "p", "pattern": "^q$", "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"}}
+    assert local_cluster.change(three.cluster, {"op": "set-policy", **policy})["ok"]
+    with connect(three.cluster.uris[0]) as connection:
+        connection.channel().queue_declare("q", durable=True, arguments={"x-queue-type": "classic"})
+        publish(connection, range(10))
+
+
+@pytest.mark.parametrize("ways", [[("b", "c")], [("c", "b")], [("b", "c"), ("c", "b")]], ids=["to c", "to b", "both"])
+def test_confirms_go_on_while_two_mirrors_do_not_reach_each_other(three: Hosts, ways: list[tuple[str, str]]) -> None:
+    """The master reaches both, and gives up one of them for as long as the cut lasts."""
+    mirrored_queue(three)
+    with connect(three.cluster.uris[0]) as connection:
+        with cut(three, *ways):
+            publish(connection, range(10, 100))
+        publish(connection, range(100, 120))
+        found = [body for _method, _properties, body in (connection.channel().basic_get("q", True) for _ in range(121))]
+    assert found == [*[b"%d" % number for number in range(120)], None]
+
+
+def test_a_master_that_is_isolated_delivers_nothing_that_comes_as_new_from_the_next(three: Hosts) -> None:
+    """A client stays on its side, and gets messages before, during and after the cut."""
+    mirrored_queue(three)
+    got: list[tuple[int, bool]] = []
+
+    def get(connection: pika.BlockingConnection) -> bool:
+        method, _properties, body = connection.channel().basic_get("q")
+        got.extend([(int(body), method.redelivered)] if method is not None else [])
+        return method is not None
+
+    with connect(three.cluster.uris[0]) as near, connect(three.cluster.uris[2]) as far:
+        publish(near, range(10, 200))
+        assert get(near)
+        channel = near.channel()
+        channel.basic_consume("q", lambda _c, method, _p, body: got.append((int(body), method.redelivered)))
+        channel.basic_qos(prefetch_count=20)
+        with cut(three, ("a", "b"), ("a", "c"), ("b", "a"), ("c", "a")):
+            near.process_data_events(1)
+            assert wait(lambda: get(far), 60), "nobody is the next master"
+            while get(far):
+                pass
+            near.process_data_events(1)
+        near.process_data_events(5)
+        while get(far):
+            pass
+    as_new = [number for number, redelivered in got if not redelivered]
+    assert len(as_new) == len(set(as_new))
+    assert {number for number, _ in got} == set(range(200))
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
