@@ -38,7 +38,7 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
     home = Path(node.data_dir)
     config = home / "node.json"
     wanted = node_config(cluster, node, exit_with_stdin=exit_with_stdin)
-    text = json.dumps(wanted | set_by_hand(cluster, node), indent=1)
+    text = json.dumps(wanted | kept_settings(cluster, node), indent=1)
     home.mkdir(parents=True, exist_ok=True)
     if not config.exists() or config.read_text(encoding="utf-8") != text:  # a full drive may be all there is
         write_durably(config, text)
@@ -104,13 +104,15 @@ def found_again(cluster: Cluster) -> Cluster:
     return replace(cluster, nodes=tuple(found(node) for node in cluster.nodes))
 
 
-def set_by_hand(cluster: Cluster, node: Node) -> dict[str, object]:
-    """The keys of the ``node.json`` of a node that people may set. All others are written anew. Raises
-    :class:`ClusterError` if the file cannot be read, or if it is that of another node or of another cluster."""
+def kept_settings(cluster: Cluster, node: Node) -> dict[str, object]:
+    """The keys of the ``node.json`` of a node that people may set, and the node's newest first life, which a register
+    that was lost does not know. All others are written anew. Raises :class:`ClusterError` if the file cannot be read,
+    or if it is that of another node or of another cluster."""
     config = Path(node.data_dir) / "node.json"
     try:
         plain = json.loads(config.read_text(encoding="utf-8"))
         whose = plain.get("cluster", cluster.cluster), plain.get("node", node.node)
+        first_life = max(node.first_life, int(plain.get("first_life", 0)))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -120,7 +122,7 @@ def set_by_hand(cluster: Cluster, node: Node) -> dict[str, object]:
         what = f"this directory belongs to node {whose[1]} of cluster {whose[0]}"
         fix = f"put the directory of {node.name} of cluster {cluster.cluster} in its place"
         raise ClusterError(f"{what}, not to node {node.node} of cluster {cluster.cluster}", str(config), fix)
-    return {key: plain[key] for key in SET_BY_HAND if key in plain}
+    return {"first_life": first_life} | {key: plain[key] for key in SET_BY_HAND if key in plain}
 
 
 def is_alive(node: Node) -> bool:

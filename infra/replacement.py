@@ -21,7 +21,7 @@ from infra.cluster_file import alone, update
 from infra.control import change
 from infra.local_cluster import require_startable, start_node
 from infra.mounts import mounts
-from infra.node_process import found_again, set_by_hand
+from infra.node_process import found_again, kept_settings
 
 _ASIDE: Final = ".replaced-"
 _ROLES: Final = ("data_dir", "wal_dir", "segment_dir", "classic_dir")
@@ -63,7 +63,7 @@ def _require_replaceable(cluster: Cluster, name: str) -> None:
     files."""
     require_startable(cluster, name)
     node = cluster.node(name)
-    set_by_hand(cluster, node)
+    kept_settings(cluster, node)
     fuse_layout.require(Path(cluster.directory), node.paths().values())
     for path in (Path(node.data_dir), *map(Path, node.paths().values())):
         there = next(each for each in (path, *path.parents) if each.exists())

@@ -231,7 +231,12 @@ def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
         assert {key: plain[key] for key in by_hand} == by_hand and plain["name"] == "node1"
         assert [node.first_life for node in again.nodes] == [0, 0, 1002]
         local_cluster.kill(again, "node1")
-    assert json.loads((Path(replaced.data_dir) / "node.json").read_text())["first_life"] == 1002
+    third = Path(replaced.data_dir) / "node.json"
+    assert json.loads(third.read_text())["first_life"] == 1002
+    local_cluster.stop(local_cluster.load(tmp_path / "cluster"))
+    save(kept)  # as if the register had been lost, and described anew
+    local_cluster.stop(local_cluster.start(tmp_path / "cluster"))
+    assert json.loads(third.read_text())["first_life"] == 1002
 
 
 def test_a_node_json_that_cannot_be_read_is_named_and_not_overwritten(

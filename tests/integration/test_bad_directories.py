@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -26,7 +27,7 @@ import pytest
 from infra import local_cluster
 from infra.cluster import HOST
 from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
-from infra.node_process import wait
+from infra.node_process import marked, wait
 from infra.replacement import replace_node
 
 pytestmark = pytest.mark.processes
@@ -421,6 +422,23 @@ def test_a_first_start_that_was_killed_is_found_and_goes_on(tmp_path: Path, base
         local_cluster.stop(cluster)
 
 
+def test_a_signal_ends_what_a_start_has_started(tmp_path: Path, base_port: int) -> None:
+    """While the command waits for its nodes; what was there before stays, and the next start is as the first one."""
+    start = [sys.executable, "-m", "perftest", "broker", "start", "--dir", tmp_path / "c", "--port", str(base_port)]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        child = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert wait(lambda: any(marked(str(tmp_path / "c"))), 60)
+            next(marked(str(tmp_path / "c")))[0].suspend()  # so that the command waits
+            assert wait(lambda: len(list(marked(str(tmp_path / "c")))) == 3, 60)
+            child.send_signal(number)
+            _, said = child.communicate(timeout=60)
+        finally:
+            child.kill()
+        assert child.returncode == 130 and "the nodes that this command had started are stopped" in said
+        assert not list(marked(str(tmp_path / "c"))) and not (tmp_path / "c" / "cluster.json").exists()
+
+
 def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again(
     tmp_path: Path, base_port: int
 ) -> None:
@@ -436,6 +454,11 @@ def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again
         lose(cluster, "node2")
         command = [sys.executable, "-m", "perftest", "broker", "start", "--node", "node2", "--replace"]
         command += ["--dir", str(tmp_path / "c")]
+        unreadable = Path(cluster.node("node2").data_dir) / "node.json"
+        unreadable.write_text("{")
+        failed = subprocess.run([*command, "--yes"], capture_output=True, text=True, check=False)
+        assert failed.returncode == 1 and "node.json cannot be read" in failed.stderr and "lost" not in failed.stderr
+        unreadable.unlink()
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
         assert refused.returncode == 1 and "the classic queues 'lost'" in refused.stderr and "--yes" in refused.stderr
         with (
