@@ -103,6 +103,7 @@ def play(case: Case, template: Template, scratch: Path, kept: Path | None = None
     try:
         start = _start(case, template, scratch)
         found = _read(case, template, start, scratch / "read.jsonl")
+        _ask_again(start, template, scratch)
         result = Result(case, damage, Verdict.KEPT, 0.0, start.said)
         verdicts = set(judged(result, template.books, start, found))
         if not start.running:
@@ -137,6 +138,18 @@ def _start(case: Case, template: Template, scratch: Path) -> Start:
     said += [line.strip() for line in status.text.splitlines() if not _is_usual(line, running)]
     failed = any(command.code != 0 for command in commands) or len(running) < len(NODES)
     return Start(list(dict.fromkeys(said)), failed, not all(ended) or not status.has_ended, running)
+
+
+def _ask_again(start: Start, template: Template, scratch: Path) -> None:
+    """Ask for the status behind the reads: a node may have found the damage only then, and says so."""
+    status = perftest(scratch / "later", "broker", "status", "--dir", str(template.directory))
+    status.wait(time.monotonic() + _STATUS_S)
+    status.kill()
+    running = [node for node, uri in zip(NODES, template.uris, strict=True) if _listens(uri)]
+    start.failed = start.failed or len(running) < len(NODES)
+    start.is_hung = start.is_hung or not status.has_ended
+    start.said += [line.strip() for line in status.text.splitlines() if not _is_usual(line, running)]
+    start.said[:] = dict.fromkeys(start.said)
 
 
 def _serving(template: Template, status: str) -> list[str]:
