@@ -105,13 +105,14 @@ class DeadLetter:
 
     ``first_id`` 0: at most once, and the queue has forgotten the messages. Else at least once: the messages are the
     queue's dead letters ``first_id``, +1, ... The queue waits for ``DeadLetterSettled`` and repeats the effect to each
-    new leader until then.
+    new leader until then. ``is_repeat``: an earlier leader was told of these letters, so they may have arrived.
     """
 
     first_id: int
     spans: tuple[Span, ...]
     reason: DeadLetterReason
     delivery_count: int
+    is_repeat: bool = False
 
 
 @record
@@ -124,8 +125,10 @@ class SetTimer:
 
 @record
 class QueueExpired:
-    """Leader only. Delete the queue: it was unused for longer than its ``x-expires``. Repeated until the queue is
-    gone."""
+    """Leader only. Delete the queue: nobody has used it for its ``x-expires``, which is ``unused_ms``. Repeated until
+    the queue is gone."""
+
+    unused_ms: int
 
 
 @record

@@ -11,6 +11,11 @@ becomes 1 ms: such a message is delivered by the very command that enqueued it, 
 When no command comes, no time comes either. So the leader sets a timer for the next time that is due and then proposes
 a ``Tick``. At-most-once dead letters that the leader was not told of yet are due at once.
 
+A queue expires when nobody has used it for so long under one leader. The time without a leader does not count, nor what
+an earlier leader has counted: consumers that lost their node could not come back in between. (RabbitMQ: "leases of
+durable queues restart when the server restarts".) So members differ in when a queue expires. That is safe, because its
+expiry changes no state: the leader is asked to delete the queue.
+
 Invariant: after a command, the head of the queue is younger than its time to live at the time of the log.
 """
 
@@ -74,21 +79,23 @@ def due_ms(state: State) -> int | None:
         due = state.ready.head()[3].expires
     if state.dead_letters.at_most_once:
         due = min(due, state.now_ms)
-    if _may_expire(state):
-        due = min(due, state.last_used_ms + state.config.expires_ms)
-    return None if due == NEVER else due
+    return None if (due := min(due, _expiry_of_queue(state))) == NEVER else due
 
 
 def tick(state: State, outbox: Outbox) -> None:
     """The leader's timer has gone off: report an expired queue, and set the timer again."""
     due = due_ms(state)
-    if _may_expire(state) and state.now_ms >= state.last_used_ms + state.config.expires_ms:
-        outbox.queue_expired()
+    if state.now_ms >= _expiry_of_queue(state):
+        outbox.queue_expired(state.config.expires_ms)
         due = min(due if due is not None and due > state.now_ms else NEVER, state.now_ms + DELETE_RETRY_MS)
     if due is not None:
         outbox.timer(due)
 
 
-def _may_expire(state: State) -> bool:
-    """Whether the queue expires. A consumer prevents that, unless its node is out of reach (as in RabbitMQ)."""
-    return state.config.expires_ms >= 0 and not any(consumer.status in IN_SERVICE for consumer in state.all_consumers())
+def _expiry_of_queue(state: State) -> int:
+    """The time at which the queue expires. A consumer prevents that, unless its node is out of reach (as in
+    RabbitMQ). A leader counts from its own beginning at the earliest: before, nobody could use the queue."""
+    expires_ms = state.config.expires_ms
+    if expires_ms < 0 or any(consumer.status in IN_SERVICE for consumer in state.all_consumers()):
+        return NEVER
+    return max(state.last_used_ms, state.led_since_ms) + expires_ms

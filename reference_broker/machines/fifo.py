@@ -291,14 +291,16 @@ class FifoMachine:
 
     # Outside the log -------------------------------------------------------------------------------------------------
 
-    def become_leader(self) -> list[Effect]:
-        """The effects by which a new leader takes over the watched nodes, the dead letters and the timer."""
+    def become_leader(self, now_ms: int) -> list[Effect]:
+        """The effects by which a new leader takes over the watched nodes, the dead letters and the timer. The time of
+        the queue is ``now_ms``."""
         state, outbox = self._state, Outbox()
+        state.led_since_ms = now_ms
         for node in sorted({channel.node for channel in state.channels}):
             outbox.monitor(node)
         for letters in state.dead_letters.in_flight:
             place = letters.count, letters.start, letters.step, letters.origin
-            outbox.dead_letter(letters.first_id, *place, letters.reason)
+            outbox.dead_letter(letters.first_id, *place, letters.reason, is_repeat=True)
         due = expiry.due_ms(state)
         if due is not None:
             outbox.timer(due)

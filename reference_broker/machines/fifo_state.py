@@ -102,6 +102,7 @@ class State:
         "keyed",
         "last_expiring",
         "last_used_ms",
+        "led_since_ms",
         "now_ms",
         "ready",
         "refuses_until_well_below",
@@ -116,6 +117,9 @@ class State:
         """The latest time stamp of any entry."""
         self.last_used_ms = 0
         """When a consumer last came or went, or a get came; 0 while the queue does not expire."""
+        self.led_since_ms = 0
+        """When this member last became leader, which no other member knows. It decides only what the leader is asked
+        to do."""
         self.keyed = KeyedReady() if config.keyed is not None else None
         """The messages of a keyed queue; None: the queue knows no keys."""
         self.ready: Ready | PriorityReady | KeyedReady = Ready() if self.keyed is None else self.keyed

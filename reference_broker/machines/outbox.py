@@ -87,11 +87,12 @@ class GrowingDelivery(GrowingSpans):
 class GrowingDeadLetters(GrowingSpans):
     """A :class:`DeadLetter` that still grows."""
 
-    __slots__ = ("reason",)
+    __slots__ = ("is_repeat", "reason")
 
-    def __init__(self, first_id: int, delivery_count: int, reason: DeadLetterReason) -> None:
+    def __init__(self, first_id: int, delivery_count: int, reason: DeadLetterReason, *, is_repeat: bool) -> None:
         super().__init__(first_id, delivery_count)
         self.reason = reason
+        self.is_repeat = is_repeat
 
     def fits(self, first_id: int, delivery_count: int, reason: DeadLetterReason) -> bool:
         """Whether these letters may follow in the same effect."""
@@ -100,7 +101,7 @@ class GrowingDeadLetters(GrowingSpans):
 
     def seal(self) -> DeadLetter:
         """The effect, as it stands."""
-        return DeadLetter(self.first_id, self.spans(), self.reason, self.delivery_count)
+        return DeadLetter(self.first_id, self.spans(), self.reason, self.delivery_count, self.is_repeat)
 
 
 class Outbox:
@@ -163,20 +164,30 @@ class Outbox:
         parcel.add(start, count, step, origin)
 
     def dead_letter(
-        self, first_id: int, count: int, start: int, step: int, origin: Origin, reason: DeadLetterReason
+        self,
+        first_id: int,
+        count: int,
+        start: int,
+        step: int,
+        origin: Origin,
+        reason: DeadLetterReason,
+        *,
+        is_repeat: bool = False,
     ) -> None:
-        """Dead-letter a stretch, under the ids ``first_id``, +1, ..., or without ids (0)."""
+        """Dead-letter a stretch, under the ids ``first_id``, +1, ..., or without ids (0). The letters of one outbox are
+        either all repeats or none."""
         if not self._letters or not self._letters[-1].fits(first_id, origin.delivery_count, reason):
-            self._letters.append(GrowingDeadLetters(first_id, origin.delivery_count, reason))
+            letters = GrowingDeadLetters(first_id, origin.delivery_count, reason, is_repeat=is_repeat)
+            self._letters.append(letters)
         self._letters[-1].add(start, count, step, origin)
 
     def timer(self, at_ms: int) -> None:
         """Set the leader's timer, in place of the former one."""
         self._timer_ms = at_ms
 
-    def queue_expired(self) -> None:
-        """The queue should be deleted."""
-        self._at_last(QueueExpired())
+    def queue_expired(self, unused_ms: int) -> None:
+        """The queue should be deleted: nobody has used it for so long."""
+        self._at_last(QueueExpired(unused_ms))
 
     def settings_changed(self) -> None:
         """The queue's settings have changed."""

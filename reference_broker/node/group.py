@@ -52,8 +52,9 @@ class GroupPorts(ProposingPorts, SenderPorts, Protocol):
     def leader_changed(self, runner: GroupRunner) -> None:
         """The member's role, leader or term has changed."""
 
-    def members_committed(self, runner: GroupRunner) -> None:
-        """A change of the group's members is committed."""
+    def reconcile(self, runner: GroupRunner) -> None:
+        """Another step may be due to bring the group's members and settings in line with what is wanted: a change of
+        members is committed, or this node leads from now on."""
 
 
 class GroupRunner:
@@ -438,7 +439,7 @@ class GroupRunner:
     def _drain(self) -> None:
         leadership = self.core.leadership
         if self._hard_state_writes:
-            pass
+            self._node.reconcile(self)
         elif leadership is None:
             self.core.take_commit()  # it is applied below
         elif leadership.take_commit():
@@ -501,7 +502,7 @@ class GroupRunner:
             skipped += unapplied.applied(self._dedup.highest((self._me[0], priority, self._me[1])))
         self.applied = index
         self.host.install(snapshot.state, skipped)
-        self._node.members_committed(self)
+        self._node.reconcile(self)
 
     def _may_apply(self, version: int) -> bool:
         """Whether this node's machine is new enough for what one of ``version`` made."""
@@ -532,6 +533,8 @@ class GroupRunner:
                     reconfigured = True
                 elif not self._may_apply(noop_version(entry.payload)):
                     break
+                else:
+                    self._term_begins(entry.term)
                 self.applied = entry.index
         self.track.applied(first, self.applied, committed_ns, self._node.now_ns())
         self.host.run_effects(self._non_members.values())
@@ -540,7 +543,7 @@ class GroupRunner:
             non_member = self._non_members[node]
             non_member.applied(*self.highest_applied(node, non_member.boot_id))
         if reconfigured:
-            self._node.members_committed(self)
+            self._node.reconcile(self)
 
     def _applied_own(self, index: LogIndex, priority: Priority, number: int) -> None:
         """Entry ``index`` held what this node's own clients asked for, up to that command of the priority."""
@@ -554,17 +557,25 @@ class GroupRunner:
         standing = (self.core.role, self.core.leader, self.core.term)
         if standing == self._standing:
             return
-        was_leader, former_term = self._standing[0] is Role.LEADER, self._standing[2]
+        was_leader = self._standing[0] is Role.LEADER
         self._standing = standing
         self._sender.forget()
         self._non_members.clear()
         self._batcher.stand(*standing)
-        if standing[0] is Role.LEADER and not (was_leader and former_term == self.core.term):
-            self.host.became_leader(self.core.term)
-        elif was_leader and standing[0] is not Role.LEADER:
+        if was_leader:
             self.host.lost_leadership()
         self._node.leader_changed(self)
+        if self.core.log.term_at(self.applied) == self.core.term:
+            self._term_begins(self.core.term)
         self._node.wake(self)
+
+    def _term_begins(self, term: Term) -> None:
+        """Everything of earlier terms is applied here. The machine leads from now on, if this member leads the term:
+        before, a former leader's entries may have done already what a leader is to do."""
+        if self._standing[0] is Role.LEADER and self._standing[2] == term:
+            self.host.run_effects(self._non_members.values())
+            self.host.became_leader(term)
+            self._node.reconcile(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.queue_runner import QueueRunner
-from reference_broker.node.queue_services import QueueServices
+from reference_broker.node.queue_services import Ending, QueueServices
 from reference_broker.node.ticks import Campaigns
 from reference_broker.queues.port import (
     GONE,
@@ -178,7 +178,7 @@ class Hosting:
         self._begin_anew()
         for queue in list(self.by_group.values()):
             if queue.record.ended_with(self.node, self.boot_id):
-                self._ports.metadata.delete(queue.record, lambda _record: None)
+                self._ports.services.end_queue(queue.record, Ending.TRANSIENT, "its node has started again")
 
     # For clients
 

@@ -111,15 +111,21 @@ class MetadataHost:
         self._starter = starter
         self._effects: list[MetadataEffect] = []
         self._waiting: dict[int, Callable[[Any], None]] = {}
+        self._only_now: set[int] = set()
+        """The correlations of deletions that only the leader of their time may do."""
         self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match nobody
 
     def declare(self, record: QueueRecord, answered: Answered) -> None:
         """Create the queue if its name is free; ``answered`` gets the record of that name."""
         self._propose(DeclareQueue(record=record, **self._asker(answered)))
 
-    def delete(self, record: QueueRecord, answered: Answered) -> None:
-        """Delete the queue of this record; a later queue of the same name stays. ``answered`` gets None."""
-        self._propose(DeleteQueue(name=record.name, group=record.group, **self._asker(answered)))
+    def delete(self, record: QueueRecord, answered: Answered, *, only_now: bool = False) -> None:
+        """Delete the queue of this record; a later queue of the same name stays. ``answered`` gets None. With
+        ``only_now``, only the present leader is asked; if it does not do it, ``answered`` gets the record."""
+        command = DeleteQueue(name=record.name, group=record.group, **self._asker(answered))
+        if only_now:
+            self._only_now.add(command.correlation)
+        self._propose(command)
 
     def change(self, kind: type[MemberChange], record: QueueRecord, member: NodeId, answered: Answered) -> None:
         """Change a queue's members; ``answered`` gets the record as it is then, None if the queue is gone."""
@@ -216,14 +222,17 @@ class MetadataHost:
                 case AccessChanged():
                     self.access_changed()
                 case Answer(node, correlation, record) if node == self._starter.node:
-                    if (answered := self._waiting.pop(correlation, None)) is not None:
-                        answered(record)
+                    self._answer(correlation, record)
                 case ExchangeAnswer(node, correlation, outcome) if node == self._starter.node:
-                    if (answered := self._waiting.pop(correlation, None)) is not None:
-                        answered(outcome)
+                    self._answer(correlation, outcome)
                 case AccessAnswer(node, correlation, missing) if node == self._starter.node:
-                    if (answered := self._waiting.pop(correlation, None)) is not None:
-                        answered(missing)
+                    self._answer(correlation, missing)
+
+    def _answer(self, correlation: int, value: Any) -> None:
+        """Answer who waits under this correlation, if anybody does."""
+        self._only_now.discard(correlation)
+        if (answered := self._waiting.pop(correlation, None)) is not None:
+            answered(value)
 
     def catch_up(self, channels: object, asked: Sequence[Any]) -> None:
         """Every node has a member, so there is nobody to tell."""
@@ -240,8 +249,10 @@ class MetadataHost:
         """Leading the metadata asks for nothing more."""
 
     def reproposed(self, command: Any) -> Any:
-        """The same."""
-        return command
+        """The same, except for a deletion that only the former leader was asked for: it becomes a question."""
+        if command.correlation not in self._only_now:
+            return command
+        return LookUp(name=command.name, group=command.group, node=command.node, correlation=command.correlation)
 
     def doubt(self) -> None:
         """What the metadata says is said to everybody."""
@@ -275,8 +286,7 @@ class MetadataHost:
         for record in records:
             self._starter.queue_added(record)
         for command in skipped:
-            if (answered := self._waiting.pop(command.correlation, None)) is not None:
-                answered(self._present(command))
+            self._answer(command.correlation, self._present(command))
         self._starter.policies_changed()
         self.access_changed()
 

@@ -7,8 +7,12 @@ new leader asks its own node for them.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import Callable
+from enum import StrEnum
 
+from reference_broker.access.names import shown
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.dead_letters import DeadLetters
@@ -19,6 +23,21 @@ from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.types import GroupId, NodeId
+
+log = logging.getLogger(__name__)
+
+
+class Ending(StrEnum):
+    """Why the broker deletes a queue that no client asked it to delete."""
+
+    EXPIRED = "expired"
+    """Nobody has used the queue for its ``x-expires``."""
+    AUTO_DELETE = "auto-delete"
+    """The last consumer is gone."""
+    EXCLUSIVE = "exclusive"
+    """The connection that declared the queue is gone."""
+    TRANSIENT = "transient"
+    """The queue is not durable, and its node has started again."""
 
 
 class QueueServices:
@@ -47,6 +66,10 @@ class QueueServices:
         self._loop = asyncio.get_running_loop()
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
+        self._expiring: set[GroupId] = set()
+        """Expired queues whose deletion is under way."""
+        self.endings: Counter[Ending] = Counter()
+        """How many queues this node has ended, by reason."""
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """Tell the leader of the group how a node stands, now and whenever that changes."""
@@ -69,10 +92,29 @@ class QueueServices:
         delay_s = max(0, at_ms - self._now_ms()) / 1000
         self._timers[group] = self._loop.call_later(delay_s, self._timer_due, group)
 
-    def queue_expired(self, group: GroupId) -> None:
-        """Delete the queue as a client would."""
-        if (queue := self._groups.by_group.get(group)) is not None:
-            self._metadata.delete(queue.record, lambda _record: None)
+    def queue_expired(self, group: GroupId, unused_ms: int) -> None:
+        """Delete the queue, unless that is under way. Only the present leader of the metadata is asked: somebody may
+        use the queue again until there is another. The machine reports a queue that is still unused once more."""
+        queue = self._groups.by_group.get(group)
+        if queue is None or group in self._expiring:
+            return
+        record = queue.record
+        self._expiring.add(group)
+
+        def answered(left: QueueRecord | None) -> None:
+            self._expiring.discard(group)
+            if left is None:
+                self._ended(record, Ending.EXPIRED, f"nobody used it for {unused_ms} ms")
+
+        self._metadata.delete(record, answered, only_now=True)
+
+    def end_queue(self, record: QueueRecord, ending: Ending, why: str) -> None:
+        """Delete a queue that no client has asked to delete; ``why`` is for operators."""
+        self._metadata.delete(record, lambda _record: self._ended(record, ending, why))
+
+    def _ended(self, record: QueueRecord, ending: Ending, why: str) -> None:
+        self.endings[ending] += 1
+        log.info("queue %s was deleted (%s): %s", shown(record.name), ending, why)
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Call once this node has applied everything that was committed to the group before now. An answer of the

@@ -49,7 +49,7 @@ from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.peer_answers import PeerAnswers, StandIns
 from reference_broker.node.peers import FrameKind, Peers
 from reference_broker.node.queue_runner import QueueRunner
-from reference_broker.node.queue_services import QueueServices
+from reference_broker.node.queue_services import Ending, QueueServices
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
@@ -269,7 +269,7 @@ class Shard:
         """Delete an exclusive queue whose connection has ended. Its name is free on this node at once: what this node
         asks of the metadata is done in order, so a new declaration comes after the deletion."""
         self.hosting.groups.free_name(queue)
-        queue.delete(lambda: None)
+        self.services.end_queue(queue.record, Ending.EXCLUSIVE, "its connection is gone")
 
     def home_node_down(self, record: QueueRecord) -> str | None:
         """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
@@ -329,7 +329,8 @@ class Shard:
 
     def unused(self, group: GroupId) -> None:
         """The last consumer of an auto-delete queue is gone."""
-        self.services.queue_expired(group)
+        if (queue := self.hosting.by_group.get(group)) is not None:
+            self.services.end_queue(queue.record, Ending.AUTO_DELETE, "its last consumer is gone")
 
     def drive_failed(self, reason: str) -> None:
         """A drive does not give a message back: stop the node."""
@@ -347,10 +348,6 @@ class Shard:
         """Bring a queue that this node leads in line with what the metadata says of it."""
         self._reconciliation.reconcile(runner)
 
-    def members_committed(self, runner: GroupRunner) -> None:
-        """A change of members is committed, so the next change may begin."""
-        self.reconcile(runner)
-
     # node.group.GroupPorts
 
     def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
@@ -366,7 +363,9 @@ class Shard:
         return self.peers.congested
 
     def leader_changed(self, runner: GroupRunner) -> None:
-        """A member's role, leader or term has changed: tell everything that depends on it."""
+        """A member's role, leader or term has changed: tell everything that depends on it. A leadership of an earlier
+        term is over, even if this member leads again."""
+        self.services.lead_lost(runner.group)
         if runner.core.leader != NOBODY:
             self._ticks.leader_found(runner)
         self.hosting.census.member_knows(runner.group, runner.core.leader)
@@ -374,11 +373,8 @@ class Shard:
             self.hosting.campaigns.decided(runner.group)
         if runner.leads:
             self.hosting.tell_non_members(runner)
-            self.reconcile(runner)
             if runner.group == METADATA_GROUP:
                 self.mirror_steps.look_for_masters()
-        else:
-            self.services.lead_lost(runner.group)
         if runner.core.leader != NOBODY:
             self.leader_found()
 

@@ -273,7 +273,7 @@ class ClassicMember:
 
     def started(self) -> None:
         """The node serves the queue from now on: keep the effects of what was found, such as the timer."""
-        self._keep(self.machine.become_leader(), [])
+        self._keep(self.machine.become_leader(self._now_ms()), [])
 
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
         """Keep what channels may have missed: answers, replies to their applied commands ``asked``, and deliveries of

@@ -86,8 +86,8 @@ class EffectRunner:
                 self._node.dead_letter(self._group, effect, _dead_messages(self.slices(effect.spans, runs)))
             case SetTimer(at_ms):
                 self._node.set_timer(self._group, self._on_the_wall(at_ms))
-            case QueueExpired():
-                self._node.queue_expired(self._group)
+            case QueueExpired(unused_ms):
+                self._node.queue_expired(self._group, unused_ms)
             case SettingsChanged():
                 self._node.settings_changed(self._group)
 

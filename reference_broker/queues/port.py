@@ -101,8 +101,8 @@ class MemberPorts(Protocol):
         """Call :meth:`Queue.timer_due` when the clock shows ``at_ms``, in place of any time set before, if this node
         still leads the queue then."""
 
-    def queue_expired(self, group: GroupId) -> None:
-        """Delete the group's queue, which was unused for too long. Repeated until the queue is gone."""
+    def queue_expired(self, group: GroupId, unused_ms: int) -> None:
+        """Delete the group's queue, which nobody has used for so long. Repeated until the queue is gone."""
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Call once this node has applied everything that was committed to the group before now. Never, if it has no
@@ -301,7 +301,7 @@ class HostedMachine(Protocol):
         """Whether clients on that node wait for results of the queue."""
 
     def became_leader(self, term: Term) -> None:
-        """This member leads now, in that term. Entries committed in earlier terms may still be unapplied."""
+        """This member leads now, in that term, and has applied everything of earlier terms."""
 
     def lost_leadership(self) -> None:
         """This member no longer leads."""

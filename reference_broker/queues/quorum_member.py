@@ -21,7 +21,6 @@ from reference_broker.machines.commands import (
     UpdateConfig,
 )
 from reference_broker.machines.effects import (
-    DeadLetter,
     Deliver,
     Effect,
     MonitorNode,
@@ -56,7 +55,7 @@ class QuorumMember:
         self.track: Track | None = None
         """Where the latency anatomy of the queue is kept, if it is."""
         self.leading = False
-        self._leading_term = Term(0)
+        """Whether this member leads, and has applied everything of earlier terms."""
         self._channels = channels
         self._node = node
         self._clock = OnwardClock(now_ms)
@@ -75,15 +74,8 @@ class QuorumMember:
         return decode_forwarded(sealed, end, sent_ns)
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
-        """Apply one entry and keep its effects.
-
-        A leader may apply entries that an earlier leader has applied too, as after a restart. Dead letters sent at
-        most once are only for the leader of the term of their entry.
-        """
-        effects = self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip)
-        if self.leading and entry.term != self._leading_term:
-            effects = [each for each in effects if not (isinstance(each, DeadLetter) and not each.first_id)]
-        self._effects.extend(effects)
+        """Apply one entry and keep its effects."""
+        self._effects.extend(self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip))
 
     def run_effects(self, non_members: Collection[Channels] = ()) -> None:
         """Execute this node's effects: first the answers to enqueues, then the rest in order. A leader does the same
@@ -187,9 +179,9 @@ class QuorumMember:
 
     def became_leader(self, term: Term) -> None:
         """Start what only a leader does."""
-        self.leading, self._leading_term = True, term
+        self.leading = True
         self._client_nodes = NONE
-        self._effects.extend(self.machine.become_leader())
+        self._effects.extend(self.machine.become_leader(self._clock.now_ms(self.machine.now_ms)))
         self.run_effects()
 
     def lost_leadership(self) -> None:

@@ -60,7 +60,7 @@ def test_an_entry_sends_a_window_of_dead_letters_on_their_way_and_asks_for_the_n
     shrink = UpdateConfig(FifoConfig(name="q", dead_letter=DeadLetterStrategy.AT_MOST_ONCE, max_length=0))
     entries: list[list[Effect]] = [apply(queue, shrink, time_ms=7)]
     assert queue.counts().dropped == messages
-    assert queue.become_leader()[-1] == SetTimer(7)
+    assert queue.become_leader(7)[-1] == SetTimer(7)
     assert queue.live_entries() == [(1, 1)]
     while SetTimer(7) in entries[-1]:
         entries.append(apply(queue, Tick(), time_ms=7))

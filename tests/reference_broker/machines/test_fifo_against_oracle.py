@@ -264,7 +264,7 @@ def test_three_members_agree_at_each_index(random: Random) -> None:
         snapshots = {one.snapshot() for one in members}
         assert len(snapshots) == 1
         assert effects[0] == effects[1] == effects[2]
-        assert len({tuple(one.become_leader()) for one in members}) == 1
+        assert len({tuple(one.become_leader(0)) for one in members}) == 1
         members[2] = FifoMachine.restore(snapshots.pop())
 
 

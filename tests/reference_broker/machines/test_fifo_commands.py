@@ -366,7 +366,7 @@ def test_a_new_leader_watches_every_node_with_channels() -> None:
     """Monitors die with the old leader; a node missed here would keep its dead consumers for ever."""
     queue = machine()
     apply(queue, enqueue(1, 1), checkout(C), checkout(B))
-    assert queue.become_leader() == [MonitorNode(NodeId(1)), MonitorNode(NodeId(2)), MonitorNode(NodeId(3))]
+    assert queue.become_leader(0) == [MonitorNode(NodeId(1)), MonitorNode(NodeId(2)), MonitorNode(NodeId(3))]
 
 
 def test_a_subscription_asks_for_its_node_to_be_watched_each_time() -> None:

@@ -98,6 +98,7 @@ class Queue:
         self.seq = 1
         self.names: dict[tuple[int, int, int], str] = {}
         self.channels: dict[str, ChannelId] = {}
+        self.led_since_ms = 0
 
     def step(self, line: str) -> list[str]:
         word, *rest = line.split()
@@ -120,6 +121,7 @@ class Queue:
         assert effects[0] == effects[1] == effects[2]
         assert len({member.snapshot() for member in self.members}) == 1
         self.members[2] = FifoMachine.restore(self.members[2].snapshot())
+        self.members[2].become_leader(self.led_since_ms)
         return [line for effect in effects[0] for line in self.draw(effect)]
 
     def do_at(self, ms: str) -> list[str]:
@@ -127,7 +129,10 @@ class Queue:
         return []
 
     def do_lead(self) -> list[str]:
-        return [line for effect in self.members[0].become_leader() for line in self.draw(effect)]
+        """All members do what only one does, because their effects are compared."""
+        self.led_since_ms = self.now_ms
+        effects, *_ = [member.become_leader(self.now_ms) for member in self.members]
+        return [line for effect in effects for line in self.draw(effect)]
 
     def do_show(self) -> Iterator[str]:
         queue = self.members[0]

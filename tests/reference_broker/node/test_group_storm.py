@@ -235,10 +235,6 @@ class Node:
     def leader_changed(self, runner: GroupRunner) -> None:
         if runner.core.role is Role.LEADER:
             self.hosting.tell_non_members(runner)
-            self.reconcile(runner)
-
-    def members_committed(self, runner: GroupRunner) -> None:
-        self.reconcile(runner)
 
     # What hosting needs of a shard
 

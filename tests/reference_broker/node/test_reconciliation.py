@@ -138,3 +138,19 @@ def test_the_settings_that_a_former_leader_wished_for_do_not_stay() -> None:
     assert list(member_of(world, leads.node).unapplied[Priority.LOW].all()), "the test needs a wish that comes late"
     world.settle_down()
     assert not list(member_of(world, leads.node).unapplied[Priority.LOW].all()) and limits(world) == {NO_LIMIT}
+
+
+def test_the_settings_that_a_former_leader_left_in_the_log_do_not_stay() -> None:
+    """At its election the next leader has not applied them yet, and finds the settings as they are wanted."""
+    world, leads, others = a_world()
+    set_limit(world)
+    world.run_on(held={(other.node, leads.node) for other in others})
+    ends = {member_of(world, other.node).core.log.last_index for other in others}
+    assert limits(world) == {NO_LIMIT} and ends == {member_of(world, leads.node).core.log.last_index}
+    clear_limit(world)
+    world.crash(leads.node)
+    for _ in range(20):
+        world.settle_down_without(leads.node)
+    members = [member_of(world, other.node) for other in others]
+    assert all(member.applied > max(ends) for member in members), "the test needs another leader"
+    assert {other.host.machine.config.max_length for other in others} == {NO_LIMIT}

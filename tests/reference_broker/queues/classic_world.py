@@ -117,8 +117,8 @@ class Told:
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         self.calls.append(("timer", at_ms))
 
-    def queue_expired(self, group: GroupId) -> None:
-        self.calls.append(("expired",))
+    def queue_expired(self, group: GroupId, unused_ms: int) -> None:
+        self.calls.append(("expired", unused_ms))
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         raise AssertionError("a classic queue is always current")

@@ -11,6 +11,7 @@ from reference_broker.machines.commands import (
     Cancel,
     Checkout,
     Command,
+    DeadLetterSettled,
     Discard,
     Enqueue,
     Get,
@@ -84,13 +85,13 @@ class Told:
         self.calls.append(("watch", node))
 
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
-        self.calls.append(("dead letter", letters.reason, contents))
+        self.calls.append(("dead letter", letters.reason, contents, "again" if letters.is_repeat else "new"))
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         self.calls.append(("timer", at_ms))
 
-    def queue_expired(self, group: GroupId) -> None:
-        self.calls.append(("expired",))
+    def queue_expired(self, group: GroupId, unused_ms: int) -> None:
+        self.calls.append(("expired", unused_ms))
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         self.questions.append(call)
@@ -114,16 +115,16 @@ class Member:
             self.queue.became_leader(TERM)
         self.told.take()
 
-    def append(self, *commands: Command, time_ms: int = NOW_MS, term: Term = TERM) -> None:
+    def append(self, *commands: Command, time_ms: int = NOW_MS) -> None:
         """One entry, applied; its effects wait."""
         index = LogIndex(len(self.log) + 1)
         self.log[index] = payload = b"".join(encode_batch(time_ms, commands))
-        entry = Entry(index, term, EntryKind.COMMAND, 0, payload)
+        entry = Entry(index, TERM, EntryKind.COMMAND, 0, payload)
         self.queue.apply(entry, len(payload), frozenset())
 
-    def apply(self, *commands: Command, time_ms: int = NOW_MS, term: Term = TERM) -> list[tuple[object, ...]]:
+    def apply(self, *commands: Command, time_ms: int = NOW_MS) -> list[tuple[object, ...]]:
         """One entry, and what was told of it."""
-        self.append(*commands, time_ms=time_ms, term=term)
+        self.append(*commands, time_ms=time_ms)
         self.queue.run_effects()
         return self.told.take()
 
@@ -171,16 +172,18 @@ def test_dead_letters_go_with_their_contents_and_from_the_leader_only(leading: b
     ("strategy", "again"), [("at-most-once", False), ("at-least-once", True)], ids=["at most once", "at least once"]
 )
 def test_letters_of_an_earlier_term_go_again_only_where_that_is_promised(strategy: str, again: bool) -> None:
-    """After a restart a leader applies all behind its snapshot once more: what died there was sent when it died."""
+    """After a restart a leader applies all behind its snapshot once more: what died there was sent when it died. What
+    has arrived since does not go again, and what goes again says so."""
     kept = {"dead_letter_strategy": strategy, "overflow": "reject-publish"}
-    member = Member(True, dead_letter_exchange="", **kept)
-    member.queue.became_leader(Term(TERM + 1))
+    member = Member(False, dead_letter_exchange="", **kept)
     consumer = ConsumerId(channel(), "c")
-    member.apply(Checkout(consumer, 10, False, 0, 1), Enqueue(channel(), 1, run(b"a", b"b")))
-    earlier = member.apply(Discard(consumer, ((0, 0),)))
-    assert [call[0] for call in earlier if call[0] == "dead letter"] == ["dead letter"] * again
-    now = member.apply(Discard(consumer, ((1, 1),)), term=Term(TERM + 1))
-    assert [call[0] for call in now if call[0] == "dead letter"] == ["dead letter"]
+    member.apply(Checkout(consumer, 10, False, 0, 1), Enqueue(channel(), 1, run(b"a", b"b", b"c")))
+    earlier = member.apply(Discard(consumer, ((0, 1),)), DeadLetterSettled(((1, 1),)))
+    member.queue.became_leader(TERM)
+    letters = [call for call in [*earlier, *member.told.take()] if call[0] == "dead letter"]
+    assert letters == [("dead letter", DeadLetterReason.REJECTED, [(ROUTE, content(b"b"))], "again")] * again
+    now = member.apply(Discard(consumer, ((2, 2),)))
+    assert [call[3] for call in now if call[0] == "dead letter"] == ["new"]
 
 
 def test_only_a_leader_keeps_the_timer() -> None:
