@@ -5,6 +5,9 @@ one table per queue and reason, with a count. The first death of all has three h
 ``x-first-death-reason``, ``-queue`` and ``-exchange``. The expiration property is removed, or the message would expire
 again in its next queue; the table of the death keeps it as ``original-expiration``.
 
+RabbitMQ does not say which letters it has sent twice. Here such a letter carries ``x-dead-letter-repeat``, and keeps
+it: wherever the letter goes from here, the other copy may have gone, too.
+
 The functions are pure: octets in, octets out. Everything else in the message stays as its publisher wrote it.
 """
 
@@ -34,18 +37,22 @@ from reference_broker.amqp.properties import (
 REJECTED = "rejected"
 _DEATHS = b"x-death"
 _COPIES = b"CC"
+_REPEAT = b"x-dead-letter-repeat"
+_TRUE = b"t\x01"
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
     """The death of a message in ``queue``, for ``reason`` (rejected, expired, maxlen, delivery_limit), at ``time_s``
-    seconds since 1970. The message was published to ``exchange`` with ``routing_key``."""
+    seconds since 1970. The message was published to ``exchange`` with ``routing_key``. ``is_repeat``: the letter may
+    have been sent before."""
 
     queue: str
     reason: str
     exchange: str
     routing_key: str
     time_s: int
+    is_repeat: bool = False
 
 
 def dead_letter(content: bytes, death: Death, channel: int = 1) -> bytes:
@@ -55,7 +62,10 @@ def dead_letter(content: bytes, death: Death, channel: int = 1) -> bytes:
     properties = read_properties(payload)
     headers = read_table(properties[HEADERS]) if HEADERS in properties else []
     expiration = properties.pop(EXPIRATION, None)
-    properties[HEADERS] = write_table(_with_death(headers, death, expiration))
+    headers = _with_death(headers, death, expiration)
+    if death.is_repeat:
+        headers = set_field(headers, _REPEAT, _TRUE)
+    properties[HEADERS] = write_table(headers)
     payload = write_properties(payload, properties)
     head = FRAME_HEAD.pack(HEADER, channel, len(payload)) + payload + b"\xce"
     return reframe(head + content[size:], channel, 0)

@@ -11,8 +11,9 @@ queue.
 *At least once*: each queue has a *mailer*, which publishes under a channel identity of its own. When a letter is
 committed in all queues that it goes to, the mailer tells the letter's queue, which forgets it. A letter without a
 route, or refused by a full queue, stays in its queue and is tried again every ``dead_letter_retry_ms``, for the queues
-that do not have it yet. A mailer ends with the leadership. The machine tells a
-new leader all open letters again, so a letter may arrive twice, and is never lost.
+that do not have it yet. A mailer ends with the leadership. The machine tells a new leader all open letters again, so a
+letter may arrive twice, and is never lost. These *repeats* are counted, and each carries a header that says so. A
+change of leader repeats no more letters than the window of the machine holds.
 
 A letter that comes back to a queue where it was before is dropped, unless a consumer has rejected it in between. This
 is RabbitMQ's rule: otherwise the letter would circle for ever.
@@ -105,6 +106,8 @@ class DeadLetters:
         self._mailers: dict[GroupId, Mailer] = {}
         self._warned: set[GroupId] = set()
         self.counts: Counter[str] = Counter()
+        self.repeated = 0
+        """Letters that an earlier leader was told of, too: the most that this node can have sent twice."""
 
     @property
     def mailing(self) -> Collection[GroupId]:
@@ -115,7 +118,8 @@ class DeadLetters:
         """Send dead letters of a queue on their way."""
         record = queue.record
         reason, time_s = letters.reason.name.lower(), self._node.now_ms() // 1000
-        dead = [_dead(record.short_name, reason, time_s, letter) for letter in contents]
+        dead = [_dead(record.short_name, reason, time_s, letter, letters.is_repeat) for letter in contents]
+        self.repeated += len(dead) if letters.is_repeat else 0
         if not letters.first_id:
             self._send_untracked(record, self.address(record), dead)
             return
@@ -358,13 +362,13 @@ def _ranges(ids: list[int]) -> tuple[IdRange, ...]:
     return tuple(found)
 
 
-def _dead(source: str, reason: str, time_s: int, letter: DeadMessage) -> tuple[str, bytes]:
+def _dead(source: str, reason: str, time_s: int, letter: DeadMessage, is_repeat: bool) -> tuple[str, bytes]:
     """The routing key of the letter's publish, and its content with the death in the headers."""
     route, content = letter
     exchange_octets = route[0]
     exchange = route[1 : 1 + exchange_octets].decode("utf-8", "replace")
     published_key = route[2 + exchange_octets :].decode("utf-8", "replace")
-    return published_key, dead_letter(content, Death(source, reason, exchange, published_key, time_s))
+    return published_key, dead_letter(content, Death(source, reason, exchange, published_key, time_s, is_repeat))
 
 
 def _batches(contents: list[bytes], octets_max: int) -> Iterator[list[bytes]]:

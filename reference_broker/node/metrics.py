@@ -28,6 +28,7 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.dead_letters import OUTCOMES
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.link_octets import PURPOSES, Sent
+from reference_broker.node.queue_services import Ending
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 from reference_broker.queues.port import QueueMember, QueueOwner
@@ -128,6 +129,13 @@ class NodeCollector:
         for outcome in OUTCOMES:
             letters.add_metric((outcome,), shard.dead_letters.counts[outcome])
         yield letters
+        text = "Dead letters that an earlier leader was told of, too, and that may so have arrived twice"
+        yield CounterMetricFamily("reference_broker_dead_letters_repeated", text, shard.dead_letters.repeated)
+        text = "Queues deleted that no client has asked to delete"
+        ended = CounterMetricFamily("reference_broker_queues_ended", text, labels=("reason",))
+        for ending in Ending:
+            ended.add_metric((ending,), shard.services.endings[ending])
+        yield ended
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -126,3 +127,12 @@ def test_a_forged_history_is_replaced() -> None:
         octets = dead_letter(content(1, b"x", Properties(headers=headers)), death())
         assert read(octets)[0]["x-death"][0]["queue"] == "q"
         assert not is_cycle(content(1, b"x", Properties(headers=headers)), "q")
+
+
+def test_a_letter_that_may_have_been_sent_before_says_so_for_good() -> None:
+    """Its copy may have gone the same way to the next queue. The history is that of any other letter."""
+    once = dead_letter(content(1, b"hello", Properties(headers={"k": "v"})), death())
+    again = dead_letter(content(1, b"hello", Properties(headers={"k": "v"})), replace(death(), is_repeat=True))
+    assert read(again)[0] == {**read(once)[0], "x-dead-letter-repeat": True}
+    headers, *_ = read(dead_letter(again, death("next")))
+    assert headers["x-dead-letter-repeat"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
+from reference_broker.node.queue_services import Ending
 from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum import QUORUM
@@ -102,11 +104,18 @@ class Node:
     def later(self, _delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append(call)
 
-    def die(self, first_id: int, count: int = 1, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> None:
+    def die(
+        self,
+        first_id: int,
+        count: int = 1,
+        reason: DeadLetterReason = DeadLetterReason.REJECTED,
+        *,
+        is_repeat: bool = False,
+    ) -> None:
         letters: list[DeadMessage] = [
             (ROUTE, content(1, b"%d" % number, commands.Basic.Properties())) for number in range(count)
         ]
-        self.letters.route(self.source_queue, DeadLetter(first_id, (), reason, 1), letters)
+        self.letters.route(self.source_queue, DeadLetter(first_id, (), reason, 1, is_repeat), letters)
 
     def wait(self) -> None:
         due, self.timers = self.timers, []
@@ -304,15 +313,20 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
     node = Node("target")
     node.policy(dead_letter_routing_key="target")
     node.die(0, 2)
+    node.die(1, 3, is_repeat=True)
     running = SimpleNamespace(
         config=SimpleNamespace(name="node1", cluster="c"),
         clients=SimpleNamespace(connections={}, delivered=0, redelivered=0), queues={}, dead_letters=node.letters,
+        services=SimpleNamespace(endings=Counter({Ending.EXPIRED: 2})),
     )  # fmt: skip
     collector = metrics.NodeCollector(running)  # type: ignore[arg-type]
     families = {family.name: family for family in collector._process()}
     samples = families["reference_broker_dead_letters"].samples
-    assert {s.labels["outcome"]: s.value for s in samples} == {"routed": 2, "no_route": 0, "cycle": 0}
+    assert {s.labels["outcome"]: s.value for s in samples} == {"routed": 5, "no_route": 0, "cycle": 0}
     assert {s.name for s in samples} == {"reference_broker_dead_letters_total"}
+    assert [s.value for s in families["reference_broker_dead_letters_repeated"].samples] == [3]
+    ended = {s.labels["reason"]: s.value for s in families["reference_broker_queues_ended"].samples}
+    assert ended == {"expired": 2, "auto-delete": 0, "exclusive": 0, "transient": 0}
 
 
 @pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
