@@ -151,8 +151,8 @@ class Limits:
     """Octets of large messages of a queue that may be on their way to a follower and not on the follower's disk: enough
     to keep a fast link busy, and few enough to be forgotten with a slow link."""
     dial_ms: int = 1000
-    """A connection to a peer that takes longer is given up and made anew: what was sent into a cut is not sent again by
-    the kernel for up to a minute. Nodes of one cluster are closer to each other than a second."""
+    """How long a node waits for a connection to another node before it dials anew: name, TCP and TLS. So a node is back
+    a second after a silent cut, on a network whose round trip takes less than a third of this."""
     handshake_ms: int = 5000
     strangers_max: int = 64
     """A connection to the peer port must prove within this time that it is a node of the cluster. With more than so

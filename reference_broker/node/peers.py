@@ -1,16 +1,18 @@
 """The links between the nodes: one TCP connection per pair, framed messages, a failure detector.
 
-Of each pair of nodes, the node with the higher id dials. Both sides prove that they have the cluster's secret
-(:mod:`reference_broker.node.handshake`). Then they exchange frames: a four-octet length and a body whose first octet is
-its kind. A link carries all Raft groups, so heartbeats cost O(node pairs), not O(queues). A message that is larger than
-a frame goes in parts (:mod:`~reference_broker.node.parts`).
+Of each pair of nodes, the node with the higher id dials. A dialler that gets no connection within ``dial_ms`` dials
+anew. Both sides prove that they have the cluster's secret (:mod:`reference_broker.node.handshake`). Then they exchange
+frames: a four-octet length and a body whose first octet is its kind. A link carries all Raft groups, so heartbeats cost
+O(node pairs), not O(queues). A message that is larger than a frame goes in parts
+(:mod:`~reference_broker.node.parts`).
 
 A link is *congested* while more octets wait on it than its connection takes at once. Small frames are sent all the
 same. A sender of much asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets
 for a slow peer stay in the log and do not pile up in memory.
 
-A *stranger* is a connection without proof so far. A stranger may send short messages for ``handshake_ms``. With more
-than ``strangers_max`` strangers the oldest has to go. Nothing that a stranger says is written down.
+A *stranger* is a connection without proof so far. A stranger may send short messages for ``handshake_ms``, a peer that
+was dialled for no longer than ``suspect_after_ms``. With more than ``strangers_max`` strangers the oldest has to go.
+Nothing that a stranger says is written down.
 
 A peer is *up* from its handshake until its link closes, or until it was silent for ``suspect_after_ms``. The socket of
 a killed process closes at once, so silence finds only paused and partitioned nodes.
@@ -21,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import socket
 import ssl
 from collections.abc import Callable
 from enum import IntEnum
@@ -357,7 +358,7 @@ class PeerLink(asyncio.Protocol):
 
     def _too_slow(self) -> None:
         if not self._is_ours_to_close:
-            self._complain(f"no handshake within {self._peers.limits.handshake_ms} ms")
+            self._complain(f"no handshake within {self._peers.handshake_ms(self)} ms")
         self.close()
 
     def _complain(self, reason: str) -> None:
@@ -448,8 +449,7 @@ class Peers:
         """How a connection to a member is made."""
         if self._tls is None:
             return {}
-        timeout_s = self.limits.handshake_ms / 1000
-        return {"ssl": self._tls[1], "server_hostname": member.name, "ssl_handshake_timeout": timeout_s}
+        return {"ssl": self._tls[1], "server_hostname": member.name}
 
     def close(self) -> None:
         """Stop listening and dialling, drop every link."""
@@ -531,7 +531,13 @@ class Peers:
         self._open.add(link)
         if not link.is_dialled:
             self._strangers.add(link)
-        return self._loop.call_later(self.limits.handshake_ms / 1000, too_slow)
+        return self._loop.call_later(self.handshake_ms(link) / 1000, too_slow)
+
+    def handshake_ms(self, link: PeerLink) -> int:
+        """How long the handshake of a link may take. A dialled peer that says nothing is as good as silent, and is
+        dialled again."""
+        limits = self.limits
+        return min(limits.handshake_ms, limits.suspect_after_ms) if link.is_dialled else limits.handshake_ms
 
     def link_up(self, link: PeerLink, boot_id: int) -> None:
         """A link's peer proved who it is. A second link to the same node replaces the first."""
@@ -558,51 +564,30 @@ class Peers:
             self._tell()
 
     async def _keep_dialling(self, member: Member) -> None:
-        pause, (_, host) = _DIAL_AGAIN_S, member.advertised("peer_port")
+        pause = _DIAL_AGAIN_S
         while True:
-            try:
-                link = await self._dial(member, host)
-            except (TimeoutError, OSError) as error:
-                if self._tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
-                    where = f"link to node {member.node}, {member.name}, at {host}:{member.peer_port}"
-                    self.complain(member.node, f"{where} refused: {reason(error)}")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _DIAL_AGAIN_MAX_S)
-                continue
-            await link.closed
-            pause = _DIAL_AGAIN_S if link.node is not None else min(pause * 2, _DIAL_AGAIN_MAX_S)
+            link = await self._dial(member)
+            if link is not None:
+                await link.closed
+                pause = _DIAL_AGAIN_S if link.node is not None else pause
             await asyncio.sleep(pause)
+            pause = min(pause * 2, _DIAL_AGAIN_MAX_S)
 
-    async def _dial(self, member: Member, host: str) -> PeerLink:
-        """A connection to a member, made within ``dial_ms``. Without a limit, the kernel would ask a node that was cut
-        off in silence again after 1, 3, 7, 15, 31 s and so on, and the link would be down until then."""
-        limit = asyncio.timeout(self.limits.dial_ms / 1000)
-        connect = partial(self._loop.create_connection, lambda: PeerLink(self, member.node))
-        link: PeerLink
-        if self._tls is None:
-            async with limit:
-                _, link = await connect(host, member.peer_port)
+    async def _dial(self, member: Member) -> PeerLink | None:
+        """A connection to a member, or None. The limit is ours, because a kernel whose first SYN was lost in a cut
+        sends the next ones after pauses that double: 1 s, 2 s, 4 s and so on."""
+        _, host = member.advertised("peer_port")
+        try:
+            async with asyncio.timeout(self.limits.dial_ms / 1000):
+                _, link = await self._loop.create_connection(
+                    lambda: PeerLink(self, member.node), host, member.peer_port, **self._encrypted(member)
+                )
             return link
-        async with limit:
-            connected = await self._connected(host, member.peer_port)
-        _, link = await connect(sock=connected, **self._encrypted(member))  # which has a limit of its own
-        return link
-
-    async def _connected(self, host: str, port: int) -> socket.socket:
-        """A TCP connection to the first address of a host that takes it."""
-        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in addresses:
-            made = socket.socket(family, kind, protocol)
-            made.setblocking(False)
-            try:
-                await self._loop.sock_connect(made, address)
-                return made
-            except OSError:
-                made.close()
-            except BaseException:
-                made.close()
-                raise
-        raise ConnectionRefusedError(f"no address of {host} takes a connection on port {port}")
+        except OSError as error:
+            if self._tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
+                where = f"link to node {member.node}, {member.name}, at {host}:{member.peer_port}"
+                self.complain(member.node, f"{where} refused: {reason(error)}")
+            return None
 
     async def _watch(self) -> None:
         """Heartbeats out; silence noticed."""

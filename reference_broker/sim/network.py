@@ -23,7 +23,8 @@ WINDOWS: Final = (8 * 1024, 256 * 1024)
 """Octets that may be under way on a connection: few, as with a slow kernel, or the usual number."""
 _HIGH_WATER: Final = 64 * 1024
 _SPLIT: Final = 0.05
-_DIAL_TIMEOUT_S: Final = 2.0
+_SYN_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Times between the tries of a kernel to connect; whoever dials hears nothing before the last one."""
 _LATE_S: Final = 3.0
 
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -286,7 +287,7 @@ class Network:
         server.loop.call_soon(_accept, there, server)
         try:
             await self._travel(loop, host, back=True)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             self.reset(there, self.scheduler.chance.random() * _LATE_S)  # the connection is made on one side only
             raise
         if there.lost or server.loop.dead:
@@ -300,9 +301,11 @@ class Network:
         """Wait while a packet of the TCP handshake travels."""
         source, target = (host, loop.host) if back else (loop.host, host)
         await asyncio.sleep(self.delay(source, target))
-        if (source, target) in self.blocked:
-            await asyncio.sleep(_DIAL_TIMEOUT_S)
-            raise TimeoutError(f"{host} does not answer")
+        for pause in _SYN_PAUSES_S:
+            if (source, target) not in self.blocked:
+                return
+            await asyncio.sleep(pause)
+        raise TimeoutError(f"{host} does not answer")
 
     # Trouble
 

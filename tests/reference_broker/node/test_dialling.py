@@ -1,8 +1,10 @@
-"""A cluster that starts again has no leader before its links are up: how soon a node tries its peers once more."""
+"""A cluster that starts again has no leader before its links are up, and a node behind a mended cut serves nobody
+before its links are up: how soon a node tries its peers once more."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -14,52 +16,59 @@ from reference_broker.node.peers import Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 
-
-def two_members() -> tuple[Member, ...]:
-    return tuple(
-        Member(node=NodeId(n), name=f"n{n}", host="127.0.0.1", amqp_port=1, peer_port=1, control_port=1) for n in (1, 2)
-    )
-
-
-def dialler(members: tuple[Member, ...], limits: Limits) -> Peers:
-    """The links of the node that dials the other."""
-    files = MemoryFiles()
-    files.make_dir("data")
-    return Peers(members[1], members, "c", BootIds(files, "data", (1, 1)), limits, cast(Any, None), b"s" * 32)
+WAIT_S = 60
 
 
 class Deaf:
-    """An event loop on which nobody answers."""
+    """An event loop on which nobody answers. ``answer`` is what comes of a connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, answer: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._answer = answer
         self.dialled = 0
+        self.third = asyncio.Event()
 
     async def create_connection(self, *_: Any) -> Any:
         self.dialled += 1
-        raise ConnectionRefusedError
+        if self.dialled == 3:
+            self.third.set()
+        return await self._answer()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
+
+
+def dialling(port: int = 1, **limits: int) -> tuple[Peers, Member]:
+    """The links of node 2, and node 1, which node 2 dials."""
+    members = tuple(
+        Member(node=NodeId(n), name=f"n{n}", host="127.0.0.1", amqp_port=1, peer_port=port, control_port=1)
+        for n in (1, 2)
+    )
+    files = MemoryFiles()
+    files.make_dir("data")
+    boots, events = BootIds(files, "data", (1, 1)), cast(Any, None)
+    return Peers(members[1], members, "c", boots, Limits(**limits), events, b"s" * 32), members[0]
 
 
 def test_a_peer_that_starts_late_is_dialled_within_a_quarter_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes were killed and start again, one a second behind the others: a pause that has grown to a second by then
     is a second more without a confirm."""
     pauses: list[float] = []
-    members = two_members()
 
     async def sleep(pause: float) -> None:
         pauses.append(pause)
         if len(pauses) == 20:
             raise asyncio.CancelledError
 
+    async def refuse() -> None:
+        raise ConnectionRefusedError
+
     async def scenario() -> int:
-        each = dialler(members, Limits())
-        loop = Deaf(asyncio.get_running_loop())
+        each, member = dialling()
+        loop = Deaf(refuse)
         each._loop = cast(Any, loop)
         with pytest.raises(asyncio.CancelledError):
-            await each._keep_dialling(members[0])
+            await each._keep_dialling(member)
         return loop.dialled
 
     monkeypatch.setattr(peers.asyncio, "sleep", sleep)
@@ -67,27 +76,44 @@ def test_a_peer_that_starts_late_is_dialled_within_a_quarter_of_a_second(monkeyp
     assert pauses[0] < pauses[-1] == max(pauses) <= 0.25
 
 
-class Silent(Deaf):
-    """An event loop whose packets go nowhere."""
+def test_a_peer_behind_a_silent_cut_is_dialled_again_and_again() -> None:
+    """The kernel would try once more after pauses that double: a node that was cut off for a minute came back up to a
+    minute after the network."""
 
-    async def create_connection(self, *_: Any) -> Any:
-        self.dialled += 1
-        if self.dialled == 4:
-            raise asyncio.CancelledError
-        await asyncio.Event().wait()
+    async def scenario() -> None:
+        each, member = dialling(dial_ms=10)
+        loop = Deaf(asyncio.Event().wait)
+        each._loop = cast(Any, loop)
+        task = asyncio.create_task(each._keep_dialling(member))
+        await asyncio.wait_for(loop.third.wait(), WAIT_S)
+        task.cancel()
+
+    asyncio.run(scenario())
 
 
-def test_a_peer_that_was_cut_off_in_silence_is_dialled_again() -> None:
-    """The kernel repeats its first packet ever more seldom: after a cut of a minute the node would come back half a
-    minute after the heal, and its clients would hang all that time."""
+def test_a_peer_that_takes_connections_and_says_nothing_is_dialled_again() -> None:
+    """The cut fell into the handshake, so what was said is lost. A stranger may have long, a peer may not be silent for
+    longer than ``suspect_after_ms``."""
 
-    async def scenario() -> int:
-        members = two_members()
-        each = dialler(members, Limits(dial_ms=1))
-        each._loop = cast(Any, silent := Silent(asyncio.get_running_loop()))
-        with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(60):
-                await each._keep_dialling(members[0])
-        return silent.dialled
+    async def scenario() -> None:
+        third, taken = asyncio.Event(), 0
 
-    assert asyncio.run(scenario()) == 4
+        def take(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal taken
+            taken += 1
+            if taken == 3:
+                third.set()
+            writers.append(writer)
+
+        writers: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(take, "127.0.0.1", 0)
+        each, member = dialling(server.sockets[0].getsockname()[1], suspect_after_ms=20, handshake_ms=1000 * WAIT_S)
+        task = asyncio.create_task(each._keep_dialling(member))
+        await asyncio.wait_for(third.wait(), WAIT_S)
+        task.cancel()
+        each.close()
+        for writer in writers:
+            writer.close()
+        server.close()
+
+    asyncio.run(scenario())
