@@ -11,7 +11,7 @@ Work is done once per turn of the event loop (:meth:`GroupRunner.turn`), after a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -338,6 +338,17 @@ class GroupRunner:
         if not self.core.leader:
             self.core.campaign()
             self._node.wake(self)
+
+    def hand_over(self, heirs: Iterable[NodeId]) -> bool:
+        """Have the first of these nodes lead that is a voter and has on disk what is committed. False if this member
+        does not lead, hands over already, or finds no such node."""
+        leadership = self.core.leadership
+        heir = next(filter(leadership.may_inherit, heirs), None) if leadership is not None else None
+        if heir is None:
+            return False
+        self.core.transfer(heir)
+        self._node.wake(self)
+        return True
 
     def tick(self) -> None:
         """One unit of Raft's time. A turn follows only if the core has something to do."""

@@ -49,6 +49,14 @@ class Nodes:
     def _reaches(self, one: NodeId, other: NodeId) -> bool:
         return other in (self.up if one == self.here else self._reached.get(one, self.all))
 
+    def better_placed(self) -> list[NodeId]:
+        """The peers that reach every node that this node reaches, and more; the peer that reaches most comes first."""
+        if len(self.up) == len(self.all):
+            return []
+        reach = {node: {node, *self._reached.get(node, ())} for node in self.up if node != self.here}
+        better = [node for node, nodes in reach.items() if self.up.keys() < nodes]
+        return sorted(better, key=lambda node: (-len(reach[node]), node))
+
     @property
     def up_names(self) -> dict[NodeId, str]:
         """The names of the nodes that are up."""

@@ -1,33 +1,19 @@
 """What a node answers other nodes: how its members stand, what its queues count, and small steps that only it can take.
 
 The answers that other nodes expect are checked by :mod:`reference_broker.node.requests`.
-
-One of the steps is to stand in: if the link between two nodes is cut and both reach a third, the leaders on one of the
-two are out of reach for the clients of the other, for as long as the cut lasts. No election helps, because the third
-node follows these leaders and refuses its vote. So the node that waits asks the third to lead (:class:`StandIns`).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection
-from itertools import islice
-from typing import Final
+from collections.abc import Callable
 
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.owner import OwnerRunner
 from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.replacement import ReplacementSteps
-from reference_broker.node.requests import Answer, Answered, Ask, Method, RequestError, answer_by, failure
+from reference_broker.node.requests import Answer, Answered, Method, RequestError, answer_by, failure
 from reference_broker.types import GroupId, LogIndex, NodeId
-
-log = logging.getLogger(__name__)
-
-PATIENCE_LOOKS: Final = 4
-"""Number of looks, half a second apart, at which a group without a leader is waited for: elections take less."""
-GROUPS_MAX: Final = 1000
-"""Number of groups without a leader that are looked at; the others follow when these have leaders."""
 
 
 class PeerAnswers:
@@ -42,8 +28,6 @@ class PeerAnswers:
         self._groups = groups
         self._runners = groups.runners
         self._wake = wake
-        self.ask: Ask
-        """Asks any node; given once there is somebody who asks."""
         self.methods: dict[str, Method] = {
             "member": lambda request, answered: answered(self._member(request)),
             "counts": self._counts,
@@ -52,7 +36,6 @@ class PeerAnswers:
             "sync-mirrors": lambda request, answered: answered(self._sync_mirrors(request)),
             "leading": lambda _request, answered: answered(self._leading()),
             "hand-over": lambda request, answered: answered(self._hand_over(request)),
-            "stand-in": lambda request, answered: answered(self._stand_in(request)),
             "known-life": lambda request, answered: answered(replacement.known_boot_id(request)),
             "outlive": lambda request, answered: answered(replacement.outlive(request)),
             "replace-replica": lambda request, answered: answered(replacement.replace_replica(request)),
@@ -117,18 +100,6 @@ class PeerAnswers:
     def _leading(self) -> Answer:
         return {"groups": [runner.group for runner in self._runners.values() if runner.leads]}
 
-    def _stand_in(self, request: Answer) -> Answer:
-        """Another node does not reach the leaders of these groups: have those that this node reaches hand over here."""
-        groups = request.get("groups")
-        if not isinstance(groups, list):
-            raise RequestError("no list of groups", "let a node of the same version ask")
-        for group in groups:
-            runner = self._runners.get(GroupId(group)) if isinstance(group, int) else None
-            if runner is not None and runner.core.trusts_leader:
-                hand_over = {"op": "hand-over", "group": group, "to": runner.core.node}
-                self.ask(runner.core.leader, hand_over, lambda _answer: None)
-        return {"ok": True}
-
     def _hand_over(self, request: Answer) -> Answer:
         runner = self._runner(request)
         to = request.get("to")
@@ -163,34 +134,3 @@ class PeerAnswers:
         if runner is None:
             raise RequestError("no member of the queue here", "it may be starting; try again in a moment")
         return runner
-
-
-class StandIns:
-    """Asks other nodes to lead the groups that have a leader whom this node does not reach."""
-
-    def __init__(
-        self, groups: Groups, leaderless: Collection[GroupId], up: Collection[NodeId], ask: Ask, here: NodeId
-    ) -> None:
-        """``leaderless`` are the groups whose member here knows no leader, ``up`` the nodes with a link to this one;
-        both change."""
-        self._runners = groups.runners
-        self._leaderless = leaderless
-        self._up = up
-        self._ask = ask
-        self._here = here
-        self._looks: dict[GroupId, int] = {}
-        """How often each group was found without a leader, one look after the other."""
-
-    def look(self) -> None:
-        """Look at the groups without a leader. Ask, for each at every :data:`PATIENCE_LOOKS`-th look, another voter in
-        turn. Without such groups this costs nothing."""
-        self._looks = {group: self._looks.get(group, 0) + 1 for group in islice(self._leaderless, GROUPS_MAX)}
-        asked: dict[NodeId, list[GroupId]] = {}
-        for group, looks in self._looks.items():
-            turn, rest = divmod(looks, PATIENCE_LOOKS)
-            voters = self._runners[group].core.configuration.voters if not rest and group in self._runners else ()
-            if others := [node for node in voters if node in self._up and node != self._here]:
-                asked.setdefault(others[turn % len(others)], []).append(group)
-        for node, groups in asked.items():
-            log.info("node %d is asked to lead %d groups, whose leaders this node does not reach", node, len(groups))
-            self._ask(node, {"op": "stand-in", "groups": groups}, lambda _answer: None)

@@ -46,7 +46,7 @@ from reference_broker.node.node_ports import Runner
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
 from reference_broker.node.owned_queues import OwnedQueues
-from reference_broker.node.peer_answers import PeerAnswers, StandIns
+from reference_broker.node.peer_answers import PeerAnswers
 from reference_broker.node.peers import FrameKind, Peers
 from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.queue_services import Ending, QueueServices
@@ -57,7 +57,7 @@ from reference_broker.node.requests import Requests
 from reference_broker.node.rounds import Rounds
 from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.start_problems import StartFindings
-from reference_broker.node.ticks import Ticks
+from reference_broker.node.ticks import HandOver, Ticks
 from reference_broker.node.turns import Turns
 from reference_broker.node.virtual_hosts import VirtualHosts
 from reference_broker.queues.kinds import KINDS
@@ -147,6 +147,7 @@ class Shard:
         self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
         self.rounds = Rounds(turns.wake, turns.after, lambda: turns.count, config.limits.round_wait_ms)
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
+        self._hand_over = HandOver(self.runners, self.hosting.census.leading, self.nodes)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         boots = self._boot_ids(files := files or drives.files)
         policy = policy or (policy_named(config.io) if threads else OwnersThread)
@@ -208,8 +209,6 @@ class Shard:
         self.peer_answers = PeerAnswers(self.hosting.groups, self.wake, steps)
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
-        self.peer_answers.ask = ask
-        self._stand_ins = StandIns(self.hosting.groups, self.hosting.census.leaderless, self.nodes.up, ask, self.node)
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.access = self._new_access()
         everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
@@ -467,5 +466,5 @@ class Shard:
             self.turns.tick()
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
-                self._stand_ins.look()
+                self._hand_over.look()
             self._ticks.tick()

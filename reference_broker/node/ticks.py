@@ -6,21 +6,22 @@ groups that waited then. A queue that nobody uses costs nothing.
 A node with thousands of groups must not have all of them elect a leader at once: ten thousand candidacies would outlast
 their own election timers and begin again and again, and would leave the nodes no time for each other. When a node
 starts, :class:`Campaigns` begins the elections, some at a time. When timers run out, :class:`Ticks` lets only so many
-elections begin in one tick.
+elections begin in one tick. :class:`HandOver` has leaders elected where more nodes can reach them.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from reference_broker.node.census import Busiest
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.node_ports import Runner
+from reference_broker.node.nodes import Nodes
 from reference_broker.raft.roles import Role
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ _TICKED_MAX: Final = 1000
 """How many groups one tick is for."""
 _ELECTIONS_MAX: Final = 20
 """How many elections may begin in one tick because a timer ran out: with two nodes left of three, 800 a second."""
+
+_HANDED_OVER_MAX: Final = 400
+"""How many groups one look hands over: about as many as two nodes elect leaders for until the next look."""
 
 
 class Campaigns:
@@ -75,6 +79,36 @@ class Campaigns:
             del self._waiting[group]
             self._under_way[group] = self._ticks
             self._stand(group)
+
+
+class HandOver:
+    """Leaders move to where more nodes can reach them.
+
+    Where one link between two nodes is cut, a third node may reach both. A follower behind the cut gets nothing from
+    its leader and cannot replace the leader either, because the third node trusts the leader. So the leader hands over
+    to a voter that reaches every node that the leader reaches, and more. After that nobody reaches more than the new
+    leader, so leaders do not move to and fro. ``leading`` are the groups that this node leads.
+    """
+
+    def __init__(self, runners: Mapping[GroupId, GroupRunner], leading: Collection[GroupId], nodes: Nodes) -> None:
+        self._runners = runners
+        self._leading = leading
+        self._nodes = nodes
+        self._better: list[NodeId] = []
+
+    def look(self) -> None:
+        """Hand groups over to peers that were better placed already at the last look. A node that ends is lost to its
+        peers one after the other, and for that moment some peer seems to be better placed."""
+        former, self._better = self._better, self._nodes.better_placed()
+        heirs = [node for node in self._better if node in former]
+        if not heirs:
+            return
+        led = [self._runners[group] for group in self._leading if group in self._runners]
+        moved = list(itertools.islice((runner for runner in led if runner.hand_over(heirs)), _HANDED_OVER_MAX))
+        if moved:
+            lost = ", ".join(self._nodes.name(node) for node in self._nodes.all if node not in self._nodes.up)
+            text = "%s cannot be reached from here, but from %s: handing %d groups over to it"
+            log.warning(text, lost, self._nodes.name(heirs[0]), len(moved))
 
 
 class Ticks:

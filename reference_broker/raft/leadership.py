@@ -355,6 +355,13 @@ class Leadership:
 
     # Transfer
 
+    def may_inherit(self, node: NodeId) -> bool:
+        """Whether a transfer to ``node`` can soon be done: it is a voter that can be reached and has everything that is
+        committed on disk, and no transfer is under way."""
+        progress = self.progress.get(node)
+        is_current = progress is not None and progress.reachable and progress.match_index >= self._log.commit_index
+        return is_current and progress in self._voting and self.accepting
+
     def transfer(self, to: NodeId) -> None:
         """Hand over to ``to`` as soon as it has the whole log; a transfer under way to another node is given up."""
         configuration = self._log.configuration
