@@ -102,17 +102,19 @@ def main(
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="damage-") as place:
         campaign = Campaign(Path(place), free_base_port(), keep)
-        for number in only or range(first, first + cases):
-            result = campaign.play(case(seed, number, nodes, files))
-            if result.verdict.is_failure or only or verbose:
-                click.echo("\n".join(result.lines()))
-            if result.verdict.is_failure:
-                pinned = (f" NODES={nodes}" if nodes else "") + (f" FILES='{files}'" if files else "")
-                click.echo(f"  again: make damage SEED={seed} CASE={number}{pinned}")
-            if len(campaign.results) % _TELL_EVERY == 0:
-                click.echo(_progress(campaign.results, began))
-    Console(width=200).print(table(campaign.results))
-    click.echo(f"{_progress(campaign.results, began)}, seed {seed}")
+        try:
+            for number in only or range(first, first + cases):
+                result = campaign.play(case(seed, number, nodes, files))
+                if result.verdict.is_failure or only or verbose:
+                    click.echo("\n".join(result.lines()))
+                if result.verdict.is_failure:
+                    pinned = (f" NODES={nodes}" if nodes else "") + (f" FILES='{files}'" if files else "")
+                    click.echo(f"  again: make damage SEED={seed} CASE={number}{pinned}")
+                if len(campaign.results) % _TELL_EVERY == 0:
+                    click.echo(_progress(campaign.results, began))
+        finally:  # also of what was played before a signal
+            Console(width=200).print(table(campaign.results))
+            click.echo(f"{_progress(campaign.results, began)}, seed {seed}")
     sys.exit(any(each.verdict.is_failure for each in campaign.results))
 
 

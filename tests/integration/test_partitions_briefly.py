@@ -26,4 +26,4 @@ def test_no_cut_costs_a_confirmed_message_or_delivers_one_twice_without_the_flag
     command = [sys.executable, "-m", "tests.partitions", *(f"--{name}={value}" for name, value in options.items())]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
-    assert f"{CUTS} cuts, 0 failed, seed {SEED}" in made.stdout
+    assert f"{CUTS} cuts, 0 failed" in made.stdout

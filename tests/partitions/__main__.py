@@ -98,17 +98,27 @@ def main(count: int, first: int, only: int | None, seed: int, longest: float, se
         network() as net,
         campaign(net, Path(place), seed) as running,
     ):
-        for number in [only] if only is not None else range(first, first + count):
-            outcomes.append(running.play(cut(seed, number, longest)))
-            _tell(outcomes[-1], serve_s)
+        try:
+            for number in [only] if only is not None else range(first, first + count):
+                outcomes.append(running.play(cut(seed, number, longest)))
+                _tell(outcomes[-1], serve_s)
+        finally:  # also of what was cut before a signal
+            has_failed = _sum_up(outcomes, serve_s)
+            click.echo(f"seed {seed}, {time.monotonic() - began:.0f} s")
+    sys.exit(has_failed)
+
+
+def _sum_up(outcomes: list[Outcome], serve_s: float) -> bool:
+    """Print the tables; whether the campaign has failed."""
+    if not outcomes:
+        return False
     console = Console(width=200)
     console.print(by_shape(outcomes, serve_s))
     console.print(by_queue(outcomes))
     failed = [outcome for outcome in outcomes if outcome.failures(float("inf"))]
     slow = _are_slow(outcomes, serve_s)
-    words = f"{len(failed)} failed{', too many heals were slow' if slow else ''}"
-    click.echo(f"{len(outcomes)} cuts, {words}, seed {seed}, {time.monotonic() - began:.0f} s")
-    sys.exit(bool(failed) or slow)
+    click.echo(f"{len(outcomes)} cuts, {len(failed)} failed{', too many heals were slow' if slow else ''}")
+    return bool(failed) or slow
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:
