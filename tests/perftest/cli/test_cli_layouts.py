@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import workloads
-from infra import cluster as clusters
-from infra import drives, local_cluster
-from infra.cluster import Cluster, Directories
+from infra import cluster_file, drives, local_cluster
+from infra.cluster import Cluster, Directories, plan
 from infra.layout import ROLES, Drive, Layout, directories
 from perftest.cli.measured_broker import broker_facts
 from perftest.spec.expand import expand
@@ -100,7 +99,7 @@ def test_the_drives_of_a_cluster_that_is_there_take_no_more_memory(
     code, _out, err = call(*start)
     assert code == 2 and asked == [] and "of 0 MiB free" in err
     (tmp_path / "c").mkdir()
-    clusters.save(clusters.plan(tmp_path / "c", "local-1", [[1, 2, 3, 4]] * 3, Directories()))
+    cluster_file.save(plan(tmp_path / "c", "local-1", [[1, 2, 3, 4]] * 3, Directories()))
     code, _out, err = call(*start)
     assert len(asked) == 1, err
 
