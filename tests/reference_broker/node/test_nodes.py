@@ -27,3 +27,15 @@ def test_nodes_are_named_as_the_configuration_names_them() -> None:
     assert nodes.named("node2") == TWO and nodes.named("node9") is None and nodes.named(None) is None
     assert nodes.name(THREE) == "node3" and nodes.name(NodeId(9)) == "9"
     assert nodes.names == ["node3", "node1", "node2"]
+
+
+def test_a_peer_is_better_placed_if_it_reaches_all_that_this_node_reaches_and_more() -> None:
+    """Leaders go there: so a peer that reaches others instead must not count, or leaders would move to and fro."""
+    nodes = Nodes(MEMBERS, ONE, 7)
+    nodes.came(TWO, 4)
+    for reached, better in (((ONE, THREE), [TWO]), ((ONE,), []), ((THREE,), []), ((), [])):
+        nodes.says_it_reaches(TWO, frozenset(reached))
+        assert nodes.better_placed() == better
+    nodes.says_it_reaches(TWO, frozenset((ONE, THREE)))
+    nodes.came(THREE, 1)
+    assert nodes.better_placed() == []
