@@ -25,7 +25,7 @@ from reference_broker.mirroring.operations import Add, Applied, Delivered, Take
 from reference_broker.mirroring.stored_end import StoredEnd
 from reference_broker.types import NodeId
 
-_AHEAD_MIN: Final = 256
+AHEAD_MIN: Final = 256
 """Messages that are announced ahead of the deliveries, at least. So many more than were delivered may come as
 redelivered from the next master."""
 
@@ -117,6 +117,7 @@ class Deliveries:
 
     def __init__(self, end: int) -> None:
         """``end``: of what was delivered so far."""
+        self.ahead_min = AHEAD_MIN
         self.is_free = True
         """There is no mirror that has to know."""
         self._end = 0
@@ -136,8 +137,8 @@ class Deliveries:
     def announced(self) -> int | None:
         """The end that the present batch has to announce; None if what was announced is enough. The faster the
         deliveries, the farther ahead of them."""
-        ahead = max(_AHEAD_MIN, 2 * (self._wanted - self._wanted_before))
-        if self.is_free or self._wanted + _AHEAD_MIN // 2 <= self._announced:
+        ahead = max(self.ahead_min, 2 * (self._wanted - self._wanted_before))
+        if self.is_free or self._wanted + self.ahead_min // 2 <= self._announced:
             return None
         self._wanted_before, self._announced = self._wanted, self._wanted + ahead
         return self._announced

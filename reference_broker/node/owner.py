@@ -298,7 +298,7 @@ class OwnerRunner:
             return
         self._apply()
         try:
-            are_left = self.host.run_effects(self._non_members.values(), only_answers=self._is_in_doubt)
+            are_left = self.host.run_effects(self._non_members.values(), only_answers=self._keeps_effects)
         except (OSError, DamagedPartError) as error:
             self._node.drive_failed(f"a message of queue {shown(self.host.record.name)} cannot be read back: {error}")
             return
@@ -312,8 +312,15 @@ class OwnerRunner:
 
     def _turn_ring(self, ring: MasterRing, *, are_effects_left: bool) -> None:
         """Give the ring its part of the turn. If more is confirmed or may be applied then, there is another turn."""
-        if ring.turn(are_effects_left=are_effects_left) or (self._waiting and not ring.is_blocked):
+        was_blocked = ring.is_blocked
+        if ring.turn(are_effects_left=are_effects_left) or (not ring.is_blocked and (was_blocked or self._waiting)):
             self._wake(self)
+
+    @property
+    def _keeps_effects(self) -> bool:
+        """Whether effects wait: in doubt, and while a new mirror is filled, which does not hear what leaves the queue
+        meanwhile."""
+        return self._is_in_doubt or (self.ring is not None and self.ring.filling is not None)
 
     def _apply(self) -> None:
         if not self._waiting or (self.ring is not None and self.ring.is_blocked):

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from reference_broker.classic.store import MEMORY_BYTES, ClassicStore, StoreConfig
 from reference_broker.classic.writer import Notice, Stored
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.mirroring.master import RecordingStore
 from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.classic_member import ClassicMember
@@ -83,6 +84,14 @@ class SimOwnedQueues(OwnedQueues):
             if applied % _LOOK_EVERY == 0:
                 fifo_checks.look_through(watch.node, host.machine)
 
+        record_changes = host.record_changes
+
+        def announces_little() -> RecordingStore:
+            recording = record_changes()
+            recording.deliveries.ahead_min = 1 + record.group % 8
+            return recording
+
+        setattr(host, "record_changes", announces_little)  # noqa: B010
         setattr(host, "apply", shown)  # noqa: B010 - methods that are shown, not replaced
         setattr(host, "stored", heard)  # noqa: B010
         return runner, host

@@ -601,6 +601,8 @@ MIRROR_MUTANTS = _in_mirrored_worlds(
            "buffers += Take(part.seq, start, count, step).buffers()", "pass"),
     Mutant("a master delivers what its mirrors do not know of", "mirroring.master:Deliveries.allow",
            "end <= self._end or self.is_free", "True"),
+    Mutant("effects go on while a mirror is filled", "node.owner:OwnerRunner._keeps_effects",
+           "self.ring is not None and self.ring.filling is not None", "False"),
     Mutant("an announcement counts before it has been round the ring", "mirroring.master:Deliveries.heard",
            "self._under_way and self._under_way[0][0] <= number", "self._under_way"),
     Mutant("a new mirror hears of no announcement before it came", "mirroring.master:Deliveries.begin_anew",
