@@ -334,6 +334,7 @@ class MasterRing:
         self._log.deliveries.begin_anew()
         note = pack_note(self.record.group, Note.WELCOME, mirror.since, last, next_seq)
         self._node.send(mirror.node, FrameKind.NOTE, [note])
+        self._send(self._ring.link_up(mirror.node))  # a former copy there may have got the subscription of this view
         if is_full or self._log.oldest() >= next_seq:
             self._synchronised(mirror)
         else:
