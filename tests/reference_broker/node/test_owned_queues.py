@@ -27,3 +27,23 @@ def test_a_store_that_cannot_be_opened_says_where_and_what_to_do() -> None:
     with pytest.raises(StorageError, match=r"store of classic queues cannot be written: Input/output error\n  data"):
         owned.begin(RECORD, KINDS["classic"], *cast("Any", (None, None, None, None)))
     assert owned.store is None
+
+
+def opened(files: MemoryFiles) -> OwnedQueues:
+    return OwnedQueues(StoreConfig(directory="data/classic"), files, OwnersThread, lambda call: call(), pytest.fail)
+
+
+def test_a_store_that_is_gone_as_a_whole_is_found() -> None:
+    """It would look as if the node never had a classic queue, and every confirmed message would go without a word."""
+    files = MemoryFiles()
+    files.make_dir("data")
+    never_used = opened(files)
+    assert not never_used.findings
+    never_used._opened()
+    used = opened(files)
+    assert used.store is not None
+    assert not used.findings
+    del files._directory("data").seen["classic"]
+    [finding] = opened(files).findings
+    assert "store of classic queues is gone" in finding.what
+    assert finding.where == "data/classic"
