@@ -17,6 +17,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, cast
 
+from reference_broker.access.names import shown
 from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
@@ -190,12 +191,19 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection if a channel has waited for too long, for nodes that are out of reach."""
         timeout_ms = self._node.limits.answer_timeout_ms
         late = [number for number, channel in self.channels.items() if channel.tick() * TICK_S * 1000 >= timeout_ms]
-        if late:
-            text = (
-                f"the nodes that it takes did not answer the request on channel {late[0]} within {timeout_ms} ms; what "
-                f"was asked for may still be done"
+        if not late:
+            return
+        waits_for, code = self.channels[late[0]].patience.waits_for, ReplyCode.INTERNAL_ERROR
+        if isinstance(waits_for, Queue):
+            code, text = (
+                ReplyCode.CONNECTION_FORCED,
+                f"no leader of queue {shown(waits_for.record.name)} was within reach",
             )
-            self.handle(self.core.connection_error(ReplyCode.INTERNAL_ERROR, text))
+            text += f" of this node for {timeout_ms} ms: use another node; what is not confirmed may still be stored"
+        else:
+            text = f"the nodes that it takes did not answer the request on channel {late[0]} within {timeout_ms} ms; "
+            text += "what was asked for may still be done"
+        self.handle(self.core.connection_error(code, text))
 
     def close(self, text: str) -> None:
         """Tell the client that the node stops."""

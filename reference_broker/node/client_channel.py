@@ -50,7 +50,7 @@ from reference_broker.node import (
     transactions,
 )
 from reference_broker.node.authorization import Handler
-from reference_broker.node.channel_state import Awaited
+from reference_broker.node.channel_state import Awaited, Patience
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
 from reference_broker.node.gets import Gets
@@ -69,9 +69,8 @@ class ClientChannel:
 
     __slots__ = (
         "_core", "_credit_owed", "_fan_out", "_gets", "_handlers", "_last_correlation", "_number",
-        "_queues", "_queues_known", "_repeated", "_sessions", "_ticks_waited", "_waits_for",
-        "awaited", "connection", "consumers", "handlers", "id", "is_gone", "limit", "node", "ports", "replies",
-        "transaction", "unawaited", "vhost", "waiting",
+        "_queues", "_queues_known", "_repeated", "_sessions", "awaited", "connection", "consumers", "handlers", "id",
+        "is_gone", "limit", "node", "patience", "ports", "replies", "transaction", "unawaited", "vhost", "waiting",
     )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
@@ -93,8 +92,7 @@ class ClientChannel:
         self.handlers: Mapping[type, Handler] = connection.guarded(HANDLERS)
         self.awaited: Awaited | None = None
         """Not None while the channel is busy."""
-        self._waits_for: Awaited | None = None
-        self._ticks_waited = 0
+        self.patience = Patience()
         self.waiting: deque[Event | transactions.HandOut] = deque()
         """Publishes and settles that wait behind a publish to an unknown queue."""
         self.is_gone = False
@@ -369,13 +367,18 @@ class ClientChannel:
             self._forget_if_done(consumer)
 
     def tick(self) -> int:
-        """How many ticks the channel has waited for the same answer. While the process is suspended nothing ticks, so
-        a node that was stopped for a while does not find all its clients late."""
-        if self.awaited is not self._waits_for:
-            self._waits_for, self._ticks_waited = self.awaited, 0
-        elif self.awaited is not None:
-            self._ticks_waited += 1
-        return self._ticks_waited
+        """How many ticks the channel has waited for the same queue's leader, or for the same answer."""
+        return self.patience.tick(self._leaderless() or self.awaited)
+
+    def _leaderless(self) -> Queue | None:
+        """A queue whose leader is out of reach, although the channel has consumers or open publishes there."""
+        lost = (queue for queue in self._queues.values() if queue.proposer.leader == NOBODY)
+        return next((queue for queue in lost if self._waits_on(queue.record.group)), None)
+
+    def _waits_on(self, group: GroupId) -> bool:
+        session = self._sessions.get(group)
+        is_open = session is not None and session.unconfirmed_commands > 0
+        return is_open or any(consumer.group == group for consumer in self.consumers.values())
 
     def catch_up(self) -> None:
         """The client reads again: get what consumers have missed."""

@@ -140,7 +140,8 @@ class Limits:
     counted. Several elections fit in."""
     answer_timeout_ms: int = 30_000
     """How long a client waits for an answer that needs other nodes. Then its connection closes with 541, as with
-    RabbitMQ: what it asked for may still be done later."""
+    RabbitMQ: what it asked for may still be done later. How long a client with consumers or open publishes waits for a
+    leader of its queue: then its connection closes with 320."""
 
     # Links between nodes
 

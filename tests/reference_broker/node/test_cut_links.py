@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pamqp import base
+from pamqp.commands import Basic, Connection
 
+from reference_broker.amqp.errors import ReplyCode
+from reference_broker.node.client import TICK_S
 from reference_broker.node.proxy import Proxy
-from reference_broker.types import METADATA_GROUP, GroupId, NodeId
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
+from tests.reference_broker.amqp.testing import method, publish
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
+from tests.reference_broker.node.test_back_pressure import Client
 
 QUEUE = GroupId(1)
+SOON_S = 1.3
+"""Virtual time: one limit of dialling, and one pause."""
 
 
 def cut(cluster: QuietCluster, *between: NodeId) -> None:
@@ -88,4 +98,45 @@ def test_a_node_is_back_soon_after_the_network_however_long_the_cut_was(seconds:
         heal(cluster)
         healed = cluster.scheduler.now
         cluster.wait(lambda: are_all_up(cluster))
-        assert cluster.scheduler.now - healed < cluster.limits.dial_ms / 1000 + 0.3
+        assert cluster.scheduler.now - healed < SOON_S
+
+
+@pytest.mark.parametrize("does", [Basic.Consume(0, "q", "c"), b"publishes", b"published before"], ids=str)
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_client_whose_queue_has_no_leader_within_reach_is_told_so(does: base.Frame | bytes, members: int) -> None:
+    """It would wait for the whole cut, and say nothing. A client with nothing open there is left alone."""
+    with quiet_cluster() as cluster:
+        leader = cluster.leader().node
+        cluster.declare(["q"], on=leader, **{"x-quorum-initial-group-size": members})
+        behind = next(node for node in NODES if node != leader)
+        client, is_open = connected(cluster, behind), does != b"published before"
+        if not is_open:
+            said(cluster, behind, client, publish(1, "q", b"x"))
+            cluster.wait(lambda: client.heard() != [])
+        if isinstance(does, base.Frame):
+            said(cluster, behind, client, method(1, does))
+            cluster.wait(lambda: client.heard() != [])
+        cut(cluster, *NODES)
+        cluster.wait(lambda: leader_known_by(cluster, behind, QUEUE) == NOBODY)
+        if does == b"publishes":
+            said(cluster, behind, client, publish(1, "q", b"x"))
+        ticks = int(cluster.limits.answer_timeout_ms / 1000 / TICK_S)
+        for _ in range(ticks):
+            cluster.loops[behind].run(client.server.tick)
+        assert client.heard() == []
+        cluster.loops[behind].run(client.server.tick)
+        told = client.heard()
+        assert len(told) == is_open
+        for close in told:
+            assert isinstance(close, Connection.Close) and close.reply_code == ReplyCode.CONNECTION_FORCED
+            assert "no leader of queue 'q' was within reach" in close.reply_text
+
+
+def connected(cluster: QuietCluster, node: NodeId) -> Client:
+    made: list[Client] = []
+    cluster.loops[node].run(lambda: made.append(Client(cast(Any, SimpleNamespace(shard=cluster.shards[node])))))
+    return made[0]
+
+
+def said(cluster: QuietCluster, node: NodeId, client: Client, octets: bytes) -> None:
+    cluster.loops[node].run(lambda: client.raw(octets))
