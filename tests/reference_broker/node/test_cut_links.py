@@ -101,7 +101,9 @@ def test_a_node_is_back_soon_after_the_network_however_long_the_cut_was(seconds:
         assert cluster.scheduler.now - healed < SOON_S
 
 
-@pytest.mark.parametrize("does", [Basic.Consume(0, "q", "c"), b"publishes", b"published before"], ids=str)
+@pytest.mark.parametrize(
+    "does", [Basic.Consume(0, "q", "c"), b"publishes", b"published before"], ids=["consumes", "publishes", "published"]
+)
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_client_whose_queue_has_no_leader_within_reach_is_told_so(does: base.Frame | bytes, members: int) -> None:
     """It would wait for the whole cut, and say nothing. A client with nothing open there is left alone."""
