@@ -155,10 +155,11 @@ class Connection:
         """The files of the host. Raises RemoteError for whatever goes wrong within."""
         with self._explained("a file could not be transferred"):
             sftp = self._client.open_sftp()
+            sftp.get_channel().settimeout(DEAD_S)  # type: ignore[union-attr] # one that is open has a channel
             try:
                 yield sftp
             except (paramiko.SSHException, OSError, EOFError) as error:
-                if self.is_open:
+                if self.is_open and not isinstance(error, TimeoutError):
                     raise
                 raise self._lost() from error
             finally:

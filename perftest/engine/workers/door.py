@@ -16,6 +16,8 @@ from typing import Final
 
 GONE_STATUS: Final = 3
 """The exit status of :mod:`perftest.engine.workers.attach` where nobody is behind the door."""
+_ENTER_S: Final = 10.0
+"""Time after which a worker that lets nobody in is not there."""
 
 
 def door_of(directory: PurePath, host: str, pid: int) -> str:
@@ -41,11 +43,13 @@ def opened(directory: Path, host: str) -> Iterator[socket.socket]:
 
 
 def entered(door: str) -> socket.socket:
-    """A connection through a door. Raises OSError if nobody is behind it."""
+    """A connection through a door. Raises OSError if nobody is behind it, or lets anybody in."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        connection.settimeout(_ENTER_S)
         with _short(door) as address:
             connection.connect(address)
+        connection.settimeout(None)
     except BaseException:
         connection.close()
         raise

@@ -271,3 +271,19 @@ def test_a_private_key_that_others_can_read_is_refused(sshd: Sshd, tmp_path: Pat
     with pytest.raises(RemoteError, match="other users of this machine can read the private key") as refused:
         connect(replace(sshd.host, key=lax))
     assert refused.value.fix == f"chmod 600 {lax}"
+
+
+def test_a_host_that_goes_silent_in_a_transfer_is_given_up(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection stands and its program there is stopped: nobody would ever answer."""
+    monkeypatch.setattr(ssh, "DEAD_S", 0.05)
+    with connect(sshd.host) as connection:
+        server = int(connection.run(["sh", "-c", "echo $PPID"]).stdout)
+        with pytest.raises(RemoteError) as raised, connection.files() as sftp:
+            os.kill(server, signal.SIGSTOP)
+            try:
+                sftp.stat(str(tmp_path))
+            finally:
+                os.kill(server, signal.SIGCONT)
+        assert "the connection was lost" in raised.value.what
