@@ -33,6 +33,8 @@ _TICKED_MAX: Final = 1000
 _ELECTIONS_MAX: Final = 20
 """How many elections may begin in one tick because a timer ran out: with two nodes left of three, 800 a second."""
 
+LOOKS: Final = 4
+"""How often in a row a peer must be better placed before it gets groups: for longer than a node dials."""
 _HANDED_OVER_MAX: Final = 400
 """How many groups one look hands over: about as many as two nodes elect leaders for until the next look."""
 
@@ -94,13 +96,16 @@ class HandOver:
         self._runners = runners
         self._leading = leading
         self._nodes = nodes
-        self._better: list[NodeId] = []
+        self._looks: dict[NodeId, int] = {}
+        """At how many looks in a row each of the peers was better placed."""
 
     def look(self) -> None:
-        """Hand groups over to peers that were better placed already at the last look. A node that ends is lost to its
-        peers one after the other, and for that moment some peer seems to be better placed."""
-        former, self._better = self._better, self._nodes.better_placed()
-        heirs = [node for node in self._better if node in former]
+        """Hand groups over to peers that were better placed for some looks. The links of a node go one after the other
+        when it is lost, and come one after the other when it is back, and some peer seems to be better placed
+        meanwhile."""
+        better = self._nodes.better_placed()
+        self._looks = {node: self._looks.get(node, 0) + 1 for node in better}
+        heirs = [node for node in better if self._looks[node] >= LOOKS]
         if not heirs:
             return
         led = [self._runners[group] for group in self._leading if group in self._runners]

@@ -86,6 +86,28 @@ def test_a_leader_does_not_hand_over_because_a_node_is_gone() -> None:
         assert (cluster.leader(QUEUE).node, runner.term) == (leader, term)
 
 
+def test_a_node_whose_links_come_back_one_after_the_other_moves_no_leader() -> None:
+    """Each of two nodes dials at its own times, so one has the node back before the other."""
+    with quiet_cluster() as cluster:
+        leader = cluster.leader().node
+        cluster.declare(["q"], on=leader)
+        third, back = (node for node in NODES if node != leader)
+        cut(cluster, *NODES)
+        for one, other in itertools.permutations((leader, third), 2):
+            cluster.network.unblock(f"n{one}", f"n{other}")
+        cluster.wait(lambda: all(back not in cluster.shards[node].nodes.up for node in (leader, third)))
+        term = cluster.leader(QUEUE).runners[QUEUE].term
+        for one, other in itertools.permutations((third, back), 2):
+            cluster.network.unblock(f"n{one}", f"n{other}")
+        cluster.wait(lambda: back in cluster.shards[third].nodes.up)
+        cluster.pass_time(0.2)
+        heal(cluster)
+        cluster.wait(lambda: are_all_up(cluster))
+        cluster.pass_time(10)
+        runner = cluster.leader(QUEUE).runners[QUEUE]
+        assert (cluster.leader(QUEUE).node, runner.term) == (leader, term)
+
+
 @pytest.mark.parametrize("seconds", [5.0, 28.4, 40.9, 55.2])
 def test_a_node_is_back_soon_after_the_network_however_long_the_cut_was(seconds: float) -> None:
     """A kernel whose SYN is lost sends it again after pauses that double: after a minute of a cut, a minute more."""
