@@ -64,8 +64,12 @@ class Node:
         self._web: AppRunner | None = None
         open_files.raise_limit()
         gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
-        self.shard = Shard(config, next_boot_id(config.data_dir, config.first_life), self._failed)
-        self._keep_boot_id()
+        boot_id, is_new = next_boot_id(config.data_dir, config.first_life), not (config.data_dir / IDENTITY).exists()
+        if is_new:
+            keep_boot_id(config.data_dir, boot_id)  # before the log marks the directory as used
+        self.shard = Shard(config, boot_id, self._failed)
+        if not is_new:
+            self._keep_boot_id()
         clients = self.shard.clients
         self._door = open_files.Door(
             lambda: open_files.Crowd(len(clients.connections), clients.logging_in, self.shard.alarms.is_critical),
@@ -252,6 +256,7 @@ def keep_boot_id(data_dir: Path, boot_id: int) -> None:
     """Write the boot id down, durably, before anybody hears of it."""
     path = data_dir / _BOOT_ID
     try:
+        data_dir.mkdir(parents=True, exist_ok=True)
         write_whole(RealFiles(), str(path), b"%d\n" % boot_id)
     except OSError as error:
         raise ConfigError(
