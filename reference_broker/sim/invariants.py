@@ -54,7 +54,7 @@ _TABLE: Final = (
     ("L2", "world", "after that the disks hold only the backlog and a constant"),
     ("X1", "node", "no node stops because of a defect of its own"),
     ("X2", "operator", "each request of an operator is answered once"),
-    ("X3", "damage", "a damaged file is refused by its name, or its torn end is dropped"),
+    ("X3", "damage", "a damaged file is refused by its name, its members are forgetful, or its torn end is dropped"),
     ("X4", "raft_checks", "a queue loses a member only in the membership epoch in which it is to leave"),
     ("X5", "clients", "a channel hears the answers to its requests in their order"),
     ("X6", "node", "only the leader of a queue sends its dead letters and holds their bodies in memory"),

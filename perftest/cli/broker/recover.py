@@ -23,6 +23,7 @@ _ROWS_MAX: Final = 20
     "recover",
     "perftest broker recover --from node1                show what is given up, and ask",
     "perftest broker recover --from node1 --yes          do not ask",
+    "perftest broker recover --from node1 --yes --json   say as JSON what was given up",
 )
 @option("--from", "name", section="Target", metavar="NODE", required=True, help="Node whose copy becomes the truth.")
 @option("--yes", section="Target", is_flag=True, help="Do not ask.")

@@ -14,7 +14,7 @@ from infra.cluster import Cluster
 from perftest.cli import layout_series, rounds
 from perftest.cli.remote import brokers
 from perftest.cli.session_options import Options
-from perftest.results.reader import run_directories
+from perftest.results.integrity import sealed
 from perftest.spec.plan import Plan
 from tests.perftest.cli.test_cli_layout_series import Engine, layouts
 
@@ -28,9 +28,9 @@ class OnHosts(Engine):
     def measure(self, plan: Plan, options: Options) -> int:
         assert options.prepare is not None and options.cluster is None
         code = super().measure(plan, options)
-        for run in run_directories(options.out):
-            manifest = json.loads((run / "manifest.json").read_text())
-            (run / "manifest.json").write_text(json.dumps(manifest | {"coordinator": {"name": "local"}}))
+        for place in options.out.glob("*/manifest.json"):
+            manifest = json.loads(place.read_text())
+            place.write_text(json.dumps(sealed(manifest | {"coordinator": {"name": "local"}})))
         return code
 
 

@@ -26,8 +26,8 @@ PERCENTILES = (1.0, 25.0, 50.0, 75.0, 95.0, 99.0)
 
 
 def plan() -> Plan:
-    """Two publishers and two consumers of one queue, one of each on each host: half of the messages cross."""
-    settings = Settings(in_flight=50, size_bytes=100, rate=150.0, publishers=2, consumers=2, prefetch=10)
+    """Two publishers and three consumers of one queue on two hosts: half of the messages cross, whoever comes first."""
+    settings = Settings(in_flight=50, size_bytes=100, rate=150.0, publishers=2, consumers=3, prefetch=10)
     return Plan.of(
         name="t", title="t", uris=(), isolation=Isolation.LIVE, hosts=HOSTS, interval_s=0.5, drain_s=5.0, seed=3,
         queues=(QueueSpec(name="q", type=QueueType.QUORUM),),

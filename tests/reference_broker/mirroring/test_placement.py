@@ -8,6 +8,7 @@ import pytest
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
+from reference_broker.mirroring import placement
 from reference_broker.mirroring.placement import (
     Add,
     Drop,
@@ -18,7 +19,6 @@ from reference_broker.mirroring.placement import (
     ha_policy,
     mirrors_wanted,
     next_step,
-    out_of_ring,
     promoted,
 )
 from reference_broker.types import GroupId, NodeId
@@ -138,6 +138,6 @@ def test_a_ring_goes_where_there_are_links(
         return not cut or {one, other} != set(cut)
 
     queue = record(copy(2), copy(3))
-    mirror = out_of_ring(queue, reaches, NodeId(decider))
+    mirror = placement.out_of_ring(queue, reaches, NodeId(decider))
     assert (mirror.node if mirror is not None else None) == goes
     assert fits_in_ring(queue, NodeId(4), reaches, NodeId(decider)) == fits

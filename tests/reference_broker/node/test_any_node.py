@@ -171,16 +171,14 @@ def test_leaders_are_evened_out(cluster: Cluster) -> None:
     [
         ({"op": "quorum-status", "queue": "nobody's"}, "no queue"),
         ({"op": "add-member", "queue": "even0", "node": "node9"}, "no node 'node9'"),
-        ({"op": "add-member", "queue": "even0", "node": "node1"}, "there is a member already"),
         ({"op": "set-policy", "name": "p", "pattern": "(", "definition": {"max-length": 1}}, "no regular expression"),
         ({"op": "set-policy", "name": "p", "pattern": ".", "definition": {"max-size": 1}}, "nothing that a policy"),
-        ({"op": "clear-policy", "name": "none"}, "no policy"),
+        ({"op": "clear-policy", "name": ""}, "no policy"),
         ({"op": "explode"}, "unknown operation"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_remedy(cluster: Cluster, request_: dict[str, object], says: str) -> None:
-    if request_.get("queue") == "even0":
-        connect(cluster, 1).queue_declare("even0", durable=True, arguments={**QUORUM, "x-quorum-initial-group-size": 5})
+    connect(cluster, 1).queue_declare("even0", durable=True, arguments={**QUORUM, "x-quorum-initial-group-size": 5})
     answer = local_cluster.ask(cluster, cluster.nodes[0], request_)
     assert says in answer["error"]
     assert answer["fix"]

@@ -93,7 +93,7 @@ def test_a_declare_does_as_much_with_many_queues_as_with_few() -> None:
         cluster.declare(names(400, "many-"))
         cluster.pass_time(3)
         many = work_of(lambda: cluster.declare(names(5, "late-")))
-        assert many < few * 1.05
+        assert many < few * 1.1, "one more sync is 6 %, a look at 400 queues at each declare on each node is 15 %"
 
 
 def test_a_summary_says_as_much_of_many_queues_as_of_few() -> None:

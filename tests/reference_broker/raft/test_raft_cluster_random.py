@@ -375,6 +375,6 @@ def test_storms_reach_what_they_are_meant_to_test() -> None:
         lost += storm.counts.get("lost", 0)
         recovered += storm.recovered
     assert committed > 200 and known > 40
-    assert lost >= recovered > 10, (lost, recovered)
+    assert lost >= recovered >= 5, (lost, recovered)
     assert all(seen.values()), seen
     assert seen["leader of"] > 30

@@ -63,7 +63,7 @@ def test_a_change_that_was_lost_with_the_power_is_not_under_way() -> None:
     core = RaftCore(ONE, (ONE, TWO, THREE), LogView(), HardState(term=Term(0), voted_for=NOBODY), RaftConfig(), min)
     for _ in commands:
         core.log.append(Term(1))
-    state: Any = SimpleNamespace(term=0, voted_for=NOBODY, last_index=3)
+    state: Any = SimpleNamespace(term=0, voted_for=NOBODY, last_index=3, forgetful=False)
     runner: Any = SimpleNamespace(group=group, core=core)
     checks.recovered(ONE, runner, state)
     checks.appended(ONE, group, [change])
@@ -86,7 +86,7 @@ def test_a_sole_voter_may_lead_a_term_again_that_nobody_heard_of(term_on_disk: i
     checks.appended(ONE, group, [first])
     hard_state = HardState(term=Term(term_on_disk), voted_for=ONE)
     core = RaftCore(ONE, (ONE, TWO), LogView(), hard_state, RaftConfig(), min)
-    state: Any = SimpleNamespace(term=term_on_disk, voted_for=ONE, last_index=0)
+    state: Any = SimpleNamespace(term=term_on_disk, voted_for=ONE, last_index=0, forgetful=False)
     runner: Any = SimpleNamespace(group=group, core=core)
     checks.recovered(ONE, runner, state)
     if term_on_disk < first.term:
