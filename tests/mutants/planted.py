@@ -572,6 +572,7 @@ CLASSIC_MUTANTS = _in_classic_worlds(
 """Bugs in the member of classic queues."""
 
 
+_DOUBTS = "node.test_owner_doubts"
 _CUT = "node.test_mirrors_in_partitions:test_confirms_go_on_while_two_mirrors_do_not_reach_each_other"
 MIRROR_MUTANTS = _in_mirrored_worlds(
     Mutant("the master confirms before its mirrors", "mirroring.master:Confirmations.end",
@@ -602,17 +603,22 @@ MIRROR_MUTANTS = _in_mirrored_worlds(
     Mutant("a master delivers what its mirrors do not know of", "mirroring.master:Deliveries.allow",
            "end <= self._end or self.is_free", "True"),
     Mutant("effects go on while a mirror is filled", "node.owner:OwnerRunner._keeps_effects",
-           "self.ring is not None and self.ring.filling is not None", "False"),
+           "self.ring is not None and self.ring.filling is not None", "False",
+           shown_by=f"{_DOUBTS}:test_nothing_leaves_the_queue_while_a_mirror_is_filled()"),
     Mutant("an announcement counts before it has been round the ring", "mirroring.master:Deliveries.heard",
            "self._under_way and self._under_way[0][0] <= number", "self._under_way"),
     Mutant("a new mirror hears of no announcement before it came", "mirroring.master:Deliveries.begin_anew",
-           "self._end = self._announced = 0", "pass"),
+           "self._end = self._announced = 0", "pass",
+           shown_by="mirroring.test_mirror:test_a_mirror_has_the_masters_messages_at_the_same_batch(1)"),
     Mutant("what only publishers sent to a mirror comes as new", "queues.classic_member:ClassicMember._is_taken_over",
-           "bool(known)", "False"),
-    Mutant("a master doubts nothing when a link breaks", "node.owner:OwnerRunner.peer_down", "self.doubt()", "pass"),
-    Mutant("a master doubts nothing after a suspension", "node.owner:OwnerRunner.was_suspended", "self.doubt()",
-           "pass"),
-    Mutant("an earlier answer ends a doubt", "node.owner:OwnerRunner._certain", "number == self._doubts", "True"),
+           "bool(known)", "False", shown_by="node.test_mirrors_in_partitions:"
+           "test_what_a_master_delivered_that_nobody_hears_comes_as_redelivered_from_the_next(0)"),
+    Mutant("a master doubts nothing when a link breaks", "node.owner:OwnerRunner.peer_down", "self.doubt()", "pass",
+           shown_by=f"{_DOUBTS}:test_a_doubt_lasts_until_the_metadata_have_answered(broken link)"),
+    Mutant("a master doubts nothing after a suspension", "node.owner:OwnerRunner.was_suspended", "self.doubt()", "pass",
+           shown_by=f"{_DOUBTS}:test_a_doubt_lasts_until_the_metadata_have_answered(suspension)"),
+    Mutant("an earlier answer ends a doubt", "node.owner:OwnerRunner._certain", "number == self._doubts", "True",
+           shown_by=f"{_DOUBTS}:test_an_answer_to_an_earlier_question_ends_no_doubt()"),
     Mutant("the ring stays where two mirrors have no link", "mirroring.placement:out_of_ring",
            "if not reaches(elder.node, younger.node):", "if False:", shown_by=f"{_CUT}(1, 2, 3, 'master')"),
     Mutant("a mirror stays that does not hear who is in the ring", "mirroring.placement:out_of_ring",

@@ -120,7 +120,7 @@ def test_a_mirror_has_the_masters_messages_at_the_same_batch(seed: int) -> None:
     late = seed % 4
     if late:
         for _ in range(chance.randint(1, 20)):
-            chance.choice([pair.publish, pair.take])()
+            chance.choice([pair.publish, pair.take, pair.deliver])()
         pair.recording.take_batch()
         pair.master.store.run_pending()
         if late > 1:

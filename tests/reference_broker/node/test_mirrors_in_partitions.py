@@ -192,6 +192,25 @@ def test_a_deposed_master_delivers_nothing_that_comes_as_new_from_the_next(cut: 
         assert [count for _, number, count in run.log if number in last] == [0] * 20
 
 
+@pytest.mark.parametrize("moment", range(3))
+def test_what_a_master_delivered_that_nobody_hears_comes_as_redelivered_from_the_next(moment: int) -> None:
+    """The master hears the publisher's node still, and delivers what the next master has from that node only."""
+    with scene(NODES[0], NODES[1]) as run:
+        near, publisher, far = run.client(NODES[0]), run.client(NODES[2]), run.client(NODES[1])
+        near.subscribe(ALL)
+        run.publish(publisher, 5)
+        run.cluster.wait(run.got(5))
+        run.cut((NODES[0], NODES[1]), (NODES[0], NODES[2]))
+        run.cluster.pass_time(moment * 0.0003)
+        run.publish(publisher, 20)
+        run.cluster.wait(lambda: run.record(NODES[2]).leader != NODES[0])
+        assert run.got(25)(), "the deposed master delivered nothing"
+        far.subscribe(ALL)
+        run.cluster.pass_time(4 * SUSPECT_S)
+        assert [number for node, number, _ in run.log if node == NODES[1]] == list(range(1, 26))
+        assert run.twice_as_new() == []
+
+
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_master_that_is_cut_off_answers_nobody(cut: str) -> None:
     """No get, no purge, no question for counts, once the master is cut off for as long as a node may be silent; all of
