@@ -572,6 +572,7 @@ CLASSIC_MUTANTS = _in_classic_worlds(
 """Bugs in the member of classic queues."""
 
 
+_PAIR = "mirroring.test_mirror:test_a_mirror_has_the_masters_messages_at_the_same_batch"
 _DOUBTS = "node.test_owner_doubts"
 _CUT = "node.test_mirrors_in_partitions:test_confirms_go_on_while_two_mirrors_do_not_reach_each_other"
 MIRROR_MUTANTS = _in_mirrored_worlds(
@@ -601,15 +602,15 @@ MIRROR_MUTANTS = _in_mirrored_worlds(
     Mutant("messages that were gone come back with a new mirror", "node.master_ring:MasterRing._fill",
            "buffers += Take(part.seq, start, count, step).buffers()", "pass"),
     Mutant("a master delivers what its mirrors do not know of", "mirroring.master:Deliveries.allow",
-           "end <= self._end or self.is_free", "True"),
+           "end <= self._end or self.is_free", "True", shown_by=f"{_PAIR}(4)"),
     Mutant("effects go on while a mirror is filled", "node.owner:OwnerRunner._keeps_effects",
            "self.ring is not None and self.ring.filling is not None", "False",
            shown_by=f"{_DOUBTS}:test_nothing_leaves_the_queue_while_a_mirror_is_filled()"),
     Mutant("an announcement counts before it has been round the ring", "mirroring.master:Deliveries.heard",
-           "self._under_way and self._under_way[0][0] <= number", "self._under_way"),
+           "self._under_way and self._under_way[0][0] <= number", "self._under_way", shown_by=f"{_PAIR}(4)"),
     Mutant("a new mirror hears of no announcement before it came", "mirroring.master:Deliveries.begin_anew",
            "self._end = self._announced = 0", "pass",
-           shown_by="mirroring.test_mirror:test_a_mirror_has_the_masters_messages_at_the_same_batch(1)"),
+           shown_by=f"{_PAIR}(3)"),
     Mutant("what only publishers sent to a mirror comes as new", "queues.classic_member:ClassicMember._is_taken_over",
            "bool(known)", "False", shown_by="node.test_mirrors_in_partitions:"
            "test_what_a_master_delivered_that_nobody_hears_comes_as_redelivered_from_the_next(0)"),

@@ -51,7 +51,7 @@ class Pair:
         self.chance = chance
         self.master, self.mirror = Node(lazy=lazy), Node(lazy=lazy)
         self.recording = RecordingStore(self.master.queue)
-        self.recording.deliveries.is_free = False
+        self.recording.deliveries.is_free, self.recording.deliveries.ahead_min = False, 3
         self.copy = MirrorCopy(self.mirror.queue)
         self.batches: list[bytes] = []
         self.applied = 0
@@ -90,7 +90,7 @@ class Pair:
 
     def deliver(self) -> None:
         """Up to any message, if the mirror knows that this may happen."""
-        end = self.chance.randint(0, self.recording.next_seq)
+        end = self.recording.next_seq - self.chance.randint(0, 20)
         if self.recording.deliveries.allow(end):
             self.recording.delivered(end)
 
