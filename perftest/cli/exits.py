@@ -37,7 +37,7 @@ MEANING = {
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
     Exit.NOT_INSTALLED: "a part of the project that the command needs is not installed",
     Exit.REGRESSED: "a figure got worse (perftest compare)",
-    Exit.DAMAGED: "files of a run were damaged, changed or lost after the run; what could be used was used",
+    Exit.DAMAGED: "files of a run were damaged, changed or lost after it, or a run cannot be read; the rest was used",
     Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",
 }
 

@@ -168,7 +168,8 @@ def report(
             click.echo("\n".join([*named, wrapped_lines(each["lines"], terminal_width())]))
         click.echo(page)
     missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
-    code = Exit.DAMAGED if any(run["damaged"] for run in summary["runs"]) else Exit.OK
+    damaged = summary["left_out"] or any(run["damaged"] for run in summary["runs"])
+    code = Exit.DAMAGED if damaged else Exit.OK
     ctx.exit(int(Exit.MISSED if assert_findings and missed else code))
 
 

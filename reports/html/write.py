@@ -67,7 +67,7 @@ def write_report(
         put(out / "data" / "spectrum.csv", _csv(tables.spectrum))
         put(
             out / "summary.json",
-            json.dumps(summary(made, tables), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+            json.dumps(summary(made, tables, left_out or {}), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         )
         for run_id, name in pages.items():
             own = _page_of(tables, run_id, command, raw, home=(target.name, made.title))
@@ -132,8 +132,9 @@ def _put_shared(folder: Path) -> None:
         put(folder / name, text)
 
 
-def summary(made: Page, tables: Tables) -> dict[str, Any]:
-    """The content of the page for programs: the sentences, trust list and steps of each run (units as in the store)."""
+def summary(made: Page, tables: Tables, left_out: Mapping[str, str]) -> dict[str, Any]:
+    """The content of the page for programs: the sentences, trust list and steps of each run (units as in the store).
+    ``left_out`` are reasons by run directory."""
     steps, ledgers = _by_load(tables.steps), _by_load(tables.ledger)
     damaged: defaultdict[str, list[Mapping[Any, Any]]] = defaultdict(list)
     for row in tables.quarantine.to_dict("records"):
@@ -155,6 +156,7 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
             }
             for run, load in zip(made.known_runs, tables.loads, strict=True)
         ],
+        "left_out": dict(left_out),
     }
 
 

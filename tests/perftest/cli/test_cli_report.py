@@ -52,7 +52,9 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         page = page or out / "report.html"
         out.mkdir(parents=True, exist_ok=True)
         runs = [{"damaged": damaged} for damaged in fake.damaged.values()]
-        (out / "summary.json").write_text(json.dumps({"findings": fake.findings, "runs": runs}))
+        (out / "summary.json").write_text(
+            json.dumps({"findings": fake.findings, "runs": runs, "left_out": fake.left_out})
+        )
         fake.commands.append(["build", store, str(out), str(page), *command])
         return page
 
@@ -259,7 +261,7 @@ def test_a_damaged_run_of_several_is_named_and_left_out(
     (damaged / "manifest.json").write_text("{")
     pipeline.left_out = {str(damaged): "not JSON"}
     code, out, err = call("report", str(good), str(damaged), "--out", str(tmp_path / "both"))
-    assert (code, out) == (0, f"{tmp_path / 'both' / 'report.html'}\n")
+    assert (code, out) == (9, f"{tmp_path / 'both' / 'report.html'}\n")
     assert f"left out: {damaged}: not JSON\n" in err
     assert call("report", str(damaged))[0] == 1
     code, _, err = call("report", str(good), str(tmp_path / "nowhere"))

@@ -53,7 +53,7 @@ def test_the_page_says_what_the_terminal_says(sample_tables: ModuleType) -> None
     assert verdicts.record == judged.to_json()
     latencies = judged.findings[1].claims[0].claim
     assert latencies.base == (min(tables.steps["e2e_p99_ns"].iloc[0], tables.steps["e2e_max_ns"].iloc[0]),)
-    found = summary(page(tables, generated=""), tables)["findings"]
+    found = summary(page(tables, generated=""), tables, {})["findings"]
     assert [(each["verdict"], each["rounds"]) for each in found] == [(str(judged.outcome), 1)]
 
 
