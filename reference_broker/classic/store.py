@@ -39,6 +39,7 @@ from reference_broker.classic.clean_stop import CleanStops, StoppedQueue
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import segment_of
 from reference_broker.classic.lanes import lanes_of
+from reference_broker.classic.openings import Openings
 from reference_broker.classic.parts import NEVER, FoundPart, Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover
@@ -120,6 +121,11 @@ class ClassicStore:
             return writer.shared, writer.counters
 
         stopped = store._stops.take(store.findings)
+        openings = Openings(files, config.directory)
+        if (older := openings.older()) is not None:
+            store.findings.append(older)
+            stopped = None  # what was delivered since that stop, nobody knows
+        openings.count()
         store._found = recover(files, config.directory, store._shared, later, stopped, store.findings)
         for group, found in store._found.items():
             lanes.writer(group).queues[group] = found.files

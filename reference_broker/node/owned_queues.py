@@ -13,6 +13,7 @@ from time import monotonic_ns
 from typing import Final
 
 from reference_broker.classic.counters import COUNTERS
+from reference_broker.classic.openings import Openings
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, was_used
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
@@ -22,14 +23,12 @@ from reference_broker.node.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
 from reference_broker.storage.errors import StorageError, drive_failure
 from reference_broker.storage.executor import IoPolicy
-from reference_broker.storage.files import Files, write_whole
+from reference_broker.storage.files import Files
 from reference_broker.storage.findings import Finding
 from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
 
-_USED: Final = ".used"
-"""Ending of the file beside the store's directory which says that there was a store."""
 _NO_FIGURES: Final = {spec.name: 0 for spec in COUNTERS}
 
 
@@ -60,13 +59,10 @@ class OwnedQueues:
         self._failed = failed
         self._clock = clock
         self._notices: deque[Sequence[Notice]] = deque()
-        self._parent, _, name = config.directory.rpartition("/")
-        self._mark = f"{name}{_USED}"
         if was_used(files, config.directory):
             self._open()
-        elif self._mark in files.names(self._parent):
-            what = "the store of classic queues is gone, with the messages of all queues whose home is this node"
-            self.findings.append(Finding(what=what, where=config.directory, fix="put the directory back"))
+        elif (gone := Openings(files, config.directory).gone()) is not None:
+            self.findings.append(gone)
 
     def begin(
         self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
@@ -128,8 +124,6 @@ class OwnedQueues:
     def _open(self) -> ClassicStore:
         self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy, self._clock)
         self.findings += self.store.findings
-        if self._mark not in self._files.names(self._parent):
-            write_whole(self._files, f"{self._parent}/{self._mark}", b"")
         return self.store
 
     def _take_notices(self) -> None:

@@ -323,4 +323,27 @@ def test_the_file_of_an_earlier_version_is_no_damage() -> None:
     put(world.files, f"{ROOT}/{CLEAN}", body + crc32(body).to_bytes(4, "big"))
     world.restart(lost_power=False)
     assert world.queues[1].delivered_end == world.queues[1].next_seq
-    assert world.files.names(ROOT) == [TAKEN, "durable", "shared", "transient"]
+    assert world.files.names(ROOT) == [TAKEN, "durable", "openings", "shared", "transient"]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_an_older_copy_of_the_directory_is_told_once(clean: bool) -> None:
+    """Nothing in the directory tells that messages are missing, or were delivered since."""
+    world = stored()
+    old = {path: octets_of(world.files, path) for path in paths(world.files)}
+    world.restart(lost_power=False)
+    world.publish(1, [40])
+    world.step()
+    if clean:
+        world.store.close()
+    for path in list(paths(world.files)):
+        world.files.remove(path)
+    for path, octets in old.items():
+        put(world.files, path, octets)
+    _, findings = world.find_damage()
+    told = [finding.what for finding in findings]
+    assert told == ["the store of classic queues is an older copy: opened 1 times, not 2"]
+    assert world.queues[1].delivered_end == world.queues[1].next_seq
+    world.store.close()
+    _, findings = world.find_damage()
+    assert findings == []
