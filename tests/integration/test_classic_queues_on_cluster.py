@@ -302,7 +302,7 @@ def test_the_drive_of_classic_queues_is_awaited_watched_and_emptied(tmp_path: Pa
         local_cluster.kill(cluster, second.name)
         (own / "durable" / "of-before").touch()
         cluster = replace_node(cluster, second.name)
-        assert names_below(str(own)) == ["identity"]
+        assert names_below(str(own)) == ["identity", "openings"]
     finally:
         local_cluster.stop(local_cluster.load(tmp_path / "c"))
 
