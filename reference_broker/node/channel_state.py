@@ -28,15 +28,15 @@ class Patience:
     """For how many ticks a channel has waited for the same thing. While the process is suspended nothing ticks, so a
     node that was stopped for a while does not find all its clients late."""
 
-    __slots__ = ("_ticks", "waits_for")
+    __slots__ = ("ticks", "waits_for")
 
     def __init__(self) -> None:
         self.waits_for: Awaited | Queue | None = None
         """An answer; or a queue whose leader is out of reach."""
-        self._ticks = 0
+        self.ticks = 0
 
     def tick(self, waits_for: Awaited | Queue | None) -> int:
         """The ticks until now, if the channel waits for this."""
-        self._ticks = self._ticks + 1 if waits_for is self.waits_for is not None else 0
+        self.ticks = self.ticks + 1 if waits_for is self.waits_for is not None else 0
         self.waits_for = waits_for
-        return self._ticks
+        return self.ticks

@@ -39,6 +39,8 @@ TICK_S: Final = 0.5
 """The time between two ticks of a connection."""
 LINGER_TICKS: Final = 4
 """So long a client that has its close-ok may take to close the socket."""
+_ELSEWHERE_MS: Final = 2500
+"""So long a client waits for a leader that is out of reach of its node, and within reach of another."""
 _MEMORY_PARTS: Final = 32
 _UNREAD_MEMORY_PART: Final = 8
 _UNREAD_ALWAYS: Final = 64 * 1024
@@ -189,21 +191,32 @@ class ClientConnection(asyncio.Protocol):
 
     def _give_up_waiting(self) -> None:
         """Close the connection if a channel has waited for too long, for nodes that are out of reach."""
+        waiting = [(number, channel) for number, channel in self.channels.items() if channel.tick()]
+        for number, channel in waiting:
+            patience, timeout_ms = channel.patience, self._node.limits.answer_timeout_ms
+            waited_ms = round(patience.ticks * TICK_S * 1000)
+            if isinstance(patience.waits_for, Queue):
+                code, text = ReplyCode.CONNECTION_FORCED, self._why_leave(patience.waits_for, waited_ms)
+            else:
+                code, text = ReplyCode.INTERNAL_ERROR, ""
+                if waited_ms >= timeout_ms:
+                    text = f"the nodes that it takes did not answer the request on channel {number} within "
+                    text += f"{timeout_ms} ms; what was asked for may still be done"
+            if text:
+                self.handle(self.core.connection_error(code, text))
+                return
+
+    def _why_leave(self, queue: Queue, waited_ms: int) -> str:
+        """Why the client should leave this node, from which the leader of a queue is out of reach; empty: it should
+        not."""
         timeout_ms = self._node.limits.answer_timeout_ms
-        late = [number for number, channel in self.channels.items() if channel.tick() * TICK_S * 1000 >= timeout_ms]
-        if not late:
-            return
-        waits_for, code = self.channels[late[0]].patience.waits_for, ReplyCode.INTERNAL_ERROR
-        if isinstance(waits_for, Queue):
-            code, text = (
-                ReplyCode.CONNECTION_FORCED,
-                f"no leader of queue {shown(waits_for.record.name)} was within reach",
-            )
-            text += f" of this node for {timeout_ms} ms: use another node; what is not confirmed may still be stored"
-        else:
-            text = f"the nodes that it takes did not answer the request on channel {late[0]} within {timeout_ms} ms; "
-            text += "what was asked for may still be done"
-        self.handle(self.core.connection_error(code, text))
+        where = "another node" if waited_ms >= timeout_ms else ""
+        if not where and waited_ms >= min(_ELSEWHERE_MS, timeout_ms):
+            where = self._node.who_reaches(queue.record) or ""
+        if not where:
+            return ""
+        text = f"no leader of queue {shown(queue.record.name)} was within reach of this node for {waited_ms} ms: "
+        return text + f"use {where}; what is not confirmed may still be stored"
 
     def close(self, text: str) -> None:
         """Tell the client that the node stops."""

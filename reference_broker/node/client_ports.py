@@ -53,6 +53,9 @@ class ClientPorts(Protocol):
     def home_node_down(self, record: QueueRecord) -> str | None:
         """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
 
+    def who_reaches(self, record: QueueRecord) -> str | None:
+        """The name of a node that reaches one that may lead the queue, if this node reaches none of them."""
+
     def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
         once nobody could say in time."""

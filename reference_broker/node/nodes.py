@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 from reference_broker.node.config import Member
 from reference_broker.types import NodeId
+
+_NOBODY: Final = frozenset[NodeId]()
 
 
 class Nodes:
@@ -56,6 +61,14 @@ class Nodes:
         reach = {node: {node, *self._reached.get(node, ())} for node in self.up if node != self.here}
         better = [node for node, nodes in reach.items() if self.up.keys() < nodes]
         return sorted(better, key=lambda node: (-len(reach[node]), node))
+
+    def who_reaches(self, wanted: Collection[NodeId]) -> str | None:
+        """The name of a peer that says it has a link to one of these nodes, if this node has a link to none of them."""
+        if any(node in self.up for node in wanted):
+            return None
+        return next(
+            (self.name(peer) for peer in self.running if not self._reached.get(peer, _NOBODY).isdisjoint(wanted)), None
+        )
 
     @property
     def up_names(self) -> dict[NodeId, str]:

@@ -278,6 +278,10 @@ class Shard:
             return None  # or a mirror is about to own it
         return self.nodes.name(record.leader)
 
+    def who_reaches(self, record: QueueRecord) -> str | None:
+        """The name of a node that reaches one that may lead the queue, if this node reaches none of them."""
+        return self.nodes.who_reaches({*record.members, *record.leaving})
+
     def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
         """What the policies say about copies of the queue."""
         policy = in_force(self.policies(), record.name)

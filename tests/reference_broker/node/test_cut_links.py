@@ -19,6 +19,7 @@ from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet
 from tests.reference_broker.node.test_back_pressure import Client
 
 QUEUE = GroupId(1)
+SENT_AWAY_S = 2.5
 SOON_S = 1.3
 """Virtual time: one limit of dialling, and one pause."""
 
@@ -154,6 +155,32 @@ def test_a_client_whose_queue_has_no_leader_within_reach_is_told_so(does: base.F
         for close in told:
             assert isinstance(close, Connection.Close) and close.reply_code == ReplyCode.CONNECTION_FORCED
             assert "no leader of queue 'q' was within reach" in close.reply_text
+
+
+@pytest.mark.parametrize("links", [1, 2, 3])
+def test_a_client_of_a_leader_that_another_node_reaches_is_sent_there(links: int) -> None:
+    """The only member has nobody to hand over to. If no node reaches it, it is no use to go elsewhere."""
+    with quiet_cluster() as cluster:
+        leader = cluster.leader().node
+        cluster.declare(["q"], on=leader, **{"x-quorum-initial-group-size": 1})
+        behind, third = (node for node in NODES if node != leader)
+        client = connected(cluster, behind)
+        said(cluster, behind, client, method(1, Basic.Consume(0, "q", "c")))
+        cluster.wait(lambda: client.heard() != [])
+        for pair in itertools.islice(((behind, leader), (third, leader), (behind, third)), links):
+            cut(cluster, *pair)
+        cluster.wait(lambda: leader_known_by(cluster, behind, QUEUE) == NOBODY)
+        cluster.wait(lambda: len(cluster.shards[third].nodes.up) == (3, 2, 1)[links - 1])
+        cluster.pass_time(1)
+        for _ in range(int(SENT_AWAY_S / TICK_S)):
+            cluster.loops[behind].run(client.server.tick)
+        assert client.heard() == []
+        cluster.loops[behind].run(client.server.tick)
+        told = client.heard()
+        assert len(told) == (links == 1)
+        for close in told:
+            assert isinstance(close, Connection.Close) and close.reply_code == ReplyCode.CONNECTION_FORCED
+            assert f"use n{third};" in close.reply_text
 
 
 def connected(cluster: QuietCluster, node: NodeId) -> Client:

@@ -39,3 +39,15 @@ def test_a_peer_is_better_placed_if_it_reaches_all_that_this_node_reaches_and_mo
     nodes.says_it_reaches(TWO, frozenset((ONE, THREE)))
     nodes.came(THREE, 1)
     assert nodes.better_placed() == []
+
+
+def test_a_peer_is_named_that_reaches_what_this_node_does_not() -> None:
+    """A client of this node is better off there."""
+    nodes = Nodes(MEMBERS, ONE, 7)
+    nodes.came(TWO, 4)
+    assert nodes.who_reaches([THREE]) is None, "it has said nothing"
+    nodes.says_it_reaches(TWO, frozenset((ONE, THREE)))
+    assert nodes.who_reaches([THREE]) == "node2"
+    assert nodes.who_reaches([TWO, THREE]) is None and nodes.who_reaches([ONE]) is None, "this node reaches one of them"
+    nodes.says_it_reaches(TWO, frozenset((ONE,)))
+    assert nodes.who_reaches([THREE]) is None
