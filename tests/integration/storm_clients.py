@@ -276,7 +276,8 @@ class Clients:
         self._consuming.set()
 
     def stop_consuming(self) -> None:
-        """Let consumers read nothing more until :meth:`start_consuming`."""
+        """Let consumers acknowledge nothing more until :meth:`start_consuming`, so that they soon get nothing more.
+        They go on reading: what they read late would count as delivered late."""
         self._consuming.clear()
 
     def _living(self, run: Callable[[Connection, int, int], None], number: int) -> None:
@@ -335,9 +336,11 @@ class Clients:
         name, last = f"consumer {consumer}, life {life}", dict[tuple[int, int], int]()
         connection.call(commands.Basic.Qos(prefetch_count=self._load.prefetch))
         connection.call(commands.Basic.Consume(queue=self._queue.name))
+        owed: list[bytes] = []
         while not self._over.is_set():
-            if not self._consuming.wait(_POLL_S):
-                continue
+            if owed and self._consuming.is_set():
+                connection.send(b"".join(owed))
+                owed.clear()
             for event in connection.take(_POLL_S):
                 if isinstance(event, Delivery):
                     message = _BODY.unpack_from(event.body)
@@ -345,4 +348,4 @@ class Clients:
                     self.account.deliveries_of[consumer].append(time.monotonic())
                     requeue = not event.redelivered and chance.random() < _REQUEUE_SHARE
                     answer = commands.Basic.Nack(event.tag, requeue=True) if requeue else commands.Basic.Ack(event.tag)
-                    connection.send(encode(1, answer))
+                    owed.append(encode(1, answer))

@@ -133,14 +133,16 @@ class Campaign:
         self._until(lambda: not missing(), _HEAL_S)
 
     def _look_at_books(self, of: OfQueue, account: Account, kind: str, healed: float) -> None:
-        """Everything that was confirmed before the heal has come out by now, or comes out soon."""
+        """Everything that was confirmed before the heal has come out by now, or comes out soon. A copy without the flag
+        behind one that has it is wrong for a quorum queue only: a mirrored queue has two masters until the former one
+        notices, and what a broken link had carried before may reach a client late."""
         due = set(account.confirmed)
         self._until(lambda: due <= account.delivered, _DELIVERY_S)
         confirms, late, wrong = self.counted.get(kind, (0, 0, 0))
         unmarked = [text for text in account.wrong[wrong:] if "not marked redelivered" in text]
         of.lost = len(due - account.delivered)
         of.confirmed = len(account.confirmed) - confirms
-        of.unflagged = [*unmarked, *account.late[late:]]
+        of.unflagged = [*unmarked, *(account.late[late:] if kind == "quorum" else ())]
         of.wrong = [text for text in account.wrong[wrong:] if text not in unmarked]
         account.delivered |= due  # told once
         self.counted[kind] = (len(account.confirmed), len(account.late), len(account.wrong))
