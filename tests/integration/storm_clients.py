@@ -177,19 +177,20 @@ def _single(run: DeliveryRun) -> Iterator[Event]:
 
 @dataclass(slots=True)
 class Account:
-    """What was published, confirmed and delivered, and when: ``confirms_at`` of all publishers, and by the numbers of
-    clients the times of confirms, of deliveries, and of the ends of connections (monotonic clock)."""
+    """What was published, confirmed and delivered, and when (monotonic clock): ``delivered`` has the time of the first
+    delivery, ``confirms_at`` is of all publishers, and by the numbers of clients there are the times of confirms, of
+    deliveries, and of the ends of connections. ``late`` has how many seconds late each of those was."""
 
     published: dict[tuple[int, int], int] = field(default_factory=dict)
     confirmed: set[Message] = field(default_factory=set)
-    delivered: set[Message] = field(default_factory=set)
+    delivered: dict[Message, float] = field(default_factory=dict)
     unmarked: set[Message] = field(default_factory=set)
     confirms_at: list[float] = field(default_factory=list)
     confirms_of: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     deliveries_of: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     ends_of: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     wrong: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)
+    late: list[tuple[float, str]] = field(default_factory=list)
     redelivered: int = 0
 
     def note(self, message: Message, *, redelivered: bool, last: dict[tuple[int, int], int], consumer: str) -> None:
@@ -201,18 +202,19 @@ class Account:
             self.redelivered += 1
         else:
             if message in self.delivered:
-                self.late.append(f"{consumer} got {message} behind another delivery of it")
+                late_s = time.monotonic() - self.delivered[message]
+                self.late.append((late_s, f"{consumer} got {message} {late_s:.3f} s behind another delivery of it"))
             if message in self.unmarked:
                 self.wrong.append(f"{consumer} got {message} again, not marked redelivered")
             if number <= last.get((publisher, channel), -1):
                 self.wrong.append(f"{consumer} got {message} behind {last[publisher, channel]}")
             last[publisher, channel] = number
             self.unmarked.add(message)
-        self.delivered.add(message)
+        self.delivered.setdefault(message, time.monotonic())
 
     def lost(self) -> list[Message]:
         """Confirmed and never delivered."""
-        return sorted(self.confirmed - self.delivered)
+        return sorted(self.confirmed - self.delivered.keys())
 
     def longest_gap_s(self, start: float, stop: float) -> float:
         """The longest time without a confirm that touches the span from ``start`` to ``stop`` (monotonic clock)."""

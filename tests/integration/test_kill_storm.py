@@ -255,7 +255,8 @@ def test_the_account_sees_what_is_wrong(storm: ModuleType) -> None:
         account.note((1, 1, number), redelivered=False, last=last, consumer="c")
     account.note((1, 1, 1), redelivered=True, last=last, consumer="c")
     assert account.lost() == [(1, 1, 2)] and account.redelivered == 1
-    assert account.late == ["c got (1, 1, 1) behind another delivery of it"]
+    ((late_s, late),) = account.late
+    assert late == f"c got (1, 1, 1) {late_s:.3f} s behind another delivery of it"
     assert account.wrong == [
         "c got (1, 1, 0) behind 1",
         "c got (1, 1, 1) again, not marked redelivered",

@@ -137,14 +137,14 @@ class Campaign:
         behind one that has it is wrong for a quorum queue only: a mirrored queue has two masters until the former one
         notices, and what a broken link had carried before may reach a client late."""
         due = set(account.confirmed)
-        self._until(lambda: due <= account.delivered, _DELIVERY_S)
+        self._until(lambda: due <= account.delivered.keys(), _DELIVERY_S)
         confirms, late, wrong = self.counted.get(kind, (0, 0, 0))
         unmarked = [text for text in account.wrong[wrong:] if "not marked redelivered" in text]
-        of.lost = len(due - account.delivered)
+        of.lost = len(due - account.delivered.keys())
         of.confirmed = len(account.confirmed) - confirms
-        of.unflagged = [*unmarked, *(account.late[late:] if kind == "quorum" else ())]
+        of.unflagged = [*unmarked, *(text for _, text in account.late[late:] if kind == "quorum")]
         of.wrong = [text for text in account.wrong[wrong:] if text not in unmarked]
-        account.delivered |= due  # told once
+        account.delivered |= dict.fromkeys(due, healed)  # told once
         self.counted[kind] = (len(account.confirmed), len(account.late), len(account.wrong))
 
     def _until(self, done: Callable[[], bool], limit_s: float) -> bool:
