@@ -27,7 +27,7 @@ _IN_TIME_SHARE = 0.99
 def by_queue(outcomes: list[Outcome]) -> Table:
     """What became of the messages, and how soon nodes served, by kind of queue."""
     found = Table(box=MARKDOWN)
-    for column in ("queue", "confirmed", "lost", "unflagged", "wrong", "stalled cuts", "hung publishers",
+    for column in ("queue", "confirmed", "lost", "unflagged", "crossed", "wrong", "stalled cuts", "hung publishers",
                    f"heals within {SERVE_S:g} s", "median s", "slowest s"):  # fmt: skip
         found.add_column(column, justify="left" if column == "queue" else "right")
     for kind in KINDS:
@@ -37,6 +37,7 @@ def by_queue(outcomes: list[Outcome]) -> Table:
             sum(of.confirmed for of in all_of),
             sum(of.lost for of in all_of),
             sum(len(of.unflagged) for of in all_of),
+            sum(of.crossed for of in all_of),
         ]
         counts = [
             sum(len(of.wrong) for of in all_of),

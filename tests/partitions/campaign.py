@@ -23,6 +23,9 @@ SERVE_S: Final = 2.0
 """A node should serve again within this time of the heal."""
 PATIENCE_S: Final = 6.0
 """Time after which clients that reach a majority should be served during a cut, or have lost their connections."""
+CROSSING_S: Final = 0.1
+"""So much later than the flagged copy, a copy without the flag may reach a client: when a link breaks, the node behind
+the cut may be about to deliver what has just come over the link (docs/internals/node.md)."""
 _HEAL_S: Final = 120.0
 _DELIVERY_S: Final = 60.0
 _POLL_S: Final = 0.02
@@ -32,13 +35,15 @@ _BACKLOG_S: Final = 1.5
 
 @dataclass(slots=True)
 class OfQueue:
-    """What a cut did to a queue of one kind. ``serves_s``: how long after the heal each node's clients had a confirm
-    and a delivery; infinite: not within the limit. ``stalled``: nobody of the majority had a confirm. ``hung``: nodes
+    """What a cut did to a queue of one kind. ``crossed``: copies without the flag that came a moment later.
+    ``serves_s``: how long after the heal each node's clients had a confirm and a delivery; infinite: not within the
+    limit. ``stalled``: nobody of the majority had a confirm. ``hung``: nodes
     that reach a majority, and whose publishers had neither a confirm nor the end of their connection."""
 
     confirmed: int = 0
     lost: int = 0
     unflagged: list[str] = field(default_factory=list)
+    crossed: int = 0
     wrong: list[str] = field(default_factory=list)
     serves_s: dict[str, float] = field(default_factory=dict)
     stalled: bool = False
@@ -142,7 +147,9 @@ class Campaign:
         unmarked = [text for text in account.wrong[wrong:] if "not marked redelivered" in text]
         of.lost = len(due - account.delivered.keys())
         of.confirmed = len(account.confirmed) - confirms
-        of.unflagged = [*unmarked, *(text for _, text in account.late[late:] if kind == "quorum")]
+        of_quorum = account.late[late:] if kind == "quorum" else []
+        of.crossed = sum(late_s <= CROSSING_S for late_s, _ in of_quorum)
+        of.unflagged = [*unmarked, *(text for late_s, text in of_quorum if late_s > CROSSING_S)]
         of.wrong = [text for text in account.wrong[wrong:] if text not in unmarked]
         account.delivered |= dict.fromkeys(due, healed)  # told once
         self.counted[kind] = (len(account.confirmed), len(account.late), len(account.wrong))
