@@ -84,6 +84,8 @@ class OwnerRunner:
         self._auto_delete = record.auto_delete
         self._had_consumers = False
         self._waiting: list[Any] = []
+        self._gone: list[tuple[int, NodeId]] = []
+        """The nodes whose links broke while nothing could be applied, and how many commands were waiting then."""
         self._dedup = DedupTable()
         self._non_members: dict[NodeId, NonMember] = {}
         self._told: dict[NodeId, None] = {}
@@ -157,7 +159,8 @@ class OwnerRunner:
             return
         self._apply()
         non_member = self._non_members[node] = NonMember(self.group, node, boot_id, self._node)
-        self.host.catch_up(non_member, asked)
+        if not any(gone == node for _waiting, gone in self._gone):  # else all that it had here is as good as ended
+            self.host.catch_up(non_member, asked)
         self._wake(self)
 
     def non_member_left(self, node: NodeId) -> None:
@@ -275,7 +278,9 @@ class OwnerRunner:
             self.ring.peer_down(node)
         self.doubt()
         self._apply()
-        if ended := self.host.ends_of(node):
+        if self._is_blocked:
+            self._gone.append((len(self._waiting), node))
+        elif ended := self.host.ends_of(node):
             self._waiting += ended
             self._wake(self)
 
@@ -322,8 +327,13 @@ class OwnerRunner:
         meanwhile."""
         return self._is_in_doubt or (self.ring is not None and self.ring.filling is not None)
 
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether nothing may be applied now."""
+        return self.ring is not None and self.ring.is_blocked
+
     def _apply(self) -> None:
-        if not self._waiting or (self.ring is not None and self.ring.is_blocked):
+        if not (self._waiting or self._gone) or self._is_blocked:
             return
         if self.ring is not None:
             marks, self._marks = self._marks, {}
@@ -331,9 +341,21 @@ class OwnerRunner:
                 self.ring.applied(node, boot_id, number)
         commands, self._waiting = self._waiting, []
         self._applied += len(commands)
+        if self._gone:
+            commands = self._apply_with_ends(commands)
         self.host.apply(commands)
         for numbers in self.unapplied:
             numbers.applied_up_to = numbers.last
+
+    def _apply_with_ends(self, commands: list[Any]) -> list[Any]:
+        """Apply the commands until the last link broke, and the ends of the channels behind each of these links.
+        Returns the rest."""
+        gone, self._gone, start = self._gone, [], 0
+        for end, node in gone:
+            self.host.apply(commands[start:end])
+            self.host.apply(self.host.ends_of(node))
+            start = end
+        return commands[start:]
 
     def _tell_applied(self) -> None:
         told, self._told = self._told, {}

@@ -281,7 +281,10 @@ class ClassicMember:
         self._keep(missed_effects(self.machine, channels, asked), [])
 
     def ends_of(self, node: NodeId) -> list[ChannelDown]:
-        """The commands that end all channels of a node."""
+        """The commands that end all channels of a node. The answers that wait for them are dropped."""
+        for waiting in (self._answers, self._waits_for, *self._late.values()):
+            for channel in [channel for channel in waiting if channel.node == node]:
+                del waiting[channel]
         return [ChannelDown(channel) for channel in self.machine.channels() if channel.node == node]
 
     def counts(self) -> QueueCounts:

@@ -388,7 +388,8 @@ class QueueOwner(Protocol):
         """A node's clients may have missed something: have :meth:`run_effects` tell them."""
 
     def ends_of(self, node: NodeId) -> Sequence[Any]:
-        """The commands that end all channels of a node."""
+        """The link to a node is lost. Returns the commands that end all its channels. Answers that they wait for are
+        forgotten: its channels begin to count anew, and would take an answer of before for one of theirs."""
 
     def counts(self) -> QueueCounts:
         """The counts of the queue."""

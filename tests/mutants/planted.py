@@ -568,6 +568,9 @@ CLASSIC_MUTANTS = _in_classic_worlds(
     Mutant("of two confirms the later one counts", "queues.effect_runner:add_answer",
            "if answer.last > answers[-1].last:", "if True:",
            shown_by=f"{_EFFECTS}:test_a_confirm_for_a_run_that_came_again_does_not_hide_a_later_one"),
+    Mutant("an answer outlives the link of its channel", "queues.classic_member:ClassicMember.ends_of",
+           "del waiting[channel]", "pass",
+           shown_by=f"{_EFFECTS}:test_a_channel_behind_a_link_that_broke_gets_no_answer_of_before(False)"),
     Mutant("a deleted classic queue keeps its files", "queues.classic_member:ClassicMember.delete",
            "self._store.delete()", "pass",
            shown_by=f"{_EFFECTS}:test_a_deleted_queue_leaves_nothing(True)"),
@@ -619,6 +622,12 @@ MIRROR_MUTANTS = _in_mirrored_worlds(
            "test_what_a_master_delivered_that_nobody_hears_comes_as_redelivered_from_the_next(0)"),
     Mutant("a master doubts nothing when a link breaks", "node.owner:OwnerRunner.peer_down", "self.doubt()", "pass",
            shown_by=f"{_DOUBTS}:test_a_doubt_lasts_until_the_metadata_have_answered(broken link)"),
+    Mutant("a channel whose first commands wait outlives its link", "node.owner:OwnerRunner.peer_down",
+           "self._gone.append((len(self._waiting), node))", "pass", shown_by=f"{_DOUBTS}:"
+           "test_channels_end_with_their_link_though_nobody_has_applied_their_commands_yet(known0)"),
+    Mutant("a node is told of channels that have ended", "node.owner:OwnerRunner.catch_up",
+           "if not any(gone == node for _waiting, gone in self._gone):", "if True:", shown_by=f"{_DOUBTS}:"
+           "test_a_node_is_told_nothing_of_the_channels_that_its_broken_link_has_ended()"),
     Mutant("a master doubts nothing after a suspension", "node.owner:OwnerRunner.was_suspended", "self.doubt()", "pass",
            shown_by=f"{_DOUBTS}:test_a_doubt_lasts_until_the_metadata_have_answered(suspension)"),
     Mutant("an earlier answer ends a doubt", "node.owner:OwnerRunner._certain", "number == self._doubts", "True",

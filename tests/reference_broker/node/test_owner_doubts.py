@@ -11,22 +11,30 @@ import pytest
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
 from reference_broker.node.owner import OwnerRunner
-from reference_broker.types import GroupId, NodeId
+from reference_broker.types import GroupId, NodeId, Priority
 
 OWNER, MIRROR = NodeId(1), NodeId(2)
 RECORD = QueueRecord(name="q", group=GroupId(7), members=(OWNER,), leader=OWNER, mirrors=(Mirror(MIRROR, 1, 5, True),))
 
 
 class Host:
-    """A queue with nothing in it."""
+    """A queue without messages, which remembers the commands that it applies and knows the channels that they name."""
 
     def __init__(self) -> None:
         self.is_held_back = False
+        self.applied: list[str] = []
+        self.caught_up = 0
+
+    def catch_up(self, _node: object, _asked: object) -> None:
+        self.caught_up += 1
 
     def started(self) -> None: ...
 
-    def ends_of(self, _node: NodeId) -> list[object]:
-        return []
+    def apply(self, commands: list[str]) -> None:
+        self.applied += commands
+
+    def ends_of(self, _node: NodeId) -> list[str]:
+        return [f"end of {channel}" for channel in self.applied if f"end of {channel}" not in self.applied]
 
     def run_effects(self, _nodes: object, *, only_answers: bool) -> bool:
         self.is_held_back = only_answers
@@ -94,3 +102,35 @@ def test_nothing_leaves_the_queue_while_a_mirror_is_filled() -> None:
     assert owner.holds_back
     owner.ring.filling = None
     assert not owner.holds_back
+
+
+@pytest.mark.parametrize("known", [[], ["first"]])
+def test_channels_end_with_their_link_though_nobody_has_applied_their_commands_yet(known: list[str]) -> None:
+    """While a mirror is filled, commands wait. A channel that began in them is in use again once the link is back, and
+    counts from 1 again: whoever remembered it would take its next messages for known ones, and confirm them."""
+    owner = Owner()
+    for command in known:
+        owner.runner.propose(command, 1, Priority.NORMAL)
+    owner.runner.turn()
+    owner.ring.is_blocked = True
+    owner.runner.propose("second", 1, Priority.NORMAL)
+    owner.runner.peer_down(MIRROR)
+    owner.runner.propose("third", 1, Priority.NORMAL)
+    owner.runner.turn()
+    owner.ring.is_blocked = False
+    owner.runner.turn()
+    ends = [f"end of {channel}" for channel in (*known, "second")]
+    assert owner.host.applied == [*known, "second", *ends, "third"]
+
+
+def test_a_node_is_told_nothing_of_the_channels_that_its_broken_link_has_ended() -> None:
+    """They have not ended here yet, but count from 1 again there."""
+    owner = Owner()
+    owner.ring.is_blocked = True
+    owner.runner.peer_down(MIRROR)
+    owner.runner.catch_up(MIRROR, owner.runner.term, 1, (0, 0), [])
+    assert owner.host.caught_up == 0
+    owner.ring.is_blocked = False
+    owner.runner.turn()
+    owner.runner.catch_up(MIRROR, owner.runner.term, 1, (0, 0), [])
+    assert owner.host.caught_up == 1

@@ -108,6 +108,26 @@ def test_a_node_that_catches_up_is_not_told_of_confirms_that_wait() -> None:
     assert queue.written() == [("confirm", A, 2)]
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_channel_behind_a_link_that_broke_gets_no_answer_of_before(is_stored: bool) -> None:
+    """It counts its publishes from 1 again. With a confirm of before it would take for safe what never came here."""
+    there = Told(NodeId(2), 9)
+    queue = Classic(others=(there,))
+    channel = ChannelId(NodeId(2), 9, 1, 1)
+    queue.apply(publish(channel, 1, b"a", b"b", b"c"), publish(A, 1, b"d"))
+    if is_stored:
+        queue.store.run_pending()
+        queue.member.stored(queue.stored.pop())
+    queue.apply(*queue.member.ends_of(NodeId(2)))
+    queue.written()
+    queue.member.catch_up(there, [])
+    queue.turns()
+    assert there.take() == []
+    queue.apply(publish(channel, 1, b"e"))
+    queue.written()
+    assert there.take() == [("confirm", channel, 1)]
+
+
 def test_who_catches_up_gets_what_its_consumers_hold_and_the_replies_it_missed() -> None:
     there = Told(NodeId(2), 9)
     queue = Classic(others=(there,))
