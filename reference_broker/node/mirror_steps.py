@@ -8,7 +8,9 @@ ring has no link is dropped for as long as that lasts, though its node may reach
 round the ring, and nothing would be confirmed.
 
 When the node of a master is lost, the leader of the metadata group has a mirror promoted. So a minority that is cut off
-promotes nobody, and its own masters cannot confirm anything, because they cannot drop the mirrors that do not answer.
+promotes nobody, and its own masters cannot confirm anything, because they cannot drop the mirrors that do not answer. A
+node that another node reaches is not lost. If a mirror were promoted because one link is cut, the former master would
+not know for a while, and with a mirror that is not synchronised messages would go.
 """
 
 from __future__ import annotations
@@ -146,6 +148,8 @@ class MirrorSteps:
         for record in list(self._mirrored.values()):
             if record.leader in self._nodes.up or self._looks.get(record.leader, 0) < _PATIENCE:
                 continue
+            if self._nodes.who_reaches((record.leader,)) is not None:
+                continue  # only a link is lost, and this node soon leads the metadata no more
             policy, was_stopped = self._policies.ha_policy(record), record.leader in self._nodes.left
             mirror = promoted(policy, record, self._nodes.up, was_stopped=was_stopped)
             if mirror is not None:

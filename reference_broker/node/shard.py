@@ -425,6 +425,7 @@ class Shard:
         """A peer has a link more, or a link less: rings of mirrors go where there are links."""
         self.nodes.says_it_reaches(node, reached)
         self.hosting.links_changed()
+        self.mirror_steps.look_for_masters()  # a master may have been within the reach of that peer only
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""

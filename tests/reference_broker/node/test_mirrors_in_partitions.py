@@ -41,12 +41,14 @@ class Client(Reader):
 class Scene:
     """Three nodes with a classic queue, of which each has a copy if it ``is_mirrored``."""
 
-    def __init__(self, cluster: QuietCluster, master: NodeId, leader: NodeId, *, is_mirrored: bool = True) -> None:
-        """``leader`` is to lead the metadata."""
+    def __init__(
+        self, cluster: QuietCluster, master: NodeId, leader: NodeId, *, is_mirrored: bool, is_filled: bool
+    ) -> None:
+        """``leader`` is to lead the metadata. ``is_filled``: new copies get what there is."""
         self.cluster, self.master = cluster, master
-        self._lead(leader)
+        self.lead(leader)
         done: list[object] = []
-        definition = (("ha-mode", "all"), ("ha-sync-mode", "automatic"))
+        definition = (("ha-mode", "all"), ("ha-sync-mode", "automatic" if is_filled else "manual"))
         policy = Policy(name="m", pattern="^q" if is_mirrored else "^other", definition=definition)
         shard = cluster.shards[master]
         cluster.loops[master].run(shard.metadata.set_policy, policy, done.append)
@@ -58,7 +60,8 @@ class Scene:
         self.log: list[tuple[NodeId, int, int]] = []
         self.published = 0
 
-    def _lead(self, node: NodeId) -> None:
+    def lead(self, node: NodeId) -> None:
+        """Have a node lead the metadata."""
         cluster = self.cluster
         while cluster.leader().node != node:
             former = cluster.leader()
@@ -120,9 +123,11 @@ class Scene:
 
 
 @contextmanager
-def scene(master: NodeId = NODES[0], leader: NodeId = NODES[0], *, is_mirrored: bool = True) -> Iterator[Scene]:
+def scene(
+    master: NodeId = NODES[0], leader: NodeId = NODES[0], *, is_mirrored: bool = True, is_filled: bool = True
+) -> Iterator[Scene]:
     with quiet_cluster(suspect_after_ms=int(1000 * SUSPECT_S), heartbeat_ms=50, tick_ms=10) as cluster:
-        yield Scene(cluster, master, leader, is_mirrored=is_mirrored)
+        yield Scene(cluster, master, leader, is_mirrored=is_mirrored, is_filled=is_filled)
 
 
 @pytest.mark.parametrize("leads", ["one", "other", "master"])
@@ -152,10 +157,35 @@ def test_confirms_go_on_while_two_mirrors_do_not_reach_each_other(
 
 CUTS = {
     "isolated": [(1, 2), (2, 1), (1, 3), (3, 1)],
-    "cut off from the leader": [(1, 2), (2, 1)],
     "not heard": [(1, 2), (1, 3)],
     "hears nobody": [(2, 1), (3, 1)],
 }
+
+
+@pytest.mark.parametrize("is_one_way", [False, True])
+def test_a_master_stays_that_only_the_leader_of_the_metadata_does_not_reach(is_one_way: bool) -> None:
+    """The third node reaches both. The copies there are not synchronised: the queue is lost with another master."""
+    with scene(NODES[0], NODES[1], is_filled=False) as run:
+        near = run.client(NODES[0])
+        run.publish(near, 20)
+        run.cluster.wait(lambda: near.confirmed == 20)
+        assert run.copies() == {NODES[1], NODES[2]}, "a copy that was there from the beginning has everything"
+        for other in NODES[1:]:
+            run.cut((NODES[0], other), (other, NODES[0]))
+            run.cluster.wait(lambda other=other: other not in {mirror.node for mirror in run.record().mirrors})
+            run.heal()
+            run.cluster.wait(lambda other=other: other in {mirror.node for mirror in run.record().mirrors})
+        assert run.copies() == set()
+        run.lead(NODES[1])
+        run.cut(*[(NODES[1], NODES[0]), (NODES[0], NODES[1])][: 1 + (not is_one_way)])
+        run.publish(near, 20)
+        run.cluster.wait(lambda: near.confirmed == 40)
+        run.cluster.pass_time(10 * SUSPECT_S)
+        assert {run.record(node).leader for node in NODES} == {NODES[0]}
+        run.heal()
+        near.subscribe(ALL)
+        run.cluster.wait(run.got(40))
+        assert [count for _, _, count in run.log] == [0] * 40
 
 
 @pytest.mark.parametrize("cut", CUTS)
