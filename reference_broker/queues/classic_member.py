@@ -282,7 +282,8 @@ class ClassicMember:
 
     def ends_of(self, node: NodeId) -> list[ChannelDown]:
         """The commands that end all channels of a node. The answers that wait for them are dropped."""
-        for waiting in (self._answers, self._waits_for, *self._late.values()):
+        by_channel: list[dict[ChannelId, Any]] = [self._answers, self._waits_for, *self._late.values()]
+        for waiting in by_channel:
             for channel in [channel for channel in waiting if channel.node == node]:
                 del waiting[channel]
         return [ChannelDown(channel) for channel in self.machine.channels() if channel.node == node]
