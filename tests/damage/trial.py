@@ -106,7 +106,7 @@ def play(case: Case, template: Template, scratch: Path, kept: Path | None = None
         _ask_again(start, template, scratch)
         result = Result(case, damage, Verdict.KEPT, 0.0, start.said)
         verdicts = set(judged(result, template.books, start, found))
-        if not start.running:
+        if not start.running and len(case.nodes) <= 1:
             template.end()
             verdicts |= set(_refused_for_nothing(result, template, scratch))
         result.verdict = Verdict.worst(verdicts)
@@ -247,7 +247,8 @@ def _names(start: Start, case: Case, damage: Damage) -> bool:
 
 
 def _refused_for_nothing(result: Result, template: Template, scratch: Path) -> Iterator[Verdict]:
-    """A refusal changes nothing: with the damaged files whole again, the cluster starts and has everything."""
+    """A refusal changes nothing: with the damaged files whole again, the cluster starts and has everything. Of two
+    damaged nodes one may have run without its files, or noted that the other one is an older copy."""
     again = scratch / "again"
     again.mkdir()
     undo(result.damage, template)
