@@ -84,6 +84,7 @@ class Channel:
         "_former",
         "_generated_tags",
         "_state",
+        "closes_late",
         "closing",
         "confirms",
         "content",
@@ -102,6 +103,8 @@ class Channel:
         self.number = number
         self._state = state
         self.closing = False
+        self.closes_late = False
+        """The broker says when the client's channel.close may be answered."""
         self.held: deque[tuple[bytes, int]] | None = None
         """While the broker owes an answer: the frames that came since then (:mod:`~reference_broker.amqp.unread`)."""
         self.subscriptions: dict[str, Subscription] = {}

@@ -123,9 +123,7 @@ class ChannelTable:
         if at_fault[0] == _CONNECTION_CLASS:
             raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {channel.number}", at_fault)
         if at_fault == _CHANNEL_CLOSE:
-            self._forget(channel)
-            del self.by_number[channel.number]
-            self._state.send(channel.number, commands.Channel.CloseOk())
+            self._closed_by_client(channel)
         elif at_fault == _CHANNEL_CLOSE_OK:
             text = f"'channel.close-ok' on channel {channel.number}, which the broker has not closed"
             raise HardError(ReplyCode.COMMAND_INVALID, text, at_fault)
@@ -147,6 +145,19 @@ class ChannelTable:
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
+    def _closed_by_client(self, channel: Channel) -> None:
+        self._forget(channel, owes_ok=channel.closes_late)
+        channel.closing = True
+        self.unread.hold(channel)
+        if not channel.closes_late:
+            self.close_ok(channel)
+
+    def close_ok(self, channel: Channel) -> None:
+        """Answer the client's channel.close. The number is free, and what came meanwhile is read."""
+        del self.by_number[channel.number]
+        self._state.send(channel.number, commands.Channel.CloseOk())
+        self.unread.release(channel)
+
     def close(self, channel: Channel, error: ProtocolError) -> None:
         """Send channel.close, and drop what comes on the channel until the answer."""
         self._runs.flush()
@@ -155,14 +166,14 @@ class ChannelTable:
         close = commands.Channel.Close(error.code, reply_text(error.code, error.text), *error.method)
         self._state.send(channel.number, close)
 
-    def _forget(self, channel: Channel) -> None:
+    def _forget(self, channel: Channel, *, owes_ok: bool = False) -> None:
         """Send the last confirms of the channel, and tell the broker that it ends."""
         self._flush_confirms_of(channel)
         self.confirming.pop(channel.number, None)
         self._publishes.forget()
         channel.end()
         self.unread.release(channel)
-        self._state.events.append(ChannelClosed(channel.number))
+        self._state.events.append(ChannelClosed(channel.number, owes_ok))
 
     def end_all(self) -> None:
         """The connection ends, and all its channels with it."""

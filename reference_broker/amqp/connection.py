@@ -10,6 +10,8 @@ Theory of operation
        |          +----------+--> REFUSING (3 s of silence) |
        +--> CLOSED (wrong protocol)    any HardError -------+
 
+From RUNNING a client's connection.close leads to CLOSED, or to LEAVING until the broker has done what the close asks.
+
 :data:`~reference_broker.amqp.handshake.STEPS` is the table of the methods that may come on channel 0 in each phase. In
 RUNNING, a frame of another channel goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`). The
 frames that the readers leave are read one at a time (:mod:`~reference_broker.amqp.channel_table`). ``receive`` never
@@ -56,7 +58,7 @@ from reference_broker.amqp.errors import (
     printable,
     reply_text,
 )
-from reference_broker.amqp.events import ConnectionClosed, Event
+from reference_broker.amqp.events import ConnectionClosed, ConnectionClosing, Event
 from reference_broker.amqp.fastpath import PublishReader, RunBuilder, SettleReader
 from reference_broker.amqp.fields import decode_method, method_id
 from reference_broker.amqp.frames import (
@@ -102,6 +104,7 @@ class ServerConnection:
         self._settles = SettleReader(self._channels, self._runs)
         self._phase = Phase.HEADER
         self._closed_reason = ""
+        self._closes_late = False
         self.client_closes = False
         """The client has asked for the end and has its close-ok: it is for the client to close the socket."""
         self._must_look = False
@@ -207,6 +210,9 @@ class ServerConnection:
         if self._phase is Phase.CLOSED:
             return self._take_events()
         if self._give_up_s is not None and now_s >= self._give_up_s:
+            if self._phase is Phase.LEAVING:
+                self.close_ok()
+                return self._take_events()
             self._end(self._closed_reason or "handshake timeout")
         elif self.state.heartbeat_s and self._phase is Phase.RUNNING:
             self._tick_heartbeat(now_s, self.state.heartbeat_s)
@@ -388,9 +394,13 @@ class ServerConnection:
     def _closed_by_client(self, method: commands.Connection.Close) -> None:
         self._table.flush_confirms()
         self._table.end_all()
-        self.state.send(0, commands.Connection.CloseOk())
-        self.client_closes = True
-        self._end(f"closed by the client: {method.reply_code} {printable(method.reply_text)}")
+        self._closed_reason = f"closed by the client: {method.reply_code} {printable(method.reply_text)}"
+        self._phase = Phase.LEAVING
+        if self._closes_late:
+            self._give_up_s = self._now_s + self.state.config.close_timeout_s
+            self._events.append(ConnectionClosing())
+        else:
+            self.close_ok()
 
     def _close(self, error: ProtocolError) -> None:
         """Send connection.close and wait for the answer."""
@@ -520,6 +530,26 @@ class ServerConnection:
         if (found := self._channel(channel)) is not None and found.held is not None:
             found.takes_runs = found.content is None
             self._unread.release(found)
+
+    def close_late(self, channel: int = 0) -> None:
+        """From now on, the broker says when the client's close of a channel may be answered; of 0, that of the
+        connection."""
+        self._closes_late = True
+        if (found := self._channel(channel)) is not None:
+            found.closes_late = True
+
+    def channel_close_ok(self, channel: int) -> None:
+        """Answer a ChannelClosed whose client waits for the answer."""
+        found = self._channels.get(channel)
+        if found is not None and found.closing and found.closes_late and found.held is not None:
+            self._table.close_ok(found)
+
+    def close_ok(self) -> None:
+        """Answer a ConnectionClosing. The next events, of :meth:`tick` or :meth:`connection_lost`, tell the end."""
+        if self._phase is Phase.LEAVING:
+            self.state.send(0, commands.Connection.CloseOk())
+            self.client_closes = True
+            self._end(self._closed_reason)
 
     def queue_declare_ok(self, channel: int, queue: str, messages: int, consumers: int) -> None:
         """Answer a QueueDeclare, unless it came with nowait."""

@@ -35,10 +35,18 @@ class ConnectionClosed:
 
 
 @record
+class ConnectionClosing:
+    """The client closes the connection, which the broker has said to :meth:`close late
+    <reference_broker.amqp.connection.ServerConnection.close_late>`. Its channels are gone. Answer with ``close_ok``."""
+
+
+@record
 class ChannelClosed:
-    """The channel is gone, by the client's wish or after an error. Forget its consumers and its enqueuer."""
+    """The channel is gone, by the client's wish or after an error. Forget its consumers and its enqueuer. If the client
+    waits (``owes_ok``), answer with ``channel_close_ok``."""
 
     channel: int
+    owes_ok: bool = False
 
 
 @record
@@ -229,6 +237,7 @@ class TxRollback:
 
 Event = (
     ConnectionOpened
+    | ConnectionClosing
     | ConnectionClosed
     | ChannelClosed
     | QueueDeclare

@@ -27,12 +27,13 @@ class Phase(Enum):
     TUNING = auto()
     OPENING = auto()
     RUNNING = auto()
+    LEAVING = auto()
     CLOSING = auto()
     REFUSING = auto()
     CLOSED = auto()
 
 
-OVER: Final = frozenset({Phase.CLOSING, Phase.REFUSING, Phase.CLOSED})
+OVER: Final = frozenset({Phase.LEAVING, Phase.CLOSING, Phase.REFUSING, Phase.CLOSED})
 """The phases in which no method of the client has an effect any more."""
 
 

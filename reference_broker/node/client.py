@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, cast
 
 from reference_broker.access.names import shown
@@ -22,7 +23,7 @@ from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.errors import ReplyCode
-from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event
+from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionClosing, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.alarms import Alarm
@@ -81,6 +82,8 @@ class ClientConnection(asyncio.Protocol):
         self._node = node
         self._own: dict[GroupId, Queue] = {}
         """The exclusive queues of this connection."""
+        self._left: list[Queue] = []
+        """The auto-delete queues that its channels have left, since the connection is closing."""
         self._transport: asyncio.Transport | None = None
         self._is_over = False
         self._ticks_lingered = self._ticks_kept = 0
@@ -133,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
             self._node.clients.logging_in -= 1
         self._note_unread(0)
         self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
-        self._end_channels()
+        self._end_channels(_do_nothing)
 
     def pause_writing(self) -> None:
         """The client does not read fast enough."""
@@ -357,9 +360,10 @@ class ClientConnection(asyncio.Protocol):
     def owns(self, queue: Queue) -> None:
         """Delete the queue with the connection: at once, if the connection ended while the queue was declared."""
         if self._is_over:
-            self._node.end_queue(queue)
+            self._node.when_left((), (queue,), _do_nothing)
         else:
             self._own[queue.record.group] = queue
+            self.core.close_late()
 
     # Events
 
@@ -380,13 +384,12 @@ class ClientConnection(asyncio.Protocol):
             self._node.clients.logging_in -= 1
             self.access_changed()
             return
-        if isinstance(event, ConnectionClosed):
-            self._end_channels()
+        if isinstance(event, ConnectionClosed | ConnectionClosing):
+            self._end_channels(self._close_ok if isinstance(event, ConnectionClosing) else _do_nothing)
             return
         channel = self.channels.get(event.channel)
         if isinstance(event, ChannelClosed):
-            if channel is not None:
-                channel.end()
+            self._channel_closed(event, channel)
             return
         if channel is None:
             if event.channel not in self.core.open_channels:
@@ -397,13 +400,29 @@ class ClientConnection(asyncio.Protocol):
         else:
             channel.handlers[type(event)](channel, event)
 
-    def _end_channels(self) -> None:
+    def _channel_closed(self, event: ChannelClosed, channel: ClientChannel | None) -> None:
+        left = channel.end() if channel is not None else []
+        if event.owes_ok:
+            self._node.when_left(left, (), partial(self._channel_close_ok, event.channel))
+        else:
+            self._left += left
+
+    def _channel_close_ok(self, number: int) -> None:
+        self.core.channel_close_ok(number)
+        self.read_on()
+        self.touch()
+
+    def _end_channels(self, ended: Callable[[], None]) -> None:
+        """The connection is over: call when its queues are gone."""
         for channel in list(self.channels.values()):
-            channel.end()
-        own, self._own = self._own, {}
-        for queue in own.values():
-            self._node.end_queue(queue)
+            self._left += channel.end()
         self._is_over = True
+        left, self._left, own, self._own = self._left, [], self._own, {}
+        self._node.when_left(left, list(own.values()), ended)
+
+    def _close_ok(self) -> None:
+        self.core.close_ok()
+        self.flush()
 
     # The valve
 
@@ -423,6 +442,10 @@ class ClientConnection(asyncio.Protocol):
             self.unconfirmed_bytes > limits.publish_bytes_max // share
             or self.unconfirmed_commands > limits.publish_commands_max // share
         )
+
+
+def _do_nothing() -> None:
+    """Nobody waits."""
 
 
 def _address(name: object) -> tuple[str, int]:

@@ -10,7 +10,6 @@ Invariant: a busy channel waits for one :class:`Awaited`, and ignores answers to
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -45,6 +44,7 @@ from reference_broker.node import (
     declaration,
     exchange_requests,
     failover,
+    queue_requests,
     reply_to,
     routed_publishes,
     transactions,
@@ -55,7 +55,6 @@ from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.declaration import DeclarationError
 from reference_broker.node.gets import Gets
 from reference_broker.node.local_clients import Connection
-from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_MISSED, NOTHING_YET, ConsumeSession, PublishSession
 from reference_broker.types import COPIES, GET_TAG, IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
@@ -68,16 +67,16 @@ class ClientChannel:
     """One channel, from its first request to its end (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
 
     __slots__ = (
-        "_core", "_credit_owed", "_fan_out", "_gets", "_handlers", "_last_correlation", "_number",
-        "_queues", "_queues_known", "_repeated", "_sessions", "awaited", "connection", "consumers", "handlers", "id",
-        "is_gone", "limit", "node", "patience", "ports", "replies", "transaction", "unawaited", "vhost", "waiting",
+        "_credit_owed", "_fan_out", "_gets", "_handlers", "_last_correlation", "_number", "_queues", "_queues_known",
+        "_repeated", "_sessions", "awaited", "connection", "consumers", "core", "handlers", "id", "is_gone",
+        "limit", "node", "patience", "ports", "replies", "transaction", "unawaited", "vhost", "waiting",
     )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
         self.connection: Connection | None = connection
         self.ports = connection
         self.vhost = connection.virtual_host
-        self._core = connection.core
+        self.core = connection.core
         self.node = node
         self._number = number
         self.id = node.clients.new_channel(self, number)
@@ -131,7 +130,7 @@ class ClientChannel:
             first = known.next_message_id
         known.next_message_id = last + 1
         known.held += last - first + 1
-        if not self._core.deliver(self._number, consumer.tag, first, slices, delivery_count):
+        if not self.core.deliver(self._number, consumer.tag, first, slices, delivery_count):
             self.settle(known, Outcome.RETURN, ((first, last),))
         elif known.no_ack:
             if self.ports.is_writable:
@@ -166,7 +165,7 @@ class ClientChannel:
         if self._fan_out.open:
             confirmed = self._fan_out.confirmed(confirmed)
         for first_seq, last_seq in confirmed:
-            self._core.confirm(self._number, first_seq, last_seq)
+            self.core.confirm(self._number, first_seq, last_seq)
         return bool(confirmed)
 
     def rejected(self, group: GroupId, first: int, last: int) -> None:
@@ -210,7 +209,7 @@ class ClientChannel:
         awaited = self.awaited
         if not record.mirrors:
             self._cancel_consumers(group)
-        elif queue is not None and failover.go_on(self, self._core, self._number, queue):
+        elif queue is not None and failover.go_on(self, self.core, self._number, queue):
             self._queues[group] = queue
         if awaited is not None and awaited.group == group and awaited.again is not None and record.mirrors:
             self.awaited = None
@@ -224,9 +223,9 @@ class ClientChannel:
         for tag, consumer in list(self.consumers.items()):
             if consumer.group == group:
                 del self.consumers[tag]
-                self._core.set_apart(self._number, tag)  # its messages are not this channel's any more
+                self.core.set_apart(self._number, tag)  # its messages are not this channel's any more
                 if not consumer.is_cancelled:  # else the client knows its end, and may reuse the tag
-                    self._core.cancelled_by_broker(self._number, tag)
+                    self.core.cancelled_by_broker(self._number, tag)
 
     def _resolved(self, session: PublishSession, last: int) -> list[IdRange]:
         """The confirm ranges of enqueues answered up to ``last``, which no longer count against the limits."""
@@ -246,7 +245,7 @@ class ClientChannel:
                     self._reject(unanswered)
                 else:
                     for first_seq, last_seq in self._fan_out.confirmed(unanswered):
-                        self._core.confirm(self._number, first_seq, last_seq)
+                        self.core.confirm(self._number, first_seq, last_seq)
             self.ports.touch()
 
         self.node.when_queues_current(current)
@@ -255,7 +254,7 @@ class ClientChannel:
         """Refuse publishes, whatever other queues will say of them."""
         self._fan_out.rejected(ranges)
         for first_seq, last_seq in ranges:
-            self._core.reject(self._number, first_seq, last_seq)
+            self.core.reject(self._number, first_seq, last_seq)
 
     # Publishing and settling
 
@@ -348,13 +347,13 @@ class ClientChannel:
         if self.is_gone:
             return
         if not is_sure:
-            self._core.reject(event.channel, event.first_seq, last_seq)
+            self.core.reject(event.channel, event.first_seq, last_seq)
             return
         if event.mandatory:
             code = ReplyCode.NO_ROUTE
-            self._core.returned(event.channel, code, code.name, event.exchange, event.routing_key, event.run)
+            self.core.returned(event.channel, code, code.name, event.exchange, event.routing_key, event.run)
         if event.first_seq:
-            self._core.confirm(event.channel, event.first_seq, last_seq)
+            self.core.confirm(event.channel, event.first_seq, last_seq)
 
     def _settled(self, event: Settled) -> None:
         if (consumer := self.consumers.get(event.consumer_tag)) is not None:
@@ -391,147 +390,37 @@ class ClientChannel:
             if consumer.group in self._queues:
                 self.settle(consumer, Outcome.SETTLE, (ids,))
 
-    def end(self) -> None:
-        """End the channel: tell every queue that it has used."""
+    def end(self) -> list[Queue]:
+        """End the channel: tell every queue that it has used. Returns the auto-delete queues that lose consumers."""
         if self.is_open:
             del self.ports.channels[self._number]
         if self.waiting:  # its publishes go to their queues first
             self.is_gone = True
-            return
+            return []
         self.awaited = None  # later answers are ignored
         for session in self._sessions.values():
             self._resolved(session, _EVERYTHING)
         for queue in self._queues.values():
             queue.channel_closed(self.id)
         self.node.clients.forget_channel(self.id)
+        consumed = {consumer.group for consumer in self.consumers.values()}
+        return [queue for group, queue in self._queues.items() if group in consumed and queue.record.auto_delete]
 
-    # Declaring and deleting
+    # Queues
 
     def declare(self, event: QueueDeclare) -> None:
         """queue.declare."""
-        name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
-        existing = self.vhost.queues.get(name)
-        if event.passive and existing is None and self.repeats_when_current(event):
-            return
-        if existing is not None and not event.passive and self._has_ended(existing):
-            self._delete_ended(existing, lambda: self.declare(event))
-            return
-        if existing is not None and self._refuses_down(existing, "queue.declare"):
-            return
-        try:
-            if existing is None and event.passive:
-                raise DeclarationError(ReplyCode.NOT_FOUND, f"no {self.vhost.queue_called(event.queue)}")
-            if existing is not None:
-                self._declared(event, declaration.check(event, existing, self._asker))
-                return
-            record = self.node.new_record(event, self.vhost.qualified(name), self.ports.number)
-        except DeclarationError as refused:
-            self.refuse(refused.code, refused.text, "queue.declare")
-            return
-        awaited = self._await()
+        queue_requests.declare(self, event)
 
-        def answered(queue: Queue) -> None:
-            if record.exclusive and queue.record.group == record.group:
-                self.ports.owns(queue)
-            if self._has_come(awaited):
-                try:
-                    is_new = queue.record.group == record.group and queue.proposer.leader != NOBODY
-                    self._declared(event, declaration.check(event, queue, self._asker), is_new=is_new)
-                except DeclarationError as refused:
-                    self.refuse(refused.code, refused.text, "queue.declare")
-                self._resume()
-
-        self.node.declare(record, answered)
-
-    def _declared(self, event: QueueDeclare, queue: Queue, *, is_new: bool = False) -> None:
-        """Answer a declare. A queue that this declare has created is empty, so its leader is not asked for counts."""
-
-        def counted(counts: Answer) -> None:
-            if "error" in counts:
-                self._refuse_uncounted(event, queue, counts, "queue.declare")
-            else:
-                self._core.queue_declare_ok(self._number, queue.record.short_name, counts["ready"], counts["consumers"])
-
-        if not event.nowait:
-            if is_new:
-                self._core.queue_declare_ok(self._number, queue.record.short_name, 0, 0)
-            else:
-                self._count(queue, counted)
-
-    def _count(self, queue: Queue, counted: Answered) -> None:
-        """Call with the counts of the queue's leader, or with an error."""
-        queue.counts(self.until(counted))
-
-    def _refuse_uncounted(self, event: QueueDeclare | QueueDelete, queue: Queue, why: Answer, method: str) -> None:
-        """Refuse with RabbitMQ's code for a durable queue whose node is down. If nobody counts because the queue was
-        deleted, of which this node may hear last, the request is one to a queue that does not exist."""
-        now = self.vhost.queues.get(queue.record.short_name)
-        if now is None or now.record.group != queue.record.group:
-            HANDLERS[type(event)](self, event)
-            return
-        if self._refuses_down(queue, method):
-            return
-        text = f"{self.vhost.queue_called(queue.record.short_name)} does not answer: {why['error']}"
-        self.refuse(ReplyCode.NOT_FOUND, text, method)
-
-    def _delete(self, event: QueueDelete) -> None:
-        queue = self.vhost.queues.get(event.queue)
-        if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
-            if not self.repeats_when_current(event):
-                self._deleted(event, 0)
-            return
-        if self._has_ended(queue):
-            self._delete_ended(queue, lambda: self._deleted(event, 0))
-            return
-        if self._refuses_access(queue, "queue.delete"):
-            return
-        self._count(queue, lambda counts: self._delete_counted(event, queue, counts))
-
-    def _delete_counted(self, event: QueueDelete, counted: Queue, counts: Answer) -> None:
-        if "error" in counts and (event.if_empty or event.if_unused):
-            self._refuse_uncounted(event, counted, counts, "queue.delete")
-            return
-        ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # a queue without a leader can be deleted
-        # Dead letters that no other queue has confirmed would go with the queue, as its messages would.
-        full = event.if_empty and (ready or counts.get("dead_letters", 0))
-        if full or (event.if_unused and consumers):
-            why = "not empty" if full else "in use"
-            text = f"{self.vhost.queue_called(event.queue)} {why}"
-            self.refuse(ReplyCode.PRECONDITION_FAILED, text, "queue.delete")
-            return
-        queue = self.vhost.queues.get(event.queue)
-        if queue is None:
-            self._deleted(event, 0)
-            return
-        awaited = self._await()
-
-        def answered() -> None:
-            if self._has_come(awaited):
-                self._deleted(event, ready)
-                self._resume()
-
-        queue.delete(answered)
-
-    def _deleted(self, event: QueueDelete, messages: int) -> None:
-        if not event.nowait:
-            self._core.queue_delete_ok(self._number, messages)
-
-    def _purge(self, event: QueuePurge) -> None:
-        queue = self._queue_or_error(event, "queue.purge")
-        if queue is None:
-            return
-
-        def purged(count: int) -> None:
-            if not event.nowait:
-                self._core.queue_purge_ok(self._number, count)
-
-        queue.purge(self.id, self.request(queue, purged, event, "queue.purge"))
+    def again(self, event: Event) -> None:
+        """Handle a request once more."""
+        HANDLERS[type(event)](self, event)
 
     # Consuming
 
     def consume(self, event: Consume) -> None:
         """basic.consume."""
-        queue = self._queue_or_error(event, "basic.consume")
+        queue = self.queue_or_error(event, "basic.consume")
         if queue is None:
             return
         try:
@@ -558,26 +447,34 @@ class ClientChannel:
                 return
             if known.next_message_id == NOTHING_YET or next_message_id > known.next_message_id:
                 known.next_message_id = next_message_id  # else a late reply, which names a message that is held already
+            if queue.record.auto_delete:
+                self.core.close_late(self._number)
             if not event.nowait:
-                self._core.consume_ok(self._number, event.consumer_tag)
+                self.core.consume_ok(self._number, event.consumer_tag)
 
         queue.subscribe(known, priority, self.request(queue, consuming, event, "basic.consume"))
 
     def _cancel(self, event: Cancel) -> None:
         consumer = self.consumers.get(event.consumer_tag)
         if consumer is None:
-            self._core.cancel_ok(self._number, event.consumer_tag)
+            self.core.cancel_ok(self._number, event.consumer_tag)
             return
         queue = self._queues[consumer.group]
 
-        def cancelled(_value: int) -> None:
+        def gone() -> None:
             behind.give_back(self, consumer)
             consumer.is_cancelled = True
             self._forget_if_done(consumer)
             if not event.nowait:
-                self._core.cancel_ok(self._number, event.consumer_tag)
+                self.core.cancel_ok(self._number, event.consumer_tag)
 
-        queue.unsubscribe(consumer, self._ask(queue, cancelled, partial(cancelled, 0), partial(cancelled, 0)))
+        def cancelled(_value: int) -> None:
+            if queue.record.auto_delete:  # and maybe deleted: whoever hears of the end may use the name at once
+                queue_requests.count(self, queue, lambda _counts: gone())
+            else:
+                gone()
+
+        queue.unsubscribe(consumer, self._ask(queue, cancelled, gone, gone))
 
     def _forget_if_done(self, consumer: ConsumeSession) -> None:
         """Forget a cancelled consumer when it holds no messages."""
@@ -589,12 +486,12 @@ class ClientChannel:
         """Free a tag for another queue. The tag's former consumer gets no more messages, and settles those it holds."""
         former = self.consumers.pop(tag)
         former.is_cancelled = True
-        name = self._core.set_apart(self._number, tag)
+        name = self.core.set_apart(self._number, tag)
         if former.held:
             self.consumers[name] = former
 
     def _get(self, event: Get) -> None:
-        queue = self._queue_or_error(event, "basic.get")
+        queue = self.queue_or_error(event, "basic.get")
         if queue is None:
             return
         try:
@@ -602,7 +499,7 @@ class ClientChannel:
         except DeclarationError as refused:
             self.refuse(refused.code, refused.text, "basic.get")
             return
-        self._gets.ask(self, self._core, queue, event)
+        self._gets.ask(self, self.core, queue, event)
 
     def queue_in_use(self, group: GroupId) -> Queue:
         """A queue that the channel has used."""
@@ -613,12 +510,12 @@ class ClientChannel:
     def exchange_done(self, event: ExchangeEvent) -> None:
         """Answer a request about exchanges, unless the client wants no answer."""
         if not event.nowait:
-            self._core.exchange_ok(self._number, event.method)
+            self.core.exchange_ok(self._number, event.method)
 
     def refuses_binding_to(self, name: str, method: str) -> bool:
         """Refuse a queue that another connection owns, or whose only node is out of reach."""
         queue = self.vhost.queues.get(name)
-        return queue is not None and self._refuses_access(queue, method)
+        return queue is not None and self.refuses_access(queue, method)
 
     def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
         """Make the channel busy until the returned function is called, which calls ``answered`` if the channel is still
@@ -634,49 +531,36 @@ class ClientChannel:
 
     # Queues that are not known here
 
-    def _queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
+    def queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
+        """The queue that a request names, if the client may use it now. If not, the request is refused or waits."""
         queue = self.vhost.queues.get(event.queue)
         if queue is None and not self.repeats_when_current(event):
             self._refuse_missing(event, method)
-        if queue is not None and self._refuses_access(queue, method):
+        if queue is not None and self.refuses_access(queue, method):
             return None
         return queue
 
-    def _refuses_access(self, queue: Queue, method: str) -> bool:
+    def refuses_access(self, queue: Queue, method: str) -> bool:
         """Refuse a request to a queue whose only node is out of reach, or that is another connection's."""
-        if self._refuses_down(queue, method):
+        if self.refuses_down(queue, method):
             return True
         try:
-            declaration.check_access(queue.record, self._asker)
+            declaration.check_access(queue.record, self.asker)
         except DeclarationError as refused:
             self.refuse(refused.code, refused.text, method)
             return True
         return False
 
-    def _has_ended(self, queue: Queue) -> bool:
-        """Whether the queue ended with its node. Its name is free then. If only the link to its node was broken, and
-        nobody has used the name, the queue is there again afterwards."""
-        return queue.record.ends_with_its_node and self.node.home_node_down(queue.record) is not None
-
-    def _delete_ended(self, queue: Queue, go_on: Callable[[], None]) -> None:
-        """Delete a queue that has ended, for good, and go on."""
-        awaited = self._await()
-
-        def deleted() -> None:
-            if self._has_come(awaited):
-                go_on()
-                self._resume()
-
-        queue.delete(deleted)
-
-    def _refuses_down(self, queue: Queue, method: str) -> bool:
+    def refuses_down(self, queue: Queue, method: str) -> bool:
+        """Refuse a queue whose only node is out of reach."""
         if (home := self.node.home_node_down(queue.record)) is None:
             return False
         self.refuse(ReplyCode.NOT_FOUND, declaration.home_down(queue.record, home), method)
         return True
 
     @property
-    def _asker(self) -> declaration.Asker:
+    def asker(self) -> declaration.Asker:
+        """Whose exclusive queues the channel may use."""
         return self.id.node, self.id.boot_id, self.ports.number
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
@@ -742,7 +626,7 @@ class ClientChannel:
     def _await(self, awaited: Awaited | None = None) -> Awaited:
         """Leave the channel's later frames unread until the answer comes."""
         self.awaited = awaited or Awaited()
-        self._core.hold(self._number)
+        self.core.hold(self._number)
         return self.awaited
 
     def _has_come(self, awaited: Awaited) -> bool:
@@ -762,13 +646,13 @@ class ClientChannel:
     def _resume(self) -> None:
         """Read the waiting frames, unless the channel waits for another answer."""
         if self.awaited is None and not self.is_gone:
-            self._core.release(self._number)
+            self.core.release(self._number)
         self.ports.read_on()
         self.ports.touch()
 
     def refuse(self, code: int, text: str, method: str) -> None:
         """Close the channel with an exception."""
-        self.ports.handle(self._core.channel_error(self._number, code, text, method))
+        self.ports.handle(self.core.channel_error(self._number, code, text, method))
         self.ports.read_on()
         self.ports.touch()
 
@@ -777,8 +661,8 @@ HANDLERS: Final[dict[type, Handler]] = {
     Publish: ClientChannel._publish,
     Settled: ClientChannel._settled,
     QueueDeclare: reply_to.declare,
-    QueueDelete: ClientChannel._delete,
-    QueuePurge: ClientChannel._purge,
+    QueueDelete: queue_requests.delete,
+    QueuePurge: queue_requests.purge,
     Consume: channel_limit.consume,
     GlobalQos: channel_limit.set_limit,
     Get: ClientChannel._get,

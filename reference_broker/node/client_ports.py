@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from reference_broker.amqp.connection import ServerConnection
@@ -47,8 +47,10 @@ class ClientPorts(Protocol):
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
         yet."""
 
-    def end_queue(self, queue: Queue) -> None:
-        """Delete an exclusive queue whose connection has ended. Its name is free on this node at once."""
+    def when_left(self, left: Sequence[Queue], owned: Sequence[Queue], call: Callable[[], None]) -> None:
+        """Call when the queues are gone that end because a channel has left them (``left``: auto-delete queues) or
+        because their connection has ended (``owned``). Their names are free on this node then; those of ``owned`` at
+        once."""
 
     def home_node_down(self, record: QueueRecord) -> str | None:
         """The name of the node that has the queue, if that node alone has the queue and is out of reach."""

@@ -233,3 +233,8 @@ def home_down(record: QueueRecord, home: str) -> str:
     if record.ends_with_its_node:
         return f"no {names.queue_in_vhost(record.name)}"
     return f"home node '{home}' of durable {names.queue_in_vhost(record.name)} is down or inaccessible"
+
+
+def may_end(record: QueueRecord) -> bool:
+    """Whether the broker may delete the queue because nobody uses it."""
+    return record.auto_delete or "x-expires" in dict(record.arguments)

@@ -32,6 +32,8 @@ class Groups:
         """The log uid of each group's replica here: notices of the log may be about an earlier replica."""
         self.proxies: dict[GroupId, Proxy] = {}
         """The queues that run elsewhere."""
+        self.ending: set[GroupId] = set()
+        """The queues that this node has asked to be deleted because nobody uses them, and that are still there."""
         self.is_current = False
         """Whether this node has heard everything that was committed before its start."""
 

@@ -32,6 +32,7 @@ from reference_broker.mirroring.placement import HaPolicy, first_mirrors
 from reference_broker.node import declaration, non_members
 from reference_broker.node.census import Busiest, Census, placed
 from reference_broker.node.config import NodeConfig
+from reference_broker.node.endings import Ending, Endings
 from reference_broker.node.group import GroupPorts, GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
@@ -44,7 +45,7 @@ from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.queue_runner import QueueRunner
-from reference_broker.node.queue_services import Ending, QueueServices
+from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.ticks import Campaigns
 from reference_broker.queues.port import (
     GONE,
@@ -81,6 +82,7 @@ class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
     nodes: Nodes
     metadata: MetadataHost
     services: QueueServices
+    endings: Endings
 
     @property
     def clients(self) -> Channels:
@@ -178,7 +180,7 @@ class Hosting:
         self._begin_anew()
         for queue in list(self.by_group.values()):
             if queue.record.ended_with(self.node, self.boot_id):
-                self._ports.services.end_queue(queue.record, Ending.TRANSIENT, "its node has started again")
+                self._ports.endings.end(queue.record, Ending.TRANSIENT, "its node has started again")
 
     # For clients
 

@@ -26,9 +26,9 @@ from reference_broker.classic.counters import COUNTERS as CLASSIC_COUNTERS
 from reference_broker.log.counters import COUNTERS
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.dead_letters import OUTCOMES
+from reference_broker.node.endings import Ending
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.link_octets import PURPOSES, Sent
-from reference_broker.node.queue_services import Ending
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 from reference_broker.queues.port import QueueMember, QueueOwner
@@ -134,7 +134,7 @@ class NodeCollector:
         text = "Queues deleted that no client has asked to delete"
         ended = CounterMetricFamily("reference_broker_queues_ended", text, labels=("reason",))
         for ending in Ending:
-            ended.add_metric((ending,), shard.services.endings[ending])
+            ended.add_metric((ending,), shard.endings.count[ending])
         yield ended
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])

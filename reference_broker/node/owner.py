@@ -302,14 +302,14 @@ class OwnerRunner:
         if self._stopped:
             return
         self._apply()
+        if self._auto_delete:
+            self._look_for_consumers()
         try:
             are_left = self.host.run_effects(self._non_members.values(), only_answers=self._keeps_effects)
         except (OSError, DamagedPartError) as error:
             self._node.drive_failed(f"a message of queue {shown(self.host.record.name)} cannot be read back: {error}")
             return
         self._tell_applied()
-        if self._auto_delete and not self._is_in_doubt:
-            self._look_for_consumers()
         if self.ring is not None:
             self._turn_ring(self.ring, are_effects_left=are_left)
         if are_left:
@@ -344,6 +344,8 @@ class OwnerRunner:
         if self._gone:
             commands = self._apply_with_ends(commands)
         self.host.apply(commands)
+        if self._auto_delete:
+            self._look_for_consumers()  # before anybody hears that a consumer is gone
         for numbers in self.unapplied:
             numbers.applied_up_to = numbers.last
 
@@ -364,6 +366,9 @@ class OwnerRunner:
                 non_member.applied(*self.highest_applied(node, non_member.boot_id))
 
     def _look_for_consumers(self) -> None:
+        """Have an auto-delete queue deleted if its last consumer is gone."""
+        if self._is_in_doubt:
+            return
         has_consumers = self.host.counts().consumers > 0
         if self._had_consumers and not has_consumers:
             self._node.unused(self.group)

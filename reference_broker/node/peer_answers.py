@@ -69,6 +69,9 @@ class PeerAnswers:
             raise RequestError("this group is no queue", "ask for a queue")
 
         def read(_answer: Answer) -> None:
+            if queue is None or queue.record.group in self._groups.ending:
+                answered(failure("the queue is being deleted, because nobody uses it", "ask again in a moment"))
+                return
             counts = member.counts()
             answered({name: getattr(counts, name) for name in ("ready", "consumers", "dead_letters")})
 

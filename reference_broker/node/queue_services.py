@@ -7,37 +7,18 @@ new leader asks its own node for them.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Callable
-from enum import StrEnum
 
-from reference_broker.access.names import shown
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.dead_letters import DeadLetters
+from reference_broker.node.endings import Endings
 from reference_broker.node.groups import Groups
-from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.types import GroupId, NodeId
-
-log = logging.getLogger(__name__)
-
-
-class Ending(StrEnum):
-    """Why the broker deletes a queue that no client asked it to delete."""
-
-    EXPIRED = "expired"
-    """Nobody has used the queue for its ``x-expires``."""
-    AUTO_DELETE = "auto-delete"
-    """The last consumer is gone."""
-    EXCLUSIVE = "exclusive"
-    """The connection that declared the queue is gone."""
-    TRANSIENT = "transient"
-    """The queue is not durable, and its node has started again."""
 
 
 class QueueServices:
@@ -47,7 +28,7 @@ class QueueServices:
         self,
         groups: Groups,
         nodes: Nodes,
-        metadata: MetadataHost,
+        endings: Endings,
         dead_letters: DeadLetters,
         reads: Reads,
         reconciliation: Reconciliation,
@@ -57,7 +38,7 @@ class QueueServices:
         """``check_suspension`` begins doubts if the process was suspended."""
         self._groups = groups
         self._nodes = nodes
-        self._metadata = metadata
+        self._endings = endings
         self._dead_letters = dead_letters
         self._reads = reads
         self._reconciliation = reconciliation
@@ -66,10 +47,6 @@ class QueueServices:
         self._loop = asyncio.get_running_loop()
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
-        self._expiring: set[GroupId] = set()
-        """Expired queues whose deletion is under way."""
-        self.endings: Counter[Ending] = Counter()
-        """How many queues this node has ended, by reason."""
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """Tell the leader of the group how a node stands, now and whenever that changes."""
@@ -93,28 +70,8 @@ class QueueServices:
         self._timers[group] = self._loop.call_later(delay_s, self._timer_due, group)
 
     def queue_expired(self, group: GroupId, unused_ms: int) -> None:
-        """Delete the queue, unless that is under way. Only the present leader of the metadata is asked: somebody may
-        use the queue again until there is another. The machine reports a queue that is still unused once more."""
-        queue = self._groups.by_group.get(group)
-        if queue is None or group in self._expiring:
-            return
-        record = queue.record
-        self._expiring.add(group)
-
-        def answered(left: QueueRecord | None) -> None:
-            self._expiring.discard(group)
-            if left is None:
-                self._ended(record, Ending.EXPIRED, f"nobody used it for {unused_ms} ms")
-
-        self._metadata.delete(record, answered, only_now=True)
-
-    def end_queue(self, record: QueueRecord, ending: Ending, why: str) -> None:
-        """Delete a queue that no client has asked to delete; ``why`` is for operators."""
-        self._metadata.delete(record, lambda _record: self._ended(record, ending, why))
-
-    def _ended(self, record: QueueRecord, ending: Ending, why: str) -> None:
-        self.endings[ending] += 1
-        log.info("queue %s was deleted (%s): %s", shown(record.name), ending, why)
+        """Nobody has used the queue for its ``x-expires``."""
+        self._endings.expired(group, unused_ms)
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Call once this node has applied everything that was committed to the group before now. An answer of the

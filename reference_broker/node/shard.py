@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from reference_broker.node.classic_place import claim
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
+from reference_broker.node.endings import Ending, Endings
 from reference_broker.node.everywhere import Everywhere
 from reference_broker.node.figures import CLOSE, FIGURES, Figures
 from reference_broker.node.frames import Frames
@@ -49,7 +50,7 @@ from reference_broker.node.owned_queues import OwnedQueues
 from reference_broker.node.peer_answers import PeerAnswers
 from reference_broker.node.peers import FrameKind, Peers
 from reference_broker.node.queue_runner import QueueRunner
-from reference_broker.node.queue_services import Ending, QueueServices
+from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
@@ -224,8 +225,9 @@ class Shard:
             hosting.groups, self.nodes, self.metadata, hosting.census, hosting.mirrors.mirrored, self
         )
         self._reconciliation = Reconciliation(hosting.groups, self.metadata, self.mirror_steps, self.wake)
+        self.endings = Endings(hosting.groups, self.metadata, self.reads, later, self.limits.read_timeout_ms)
         self.services = QueueServices(
-            self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,
+            self.hosting.groups, self.nodes, self.endings, self.dead_letters, self.reads, self._reconciliation,
             self.now_ms, self.check_suspension,
         )  # fmt: skip
         self._frames = Frames(
@@ -264,11 +266,13 @@ class Shard:
         """Call with what the queue's leader counts, or with an ``error``."""
         self.reads.counts(group, answered)
 
-    def end_queue(self, queue: Queue) -> None:
-        """Delete an exclusive queue whose connection has ended. Its name is free on this node at once: what this node
-        asks of the metadata is done in order, so a new declaration comes after the deletion."""
-        self.hosting.groups.free_name(queue)
-        self.services.end_queue(queue.record, Ending.EXCLUSIVE, "its connection is gone")
+    def when_left(self, left: Sequence[Queue], owned: Sequence[Queue], call: Callable[[], None]) -> None:
+        """Call when the queues are gone that end with a channel or a connection. Exclusive queues (``owned``) lose
+        their names on this node at once: what this node asks of the metadata is done in order, so a new declaration
+        comes after the deletion."""
+        for queue in owned:
+            self.hosting.groups.free_name(queue)
+        self.endings.when_left(left, [queue.record for queue in owned], call)
 
     def home_node_down(self, record: QueueRecord) -> str | None:
         """The name of the node that has the queue, if that node alone has the queue and is out of reach."""
@@ -333,7 +337,7 @@ class Shard:
     def unused(self, group: GroupId) -> None:
         """The last consumer of an auto-delete queue is gone."""
         if (queue := self.hosting.by_group.get(group)) is not None:
-            self.services.end_queue(queue.record, Ending.AUTO_DELETE, "its last consumer is gone")
+            self.endings.end(queue.record, Ending.AUTO_DELETE, "its last consumer is gone")
 
     def drive_failed(self, reason: str) -> None:
         """A drive does not give a message back: stop the node."""

@@ -134,6 +134,10 @@ class Applied(Protocol):
     """The commands of this node in one priority."""
 
     @property
+    def last(self) -> int:
+        """The number of the last command."""
+
+    @property
     def applied_up_to(self) -> int:
         """The number of the last command that this node knows as applied."""
 
@@ -249,6 +253,7 @@ class _Gone:
     """The proposer of a queue that is gone. Its commands are lost with the queue."""
 
     leader: Final = NOBODY
+    last: Final = 0
     applied_up_to: Final = 0
 
     @property

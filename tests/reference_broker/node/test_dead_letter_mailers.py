@@ -18,7 +18,7 @@ from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
-from reference_broker.node.queue_services import Ending
+from reference_broker.node.endings import Ending
 from reference_broker.node.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum import QUORUM
@@ -317,7 +317,7 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
     running = SimpleNamespace(
         config=SimpleNamespace(name="node1", cluster="c"),
         clients=SimpleNamespace(connections={}, delivered=0, redelivered=0), queues={}, dead_letters=node.letters,
-        services=SimpleNamespace(endings=Counter({Ending.EXPIRED: 2})),
+        endings=SimpleNamespace(count=Counter({Ending.EXPIRED: 2})),
     )  # fmt: skip
     collector = metrics.NodeCollector(running)  # type: ignore[arg-type]
     families = {family.name: family for family in collector._process()}

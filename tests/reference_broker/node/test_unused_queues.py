@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from reference_broker.machines.metadata import Policy, QueueRecord
-from reference_broker.node.queue_services import Ending
+from reference_broker.node.endings import Ending
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import Queue
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
 
 from .quiet_cluster import NODES, QuietCluster, quiet_cluster
 
@@ -52,7 +52,7 @@ def is_there(cluster: QuietCluster) -> bool:
 
 
 def expired(cluster: QuietCluster) -> int:
-    return sum(shard.services.endings[Ending.EXPIRED] for shard in cluster.shards.values())
+    return sum(shard.endings.count[Ending.EXPIRED] for shard in cluster.shards.values())
 
 
 def all_start_again(cluster: QuietCluster) -> None:
@@ -110,9 +110,30 @@ def test_a_deletion_that_comes_late_is_none() -> None:
         cluster.stop(*others)
         cluster.wait(lambda: asking.runners[METADATA_GROUP].leader == NOBODY)
         loop.run(lambda: asking.services.queue_expired(GROUP, EXPIRES_MS))
+        heard: list[dict[str, object]] = []
         cluster.start(*others)
-        cluster.wait(lambda: not asking.services._expiring)
+        loop.run(lambda: asking.counts(GROUP, heard.append))
+        cluster.wait(lambda: not asking.hosting.groups.ending)
         assert is_there(cluster) and not expired(cluster)
+        cluster.wait(lambda: bool(heard))
+        assert heard == [{"ready": 0, "consumers": 0, "dead_letters": 0}], "who asked meanwhile has only waited"
+
+
+@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_who_asks_for_a_queue_that_is_ending_hears_when_it_is_gone(kind: str, node: NodeId) -> None:
+    """A declaration that was answered before would have declared a queue that goes, with all that is published."""
+    with quiet_cluster() as cluster:
+        declare(cluster, kind)
+        asking, heard = cluster.shards[node], list[tuple[bool, bool]]()
+        cluster.wait(lambda: "q" in asking.queues)
+        ends = cluster.shards[FIRST].services.queue_expired
+        cluster.loops[FIRST].run(lambda: ends(GROUP, EXPIRES_MS))
+        cluster.loops[node].run(
+            lambda: asking.counts(GROUP, lambda told: heard.append(("error" in told, "q" in asking.queues)))
+        )
+        cluster.wait(lambda: bool(heard))
+        assert heard == [(True, False)]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +149,11 @@ def test_every_queue_that_no_client_deleted_has_a_line(
         shard = cluster.shards[FIRST]
         end: Callable[[], None] = {
             Ending.AUTO_DELETE: lambda: shard.unused(GROUP),
-            Ending.EXCLUSIVE: lambda: shard.end_queue(shard.queues["q"]),
+            Ending.EXCLUSIVE: lambda: shard.when_left((), [shard.queues["q"]], lambda: None),
         }[ending]
         cluster.loops[FIRST].run(end)
-        cluster.wait(lambda: not is_there(cluster) and bool(shard.services.endings))
-        assert shard.services.endings == {ending: 1}
+        cluster.wait(lambda: not is_there(cluster) and bool(shard.endings.count))
+        assert shard.endings.count == {ending: 1}
     assert f"queue 'q' was deleted ({ending}): {why}" in caplog.messages
 
 
@@ -147,5 +168,5 @@ def test_a_queue_that_ended_with_its_node_has_a_line(caplog: pytest.LogCaptureFi
         cluster.stop(FIRST)
         cluster.start(FIRST)
         cluster.wait(lambda: not is_there(cluster))
-        assert cluster.shards[FIRST].services.endings == {Ending.TRANSIENT: 1}
+        assert cluster.shards[FIRST].endings.count == {Ending.TRANSIENT: 1}
     assert "queue 'q' was deleted (transient): its node has started again" in caplog.messages
