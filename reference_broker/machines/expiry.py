@@ -6,7 +6,8 @@ predecessor's, messages live longer, but time does not go back.
 
 A message expires at the time of its enqueue plus the shorter of its own time to live and the queue's. As in RabbitMQ,
 only the head is checked: a message behind a longer-lived message expires when it reaches the head. A time to live of 0
-becomes 1 ms: such a message is delivered by the very command that enqueued it, or expires.
+becomes 1 ms: such a message is delivered by the very command that enqueued it, or expires. Beside a store, where
+commands follow each other within the same millisecond, it expires at once.
 
 When no command comes, no time comes either. So the leader sets a timer for the next time that is due and then proposes
 a ``Tick``. At-most-once dead letters that the leader was not told of yet are due at once.
@@ -45,25 +46,32 @@ def expiry_of(state: State, ttl_ms: int) -> int:
     return min(state.now_ms + max(ttl_ms, 1), NEVER - 1)
 
 
-def expire_heads(state: State, outbox: Outbox) -> None:
-    """Drop messages off the head until one has time left."""
-    ready = state.ready
+def expire_at_once(state: State, outbox: Outbox, ttl_ms: int) -> None:
+    """A run with this time to live was enqueued and dealt. What is left of a run without any time goes, so that no get
+    finds messages of it within the same millisecond."""
+    if 0 in (ttl_ms, state.config.message_ttl_ms) and state.keyed is None:
+        expire_heads(state, outbox, within_ms=1)
+
+
+def expire_heads(state: State, outbox: Outbox, within_ms: int = 0) -> None:
+    """Drop messages off the head until one has more time left than ``within_ms``."""
+    ready, until_ms = state.ready, state.now_ms + within_ms
     while ready:
         stretch = ready.head()
-        if stretch[3].expires > state.now_ms:
+        if stretch[3].expires > until_ms:
             return
-        if ready.is_before_a_block and _expire_records(state, outbox):
+        if ready.is_before_a_block and _expire_records(state, outbox, until_ms):
             continue
         ready.take(stretch[0])
         state.totals.expired += stretch[0]
         bury(state, outbox, stretch, DeadLetterReason.EXPIRED)
 
 
-def _expire_records(state: State, outbox: Outbox) -> int:
+def _expire_records(state: State, outbox: Outbox, until_ms: int) -> int:
     """Expire many records of the backlog at once. Returns the number of messages."""
     backlog = state.ready.backlog
     before = backlog.count
-    for number, records in backlog.take_records(lambda records: leading(records["expires"] <= state.now_ms)):
+    for number, records in backlog.take_records(lambda records: leading(records["expires"] <= until_ms)):
         bury_records(state, outbox, number, records, DeadLetterReason.EXPIRED)
     expired = before - backlog.count
     state.totals.expired += expired

@@ -161,6 +161,8 @@ class FifoMachine:
             deal(state, self._outbox)
             if state.is_limited:
                 limits.enforce(state, self._outbox)
+            if state.is_expiring and type(command) is Enqueue:
+                expiry.expire_at_once(state, self._outbox, command.ttl_ms)
         return self._end(was_due)
 
     def _begin(self, index: LogIndex, time_ms: int) -> int | None:

@@ -137,6 +137,9 @@ class Oracle:
             self.queue_up()
             self.deal()
             self.keep_limits()
+            at_once = self.is_classic and self.config.keyed is None and isinstance(command, Enqueue)
+            if at_once and 0 in (command.ttl_ms, self.config.message_ttl_ms):
+                self.expire(1)
         if self.due() is not None and self.due() != due:
             self.told.timer = self.due()
         return self.told
@@ -157,8 +160,8 @@ class Oracle:
     def take_back_overdue(self) -> None:
         """A queue without keys lets consumers hold messages for ever."""
 
-    def expire(self) -> None:
-        while self.can_deal() and self.first().expires <= self.now:
+    def expire(self, within_ms: int = 0) -> None:
+        while self.can_deal() and self.first().expires <= self.now + within_ms:
             self.expired += 1
             self.bury(self.take_first(), "expired")
 

@@ -108,6 +108,16 @@ def test_a_node_that_catches_up_is_not_told_of_confirms_that_wait() -> None:
     assert queue.written() == [("confirm", A, 2)]
 
 
+@pytest.mark.parametrize("ttl_ms", [0, 1])
+def test_a_message_without_any_time_is_for_a_consumer_that_waits_and_for_no_get(ttl_ms: int) -> None:
+    """As in RabbitMQ. A client publishes, has its confirm and gets, all within a millisecond."""
+    queue = Classic()
+    queue.apply(publish(A, 1, b"a", persistent=False, ttl_ms=ttl_ms))
+    assert delivered(queue.apply(Get(CONSUMER, True, 1))) == ([] if ttl_ms == 0 else firsts(b"a"))
+    queue.apply(consume(OTHER))
+    assert delivered(queue.apply(publish(A, 2, b"b", persistent=False, ttl_ms=ttl_ms))) == firsts(b"b")
+
+
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_channel_behind_a_link_that_broke_gets_no_answer_of_before(is_stored: bool) -> None:
     """It counts its publishes from 1 again. With a confirm of before it would take for safe what never came here."""
