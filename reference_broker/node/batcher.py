@@ -15,6 +15,7 @@ A member that follows sends what gathers to the leader.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ _FEW: Final = 512
 _RIDE_S: Final = 0.002
 """How long, or twice as long, publishes wait for the next settle of a consumer with a small prefetch: longer than a
 round takes, shorter than a publisher would notice if no settle comes."""
+
+
+_ALL: Final = LogIndex(1 << 62)
 
 
 class Batcher:
@@ -52,6 +56,7 @@ class Batcher:
         "_rounds",
         "_runner",
         "_settled",
+        "_sizes",
         "_small",
         "_wake",
     )
@@ -80,6 +85,8 @@ class Batcher:
         self._round_ends = LogIndex(0)
         """The entry that this group has in the round under way; 0 if it has none."""
         self._small = node.limits.small_message_bytes
+        self._sizes: deque[tuple[LogIndex, int]] = deque()
+        """The entries that this leader has made and that are not committed: their indexes and octets."""
         self._expects_settle = False
         """A consumer with a small prefetch settles quickly, so publishes wait for its next settle. A timer ends the
         wait if no settle came."""
@@ -131,6 +138,8 @@ class Batcher:
             self._settled = self._settled or waiting.holds(Priority.NORMAL)
             commands, segments = waiting.cut(bytes_max, commands_max, messages_max)
             payload = seal(self._host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
+            self._sizes.append((LogIndex(self._core.log.last_index + 1), len(payload)))
+            self._rounds.octets_under_way += len(payload)
             self._propose(payload, crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
@@ -145,9 +154,11 @@ class Batcher:
         waits for a settle to ride with.
         """
         limits, raft_log, commit = self._node.limits, self._core.log, self._core.commit_index
-        if not self._core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
+        whole, entries_max = limits.batch_bytes_max, limits.entries_uncommitted_max
+        if not self._core.accepting or raft_log.last_index - commit >= entries_max:
             return None
-        whole = limits.batch_bytes_max
+        if self._sizes and self._rounds.octets_under_way >= whole * entries_max:
+            return None  # all groups together have as much under way as one may have
         if (pace := self._host.pace()) is not None:
             in_the_way = self._publishes if pace < _FEW else self._publishes_before
             if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
@@ -166,8 +177,15 @@ class Batcher:
 
     def committed(self, commit: LogIndex) -> None:
         """Everything up to ``commit`` is committed."""
+        self._arrived(commit)
         if self._round_ends and commit >= self._round_ends:
             self._leave_round()
+
+    def _arrived(self, commit: LogIndex) -> None:
+        """The entries up to ``commit`` are not under way any more."""
+        sizes = self._sizes
+        while sizes and sizes[0][0] <= commit:
+            self._rounds.octets_under_way -= sizes.popleft()[1]
 
     def _leave_round(self) -> None:
         self._round_ends = LogIndex(0)
@@ -192,10 +210,16 @@ class Batcher:
         """The member stands otherwise now. Entries of the old term may have been overwritten, so no publish waits for
         them, and everything is proposed again."""
         self._leads = role is Role.LEADER
+        self._arrived(_ALL)
         self._leave_round()
         self._publishes = self._publishes_before = LogIndex(0)
         self._pipeline.leader, self._pipeline.term = leader, term
         self.start_over()
+
+    def stop(self) -> None:
+        """The group is gone."""
+        self._arrived(_ALL)
+        self._rounds.done(self._runner)
 
     def start_over(self) -> None:
         """Propose again every command of this node that it has not applied."""

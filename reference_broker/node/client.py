@@ -30,6 +30,7 @@ from reference_broker.node.alarms import Alarm
 from reference_broker.node.authorization import ClientGate, Guard, Handler
 from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.client_ports import ClientPorts
+from reference_broker.node.slices import Input
 from reference_broker.node.tcp_info import tcp_info
 from reference_broker.queues.port import Queue
 from reference_broker.types import GroupId
@@ -67,6 +68,7 @@ class ClientConnection(asyncio.Protocol):
         """What the client has opened, once it is logged in."""
         self._loop = asyncio.get_running_loop()
         self.core = ServerConnection(config, self._loop.time())
+        self._input = Input(node.clients.slices, self._handle_octets)
         self.channels: dict[int, ClientChannel] = {}
         self.number = node.clients.new_connection()
         self.unconfirmed_bytes = 0
@@ -110,7 +112,13 @@ class ClientConnection(asyncio.Protocol):
         self._node.clients.logging_in += 1
 
     def data_received(self, data: bytes) -> None:
-        """Handle octets from the client. A defect of the broker closes this connection, not the node."""
+        """Handle octets from the client, now or in turns with those of others."""
+        self._input.came(data)
+        if self._input.waits and self._transport is not None:
+            self._regulate(self._transport)
+
+    def _handle_octets(self, data: bytes) -> None:
+        """Handle octets. A defect of the broker closes this connection, not the node."""
         self.read_ns = self._node.now_ns()
         self._look_at_memory(len(data))
         try:
@@ -135,6 +143,7 @@ class ClientConnection(asyncio.Protocol):
         if self._node.clients.connections.pop(self, self) is None and not self.user:
             self._node.clients.logging_in -= 1
         self._note_unread(0)
+        self._input.finish()
         self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         self._end_channels(_do_nothing)
 
@@ -428,7 +437,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _regulate(self, transport: asyncio.Transport) -> None:
         """Open or shut the valve. The valve opens at half the limits that shut it, so that it does not flutter."""
-        wanted = self._has_hung_up or not (self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX)
+        stands = self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX
+        wanted = (self._has_hung_up or not stands) and not self._input.waits
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

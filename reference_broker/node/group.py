@@ -403,7 +403,7 @@ class GroupRunner:
     def stop(self) -> None:
         """The group is gone from this node, and its log too. Later calls do nothing."""
         self._stopped = True
-        self._node.rounds.done(self)
+        self._batcher.stop()
         self.host.stop()
         self._sender.stop()
         reads, self._reads = self._reads, {}

@@ -12,6 +12,7 @@ from typing import Protocol
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
+from reference_broker.node.slices import Slices
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 
@@ -79,8 +80,12 @@ class LocalChannel(Protocol):
 class LocalClients:
     """All connections and channels of a node (:class:`reference_broker.queues.port.Channels`)."""
 
-    def __init__(self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[Connection], None]) -> None:
-        """``touch``: have the connection flushed at the end of this turn."""
+    def __init__(
+        self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[Connection], None], slices: Slices
+    ) -> None:
+        """``touch``: have the connection flushed at the end of this turn. ``slices``: in which what connections send
+        is handled."""
+        self.slices = slices
         self.node = node
         self.boot_id = boot_id
         self.touch = touch

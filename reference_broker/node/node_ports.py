@@ -45,6 +45,8 @@ class Runner(Protocol):
 class RoundsPorts(Protocol):
     """The rounds of replication that all groups of a node share (:mod:`~reference_broker.node.rounds`)."""
 
+    octets_under_way: int
+
     def join(self, runner: Runner) -> bool:
         """Whether a group may make an entry of few commands now, which is then part of the round. If it may not, it
         gets a turn when it may."""

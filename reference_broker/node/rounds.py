@@ -39,6 +39,9 @@ class Rounds:
         self._next = -1
         """The turn in which the next round may begin."""
         self._number = 0
+        self.octets_under_way = 0
+        """Of the entries of all groups that this node has made as their leader and no majority has yet. A small entry
+        waits on every drive and link for what was under way before."""
 
     def join(self, runner: Runner) -> bool:
         """Whether a group may make an entry of few commands now, which is then part of the round. If it may not, it

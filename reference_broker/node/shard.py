@@ -57,6 +57,7 @@ from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
 from reference_broker.node.requests import Requests
 from reference_broker.node.rounds import Rounds
 from reference_broker.node.sender import AnswerTimes
+from reference_broker.node.slices import Slices
 from reference_broker.node.start_problems import StartFindings
 from reference_broker.node.ticks import HandOver, Ticks
 from reference_broker.node.turns import Turns
@@ -147,7 +148,7 @@ class Shard:
         self.in_step = turns.in_step
         self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
         self.rounds = Rounds(turns.wake, turns.after, lambda: turns.count, config.limits.round_wait_ms)
-        self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
+        self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch, Slices(self.now_ns))
         self._hand_over = HandOver(self.runners, self.hosting.census.leading, self.nodes)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         boots = self._boot_ids(files := files or drives.files)

@@ -33,6 +33,7 @@ from tests.bench import (
     idle,
     kills,
     loads,
+    neighbours,
     rated,
     recovery,
     slow_consumer,
@@ -54,6 +55,7 @@ BENCHES: dict[str, Callable[[Context, list[str]], None]] = {
     connections.BENCH: connections.measure,
     "idle": idle.measure,
     "deep": deep.measure,
+    **dict.fromkeys(neighbours.BENCHES, neighbours.measure),
 }
 """What measures which bench, in the order they run: what needs no RabbitMQ comes before it is started."""
 

@@ -35,18 +35,18 @@ class Client:
         self._core = ClientConnection(parsed, name="bench")
         self.server: dict[str, object] = {}
         try:
-            self._socket = socket.create_connection((parsed.host, parsed.port), timeout=_TIMEOUT_S)
+            self.socket = socket.create_connection((parsed.host, parsed.port), timeout=_TIMEOUT_S)
             try:
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if receive_octets:
-                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_octets)
+                    self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_octets)
                 while not self.server:
                     for event in self.read():
                         if isinstance(event, Opened):
                             self.server = event.server_properties
                 self.call(commands.Channel.Open())
             except BaseException:
-                self._socket.close()
+                self.socket.close()
                 raise
         except OSError as error:
             raise BenchError(f"no AMQP connection to {parsed.host}:{parsed.port}: {error}") from error
@@ -55,7 +55,7 @@ class Client:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        with contextlib.suppress(OSError, BenchError), contextlib.closing(self._socket):
+        with contextlib.suppress(OSError, BenchError), contextlib.closing(self.socket):
             if kind is None:
                 self._core.close()
                 while not any(isinstance(event, ConnectionEnded) for event in self._receive()):
@@ -91,7 +91,7 @@ class Client:
 
         The progress: messages confirmed so far, and when (monotonic clock).
         """
-        self.call(commands.Confirm.Select())
+        self.begin_confirms()
         window, octets, sent = ConfirmWindow(IN_FLIGHT), _publishes(queue, IN_FLIGHT), 0
         each = len(octets) // IN_FLIGHT
         progress = [(0, time.monotonic())]
@@ -106,13 +106,21 @@ class Client:
             progress.append((sent - window.unconfirmed, time.monotonic()))
         return progress
 
+    def begin_confirms(self) -> None:
+        """Have publishes confirmed from now on."""
+        self.call(commands.Confirm.Select())
+
+    def publish_one(self, queue: str) -> None:
+        """Publish a message, and wait for nothing."""
+        self._send(_publishes(queue, 1))
+
     def start_consuming(self, queue: str) -> None:
         """Ask for all messages of a queue, without acknowledgement, and read none of them."""
         self._send(encode(1, commands.Basic.Consume(queue=queue, no_ack=True)))
 
     def hang_up(self) -> None:
         """End without a word."""
-        self._socket.close()
+        self.socket.close()
 
     def drain(self, queue: str, count: int) -> float:
         """Consume so many messages; the seconds from the first request to the last acknowledgement."""
@@ -133,15 +141,15 @@ class Client:
 
     def _send(self, octets: bytes | memoryview) -> None:
         try:
-            self._socket.sendall(octets)
+            self.socket.sendall(octets)
         except OSError as error:
             raise BenchError(f"the connection was lost: {error}") from error
 
     def _receive(self) -> list[Event]:
-        self._socket.sendall(self._core.take_output())
-        octets = self._socket.recv(_RECEIVE_BYTES)
+        self.socket.sendall(self._core.take_output())
+        octets = self.socket.recv(_RECEIVE_BYTES)
         events = self._core.receive(octets)
-        self._socket.sendall(self._core.take_output())
+        self.socket.sendall(self._core.take_output())
         if not octets and not events:
             raise ConnectionResetError("the broker hung up")
         return events

@@ -1,0 +1,130 @@
+"""Whose octets are handled next: clients that send much take turns, and nobody else waits for all of them.
+
+What the event loop reads from a socket at once may take a node long: a quarter of a megabyte of small messages to many
+queues costs tens of milliseconds, and thirty such clients the time of an election. So what is much is handled in
+*slices* of about :data:`SLICE_NS`. In one turn of the event loop all slices together get :data:`BUDGET_NS`. Between the
+turns the loop reads the sockets of others: of peers, of quiet clients, of operators. A client whose octets wait is not
+read, so its network slows it down.
+
+How much a slice is, is learnt from the slices before: messages to one queue cost little per octet, and single frames
+much. A connection begins with few octets, and a slice grows twofold at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+SLICE_NS: Final = 2_000_000
+BUDGET_NS: Final = 5_000_000
+_SMALL_NS: Final = 100_000
+"""What takes no longer is handled at once."""
+_FIRST_OCTETS: Final = 16 * 1024
+_LEAST_OCTETS: Final = 1024
+_FIRST_NS_PER_OCTET: Final = 10.0
+
+
+class Slices:
+    """The clients of a node whose octets wait, in the order of their turns."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Input] = deque()
+        self._spent_ns = 0
+        """Of the budget of this turn of the event loop."""
+        self._is_scheduled = False
+
+    def may_begin(self) -> bool:
+        """Whether a slice can be handled now."""
+        return not self._waiting and self._spent_ns < BUDGET_NS
+
+    def spent(self, ns: int) -> None:
+        """A slice took so long. The budget is whole again in the next turn."""
+        self._spent_ns += ns
+        self._schedule()
+
+    def wait(self, client: Input) -> None:
+        """Give the client a turn after all others that wait."""
+        self._waiting.append(client)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
+        self._spent_ns = 0
+        for _ in range(len(self._waiting)):
+            if self._spent_ns >= BUDGET_NS:
+                break
+            self._waiting.popleft().go_on()
+        if self._waiting:
+            self._schedule()
+
+
+class Input:
+    """What one client has sent and nobody has handled yet. ``handle`` handles octets."""
+
+    __slots__ = ("_at", "_handle", "_ns_per_octet", "_octets", "_slice", "_slices")
+
+    def __init__(self, slices: Slices, handle: Callable[[bytes], None]) -> None:
+        self._slices = slices
+        self._handle = handle
+        self._octets = b""
+        self._at = 0
+        """The first octet that waits."""
+        self._slice = _FIRST_OCTETS
+        """The octets of the next slice."""
+        self._ns_per_octet = _FIRST_NS_PER_OCTET
+
+    @property
+    def waits(self) -> bool:
+        """Whether octets wait: the socket must not be read then."""
+        return self._at < len(self._octets)
+
+    def came(self, octets: bytes) -> None:
+        """Handle octets, now or in turns."""
+        if not self.waits and len(octets) * self._ns_per_octet < _SMALL_NS:
+            self._handle(octets)
+            return
+        is_new = not self.waits
+        self._octets, self._at = self._octets[self._at :] + octets, 0
+        if not is_new:
+            return  # it has its place in the line
+        while self.waits and self._slices.may_begin():
+            self._handle_slice()
+        if self.waits:
+            self._slices.wait(self)
+
+    def go_on(self) -> None:
+        """Handle the next slice."""
+        if self.waits:
+            self._handle_slice()
+            if self.waits:
+                self._slices.wait(self)
+
+    def finish(self) -> None:
+        """Handle what is left: nothing comes any more."""
+        octets, self._octets = self._octets[self._at :], b""
+        self._at = 0
+        if octets:
+            self._handle(octets)
+
+    def _handle_slice(self) -> None:
+        """Handle a slice, and learn from it."""
+        begin, whole = self._at, self._octets
+        self._at = end = min(begin + self._slice, len(whole))
+        if end == len(whole):
+            self._octets, self._at = b"", 0
+        started_ns = self._slices.now_ns()
+        self._handle(whole[begin:end] if end - begin < len(whole) else whole)
+        spent_ns = self._slices.now_ns() - started_ns
+        self._slices.spent(spent_ns)
+        self._ns_per_octet = (3 * self._ns_per_octet + spent_ns / (end - begin)) / 4
+        wanted = int(SLICE_NS / max(self._ns_per_octet, 0.1))
+        self._slice = max(_LEAST_OCTETS, min(wanted, 2 * self._slice))

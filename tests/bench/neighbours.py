@@ -1,0 +1,120 @@
+"""One client beside many that ask much: what a quiet publisher and a log-in feel of each attack."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from perftest.amqp.events import Confirms
+from tests.bench.attackers import ATTACKS
+from tests.bench.client import Client
+from tests.bench.context import Broker, Context
+from tests.bench.figures import BenchError
+
+BENCHES: Final = tuple(f"neighbours: {attack}" for attack in ATTACKS)
+RATE: Final = 50
+_QUEUE: Final = "bench-quiet"
+_LOGIN_EVERY_S: Final = 0.5
+_TO_BEGIN_S: Final = 60.0
+_LATE_S: Final = 60.0
+"""Time for the confirms that are open at the end."""
+
+
+def measure(context: Context, names: list[str]) -> None:
+    """All rounds of the attacks, each broker alone and attacked, in alternation."""
+    with context.brokers() as brokers:
+        for name in names:
+            for _ in range(context.lengths.rounds):
+                for broker in brokers:
+                    context.note(
+                        name, broker.name, one(broker, name.removeprefix("neighbours: "), context.lengths.seconds)
+                    )
+
+
+def one(broker: Broker, attack: str, seconds: float) -> dict[str, float]:
+    """The neighbour's figures, alone and attacked."""
+    alone = Neighbour(broker.uris[0], seconds).live()
+    with attacked(broker, attack, seconds + 2):
+        beside = Neighbour(broker.uris[0], seconds).live()
+    return {f"alone_{name}": value for name, value in alone.items()} | beside
+
+
+@contextmanager
+def attacked(broker: Broker, attack: str, seconds: float) -> Iterator[None]:
+    """The attack goes on."""
+    command = [sys.executable, "-m", "tests.bench.attackers", attack, broker.uris[0], str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
+        assert attacker.stdout is not None
+        if not attacker.stdout.readline():
+            raise BenchError(f"the attack {attack!r} did not begin")
+        yield
+        attacker.wait(seconds + _TO_BEGIN_S)
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """A publisher with confirms at a low rate, and somebody who logs in now and then."""
+
+    uri: str
+    seconds: float
+    latencies_s: list[float] = field(default_factory=list)
+    confirmed_s: list[float] = field(default_factory=list)
+    logins_s: list[float] = field(default_factory=list)
+
+    def live(self) -> dict[str, float]:
+        """Publish and log in for so long."""
+        over = threading.Event()
+        logging_in = threading.Thread(target=self._log_in, args=(over,))
+        with Client(self.uri) as client:
+            client.declare(_QUEUE)
+            logging_in.start()
+            try:
+                self._publish(client)
+            finally:
+                over.set()
+                logging_in.join()
+            client.delete(_QUEUE)
+        gaps = np.diff([0.0, *self.confirmed_s])
+        return {
+            "p50_ms": 1000 * float(np.percentile(self.latencies_s, 50)),
+            "p99_ms": 1000 * float(np.percentile(self.latencies_s, 99)),
+            "gap_ms": 1000 * float(max(gaps)),
+            "login_ms": 1000 * float(np.median(self.logins_s)),
+            "slowest_login_ms": 1000 * max(self.logins_s),
+        }
+
+    def _publish(self, client: Client) -> None:
+        """By a fixed schedule. Latency counts from the intended time."""
+        publisher = threading.Thread(target=self._send, args=(client, began := time.monotonic()))
+        client.begin_confirms()
+        publisher.start()
+        count, reached = round(self.seconds * RATE), 0
+        while reached < count:
+            for event in client.read():
+                if not isinstance(event, Confirms):
+                    continue
+                now = time.monotonic() - began
+                last = int(event.tags[-1])
+                self.latencies_s += [now - number / RATE for number in range(reached, last)]
+                self.confirmed_s += [now] * (last > reached)
+                reached = max(reached, last)
+        publisher.join()
+
+    def _send(self, client: Client, began: float) -> None:
+        for number in range(round(self.seconds * RATE)):
+            time.sleep(max(0.0, began + number / RATE - time.monotonic()))
+            client.publish_one(_QUEUE)
+
+    def _log_in(self, over: threading.Event) -> None:
+        while not over.wait(_LOGIN_EVERY_S):
+            began = time.monotonic()
+            with Client(self.uri):
+                self.logins_s.append(time.monotonic() - began)
