@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Set
 from typing import Final, Protocol
 
@@ -80,6 +81,8 @@ class Turns:
         self._on_suspension = on_suspension
         self._forget_bodies = forget_bodies
         self._awake_ns = now_ns()
+        self._ticked_cpu_ns = time.thread_time_ns()
+        """What the event loop's thread had used of a processor at the last tick."""
         self._slots: dict[int, list[Callable[[], None]]] = {}
         self._dirty: list[Runner] = []
         self._late: list[Runner] = []
@@ -177,14 +180,23 @@ class Turns:
         suspect this node. Returns the time (ns)."""
         now_ns = self._now_ns()
         if now_ns - self._awake_ns >= self._suspension_ns:
-            log.warning("this node was suspended for %.1f s", (now_ns - self._awake_ns) / 1e9)
+            self._tell_absence((now_ns - self._awake_ns) / 1e9)
             self._awake_ns = now_ns
             self.guarded(self._on_suspension)
         return now_ns
 
+    def _tell_absence(self, seconds: float) -> None:
+        """Say how long nobody heard of this node, and whether its process stood still."""
+        busy_s = (time.thread_time_ns() - self._ticked_cpu_ns) / 1e9
+        if busy_s > seconds / 2:
+            log.warning("this node was busy with one thing for %.1f s, and heard nobody", seconds)
+        else:
+            log.warning("this node was suspended for %.1f s", seconds)
+
     def tick(self) -> None:
         """Note that the node is awake, also when it has nothing to do."""
         self._awake_ns = self.check_suspension()
+        self._ticked_cpu_ns = time.thread_time_ns()
 
     def is_awake(self) -> None:
         """The time until now does not count: the node was not at work yet."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from random import Random
 
+import pytest
+
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.node import turns
 from reference_broker.node.turns import Turns
 from reference_broker.sim.loop import Scheduler, SimLoop
 from reference_broker.sim.network import Network
@@ -143,6 +147,21 @@ def test_a_suspension_in_a_turn_is_noticed_before_a_client_is_written_to() -> No
     node.now_ns += PATIENCE_MS * 1_000
     node.turns.check_suspension()
     assert node.happened == ["suspended"], "a long turn is as bad as a long sleep: the last word is just as old"
+
+
+@pytest.mark.parametrize(("busy_share", "said"), [(0.9, "was busy with one thing"), (0.1, "was suspended")])
+def test_the_log_tells_a_busy_node_from_one_that_stood_still(
+    busy_share: float, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for the reason of an election looks at the clients in one case, and at the host in the other."""
+    node = Node()
+    node.turns.tick()
+    node.now_ns += PATIENCE_MS * 1_000_000
+    used_ns = time.thread_time_ns() + int(busy_share * PATIENCE_MS * 1_000_000)
+    monkeypatch.setattr(turns.time, "thread_time_ns", lambda: used_ns)
+    node.turns.check_suspension()
+    (line,) = caplog.messages
+    assert said in line and f"{PATIENCE_MS / 1000:.1f} s" in line
 
 
 def test_a_store_that_cannot_be_used_stops_the_node_with_its_own_words() -> None:
