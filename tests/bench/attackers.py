@@ -39,6 +39,12 @@ def publish(queue: str, channel: int = 1, size: int = _SIZE) -> bytes:
     return bytes(method + head + frame.marshal(ContentBody(b"x" * size), channel))
 
 
+def tell_begun() -> None:
+    """Tell whoever started this process that the attack begins."""
+    sys.stdout.write("under way\n")
+    sys.stdout.flush()
+
+
 def flood(uri: str, seconds: float, *, confirms: bool, mixed: bool) -> None:
     """Publishers that write as fast as the broker reads, to one queue each or to five in turn."""
     names = [f"attack-{number}" for number in range(_QUEUES)]
@@ -53,7 +59,7 @@ def flood(uri: str, seconds: float, *, confirms: bool, mixed: bool) -> None:
                 client.begin_confirms()
             turn = [names[(number + step * mixed) % _QUEUES] for step in range(_QUEUES)]
             sockets[client.socket] = b"".join(publish(turn[message % _QUEUES]) for message in range(_BURST))
-        print("under way", flush=True)
+        tell_begun()
         write(sockets, seconds, again=True)
     with Client(uri) as declaring:
         for name in names:
@@ -71,7 +77,7 @@ def many_channels(uri: str, seconds: float) -> None:
             opening = (encode(number, commands.Channel.Open()) for number in range(2, _CHANNELS + 2))
             publishing = (publish("attack-0", number) for number in range(2, _CHANNELS + 2))
             sockets[client.socket] = b"".join([*opening, *publishing])
-        print("under way", flush=True)
+        tell_begun()
         write(sockets, seconds, again=False)
     with Client(uri) as declaring:
         declaring.delete("attack-0")
