@@ -2,6 +2,9 @@
 
 Dealing, gets, expiry and limits take messages off the head, a stretch at a time.
 
+Returned stretches are a heap of packed octets. Octets with the message number in front have the order of the numbers,
+and take a quarter of the memory of tuples: a consumer that takes a million messages and leaves gives back a million.
+
 Invariants: ``returned_count`` and ``returned_octets`` are the sums over the heap; every message number in the heap is
 below that of the backlog's head, because returned messages had left the backlog.
 """
@@ -10,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush, heapreplace
+from struct import Struct
+from typing import Final
 
 from reference_broker.machines.backlog import Backlog
 from reference_broker.machines.commands import Labels
@@ -40,14 +45,24 @@ class FoundStretch:
     labels: Labels = ()
 
 
+_PACKED: Final = Struct(">QIIIQQqIQQ")
+"""Number, count, start, step, and the origin."""
+_NUMBER: Final = Struct(">Q")
+
+
+def _unpacked(octets: bytes) -> Returned:
+    number, count, start, step, *origin = _PACKED.unpack(octets)
+    return number, count, start, step, Origin(*origin)
+
+
 class Ready:
     """The messages that can be delivered, oldest first."""
 
-    __slots__ = ("backlog", "returned", "returned_count", "returned_octets")
+    __slots__ = ("_heap", "backlog", "returned_count", "returned_octets")
 
     def __init__(self) -> None:
         self.backlog = Backlog()
-        self.returned: list[Returned] = []
+        self._heap: list[bytes] = []
         self.returned_count = 0
         self.returned_octets = 0
 
@@ -64,44 +79,48 @@ class Ready:
         """Octets of their bodies."""
         return self.backlog.octets + self.returned_octets
 
+    @property
+    def returned(self) -> list[Returned]:
+        """All returned stretches, in no order."""
+        return [*map(_unpacked, self._heap)]
+
     def head(self) -> Stretch:
         """The next stretch. There must be ready messages.
 
         Returned stretches may interleave, because they were dealt in turns. The stretch ends where the next begins.
         """
-        if not self.returned:
+        if not self._heap:
             index, offset, start, count, expires, size = self.backlog.first()
             return count, start, 1, Origin(index, offset, self.backlog.first_number - start, 0, expires, size)
-        number, count, start, step, origin = self.returned[0]
-        following = min([stretch[0] for stretch in self.returned[1:3]], default=None)
-        if following is not None:
-            count = min(count, -((number - following) // step))
+        number, count, start, step, origin = _unpacked(self._heap[0])
+        if count > 1 and (following := min(self._heap[1:3], default=None)) is not None:
+            count = min(count, -((number - _NUMBER.unpack_from(following)[0]) // step))
         return count, start, step, origin
 
     def take(self, count: int) -> None:
         """Remove the first ``count`` messages of :meth:`head`."""
-        if not self.returned:
+        if not self._heap:
             self.backlog.take(count)
             return
-        number, held, start, step, origin = self.returned[0]
+        number, held, start, step, origin = _unpacked(self._heap[0])
         self.returned_count -= count
         self.returned_octets -= count * origin.size
         if count == held:
-            heappop(self.returned)
+            heappop(self._heap)
         else:
-            rest = (number + count * step, held - count, start + count * step, step, origin)
-            heapreplace(self.returned, rest)
+            rest = _PACKED.pack(number + count * step, held - count, start + count * step, step, *origin)
+            heapreplace(self._heap, rest)
 
     @property
     def is_before_a_block(self) -> bool:
         """Whether many records of the backlog can be taken at once (:meth:`Backlog.take_records`)."""
-        return not self.returned and self.backlog.is_before_a_block
+        return not self._heap and self.backlog.is_before_a_block
 
     def put_back(self, held: HeldRange, origin: Origin) -> None:
         """Put returned messages back to their place in message order."""
         self.returned_count += held.count
         self.returned_octets += held.count * origin.size
-        heappush(self.returned, (held.number, held.count, held.start, held.step, origin))
+        heappush(self._heap, _PACKED.pack(held.number, held.count, held.start, held.step, *origin))
 
     def clear(self) -> int:
         """Remove all messages. Returns how many there were."""
@@ -112,7 +131,7 @@ class Ready:
 
     def load_returned(self, returned: list[Returned]) -> None:
         """Replace the returned messages. They must ascend."""
-        self.returned = returned
+        self._heap = [_PACKED.pack(*stretch[:4], *stretch[4]) for stretch in returned]
         self.returned_count = sum(stretch[1] for stretch in returned)
         self.returned_octets = sum(stretch[1] * stretch[4].size for stretch in returned)
 
