@@ -38,6 +38,7 @@ PACKAGES: Final = ("perftest", "reference_broker", "infra", "workloads")
 """The packages of the project that a host needs: those that make reports are not among them."""
 LIBRARIES: Final = (
     "aiohttp",
+    "google-re2",
     "hdrhistogram",
     "numpy",
     "pamqp",

@@ -6,11 +6,10 @@ has no topic permission for the exchange.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Final
 
+from reference_broker import patterns
 from reference_broker.access import passwords
 from reference_broker.access.records import DEFAULT_VHOST, Access, Permission, Tag, TopicPermission, User, Vhost
 
@@ -20,6 +19,8 @@ GUEST: Final = User(
 """The user of a new cluster. The salt is fixed, because every node starts with the same state."""
 GUESTS_PERMISSION: Final = Permission(user="guest", vhost=DEFAULT_VHOST, configure=".*", write=".*", read=".*")
 _EVERYTHING: Final = (".*", ".*", ".*")
+_NO_NAME: Final = "^$"
+"""The meaning of an empty expression: it finds no name."""
 _DEFAULT_EXCHANGE: Final = "amq.default"
 """The name by which permissions call the default exchange."""
 
@@ -108,7 +109,7 @@ class AccessTable:
         if permission is None:
             return False
         pattern: str = getattr(permission, access)
-        return _finds(pattern, name or _DEFAULT_EXCHANGE)
+        return patterns.finds(pattern or _NO_NAME, name or _DEFAULT_EXCHANGE)
 
     def may_use_key(self, user: str, vhost: str, access: Access, exchange: str, key: str) -> bool:
         """Whether the user may publish (write) or bind (read) with the routing key at a topic exchange."""
@@ -116,7 +117,9 @@ class AccessTable:
         if permission is None:
             return True
         pattern = permission.write if access is Access.WRITE else permission.read
-        return _finds(pattern.replace("{username}", re.escape(user)).replace("{vhost}", re.escape(vhost)), key)
+        for variable, value in (("{username}", user), ("{vhost}", vhost)):
+            pattern = pattern.replace(variable, patterns.literal(value))
+        return patterns.finds(pattern or _NO_NAME, key)
 
     def _topic_keys(self, user: str, vhost: str) -> Iterator[tuple[str, str, str]]:
         return (key for key in self.topic_permissions if key[:2] == (user, vhost))
@@ -124,21 +127,3 @@ class AccessTable:
     def _forget(self, concerns: Callable[[tuple[str, ...]], bool]) -> None:
         self.permissions = {key: each for key, each in self.permissions.items() if not concerns(key)}
         self.topic_permissions = {key: each for key, each in self.topic_permissions.items() if not concerns(key)}
-
-
-def problem_with_pattern(pattern: str) -> str:
-    """Why the expression cannot be used; empty if it can."""
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return str(error)
-    return ""
-
-
-@lru_cache(1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern or "^$")
-
-
-def _finds(pattern: str, name: str) -> bool:
-    return _compiled(pattern).search(name) is not None

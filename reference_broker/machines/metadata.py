@@ -29,12 +29,12 @@ Pure: the group id of a new queue is drawn by the declaring node and travels in 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from reference_broker import patterns
 from reference_broker.access.names import can_be_name, qualified, short, vhost_of
 from reference_broker.access.records import DEFAULT_VHOST, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
@@ -69,6 +69,8 @@ members of a queue agree whether its first leader is already elected, and all no
 
 ArgumentValue = str | int | bool | tuple[str, ...]
 
+_FITS_KEPT: Final = 32768
+"""Answers to whether a policy's pattern finds a queue's name. Every list of queues asks again."""
 DEFAULT_KIND: Final = "quorum"
 """The kind of a queue whose record names no kind: older records have none."""
 
@@ -694,9 +696,12 @@ def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -
     fitting = [
         policy
         for policy in policies
-        if policy.operator is operator and policy.vhost == vhost and re.search(policy.pattern, short_name)
+        if policy.operator is operator and policy.vhost == vhost and _fits(policy.pattern, short_name)
     ]
     return min(fitting, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+_fits: Final = lru_cache(_FITS_KEPT)(patterns.finds)
 
 
 def with_policy(record: QueueRecord, policies: Iterable[Policy]) -> QueueRecord:

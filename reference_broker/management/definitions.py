@@ -15,10 +15,10 @@ import reference_broker
 from reference_broker.access import passwords
 from reference_broker.access.names import can_be_name
 from reference_broker.access.records import Vhost
-from reference_broker.access.table import problem_with_pattern
 from reference_broker.machines.metadata import MetadataMachine, Policy
 from reference_broker.management import shapes
 from reference_broker.management.shapes import Row
+from reference_broker.patterns import problem_with
 
 PARTS: Final = (
     "vhosts", "users", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings",
@@ -133,6 +133,8 @@ def problems(given: object, vhosts: set[str]) -> list[str]:
             continue
         for number, row in enumerate(rows):
             found += [f"{part}[{number}]{problem}" for problem in _wrong(row, _FIELDS[part], vhosts)]
+            if part == "parameters":
+                found += [f"{part}[{number}]{problem}" for problem in _wrong_policy(row)]
     return found or [*_contradictions(given)]
 
 
@@ -144,7 +146,19 @@ def _wrong(row: object, fields: dict[str, str], vhosts: set[str]) -> Iterator[st
         if key not in row:
             yield f".{key}: is missing: must be {kind}"
         elif not (_is_vhost(row[key], vhosts) if kind is _VHOST else _KINDS[kind](row[key])):
-            yield f".{key}: {row[key]!r}: must be {kind}"
+            yield f".{key}: {row[key]!r}: must be {kind}{_why(kind, row[key])}"
+
+
+def _wrong_policy(row: Any) -> Iterator[str]:
+    """What is wrong with the expression of an operator's policy, which is the value of a parameter."""
+    value = row.get("value") if isinstance(row, dict) and row.get("component") == OPERATOR_POLICY else None
+    if isinstance(value, dict):
+        yield from (f".value{problem}" for problem in _wrong(value, {"pattern": _PATTERN}, set()))
+
+
+def _why(kind: str, value: Any) -> str:
+    """What is wrong with an expression, for the end of a sentence."""
+    return f": {problem_with(value)}" if kind is _PATTERN and isinstance(value, str) else ""
 
 
 def _names_of(vhosts: Any) -> set[str]:
@@ -179,7 +193,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     _NAME: _is_name,
     _FLAG: lambda value: isinstance(value, bool),
     _OBJECT: lambda value: isinstance(value, dict),
-    _PATTERN: lambda value: isinstance(value, str) and not problem_with_pattern(value),
+    _PATTERN: lambda value: isinstance(value, str) and not problem_with(value),
     _TAGS: lambda value: (
         isinstance(value, str) or (isinstance(value, list) and all(isinstance(tag, str) for tag in value))
     ),

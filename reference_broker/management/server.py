@@ -70,7 +70,7 @@ def _read(cluster: Cluster, tag: Tag, reader: Reader) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         found = await reader(cluster, _asked(cluster, request, tag))
         if isinstance(found, list):
-            found = listed(found, request.query)
+            found = await listed(found, request.query)
         else:
             (found,) = with_columns([found], request.query)
         if len(found) < _MANY or not isinstance(found, list):

@@ -14,12 +14,13 @@ from typing import Any, Final
 from reference_broker.access import passwords
 from reference_broker.access.names import can_be_name
 from reference_broker.access.records import DEFAULT_VHOST, NO_LIMIT, Permission, TopicPermission, User, Vhost
-from reference_broker.access.table import AccessTable, problem_with_pattern
+from reference_broker.access.table import AccessTable
 from reference_broker.machines import access
 from reference_broker.machines.access import AccessCommand
 from reference_broker.node.everywhere import Everywhere
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.requests import Answer, Answered, Method, RequestError, choice, failure, not_there
+from reference_broker.patterns import problem_with
 
 _NAME_OCTETS_MAX: Final = 255
 _LIMITS_OF_A_USER: Final = ("max_connections", "max_channels")
@@ -244,7 +245,7 @@ def _pattern(request: Answer, key: str) -> str:
     value = request.get(key)
     if not isinstance(value, str):
         raise RequestError(f"{key} {value!r} is no text", "give a regular expression; the empty one finds no name")
-    if problem := problem_with_pattern(value):
+    if problem := problem_with(value):
         raise RequestError(
             f"{key} {value!r} is no regular expression: {problem}", "use one that finds names, such as .*"
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from reference_broker import patterns
 from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.fields import TIME_MS_MAX
 from reference_broker.machines.metadata import Policy
@@ -47,11 +47,9 @@ def read_policy(request: Answer, *, operator: bool = False, vhost: str = DEFAULT
         raise RequestError(f"{where}: a policy needs a name", "give it one, such as limits")
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise RequestError(f"{where}: priority {priority!r} is no integer", "give a whole number; the highest wins")
-    try:
-        re.compile(pattern if isinstance(pattern, str) else "(")
-    except re.error as error:
-        what = f"{where}: pattern {pattern!r} is no regular expression: {error}"
-        raise RequestError(what, "use one that finds the queues' names, such as ^orders") from error
+    if problem := patterns.problem_with(pattern) if isinstance(pattern, str) else "it is no text":
+        what = f"{where}: pattern {pattern!r} is no regular expression: {problem}"
+        raise RequestError(what, "use one that finds the queues' names, such as ^orders")
     if not isinstance(definition, dict) or not definition:
         raise RequestError(
             f"{where}: definition {definition!r} is empty or no object", f"set some of {_known(operator)}"

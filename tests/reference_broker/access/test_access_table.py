@@ -6,7 +6,7 @@ import pytest
 
 from reference_broker.access import passwords
 from reference_broker.access.records import Access, Permission, TopicPermission, User, Vhost
-from reference_broker.access.table import AccessTable, problem_with_pattern
+from reference_broker.access.table import AccessTable
 
 
 def table() -> AccessTable:
@@ -89,7 +89,3 @@ def test_permissions_go_with_their_user_and_their_virtual_host() -> None:
     made.delete_vhost("v")
     made.delete_user("ann")
     assert {*made.permissions} == {("guest", "/")} and not made.topic_permissions
-
-
-def test_a_wrong_expression_is_told() -> None:
-    assert problem_with_pattern("^a") == "" and "unterminated" in problem_with_pattern("[")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.management import listing
 from reference_broker.management.definitions import export, problems
 from reference_broker.management.errors import ApiError, of_amqp
-from reference_broker.management.listing import listed
 
 ROWS = [{"name": f"q{number}", "messages": number % 3, "at": {"node": f"n{number % 2}"}} for number in range(7)]
+
+
+def listed(rows: list[dict[str, Any]], query: dict[str, str]) -> Any:
+    return asyncio.run(listing.listed(rows, query))
 
 
 def names(found: Any) -> list[str]:
@@ -52,7 +57,7 @@ def test_columns_reach_into_rows() -> None:
     "query",
     [
         {"page": "0"}, {"page": "x"}, {"page": "99"}, {"page": "1", "page_size": "501"}, {"page": "1" * 30},
-        {"name": "(", "use_regex": "true"},
+        {"name": "(", "use_regex": "true"}, {"name": "q(?=1)", "use_regex": "true"},
     ],
 )  # fmt: skip
 def test_wrong_queries_are_refused(query: dict[str, str]) -> None:
@@ -78,8 +83,14 @@ def test_the_definitions_of_a_new_cluster_have_no_problem() -> None:
         ]),
         ({"permissions": [{"user": "u", "vhost": "v", "configure": "(", "write": 1, "read": ""}]}, [
             "permissions[0].vhost: 'v': must be a virtual host that exists or stands here",
-            "permissions[0].configure: '(': must be a regular expression",
+            "permissions[0].configure: '(': must be a regular expression: missing ): (",
             "permissions[0].write: 1: must be a regular expression",
+        ]),
+        ({"parameters": [{"component": "operator_policy", "vhost": "/", "name": "p", "value": {"pattern": "["}}],
+          "policies": [{"vhost": "/", "name": "p", "pattern": "(a)\\1", "definition": {}}]}, [
+            "parameters[0].value.pattern: '[': must be a regular expression: missing ]: [",
+            "policies[0].pattern: '(a)\\\\1': must be a regular expression: invalid escape sequence: \\1 (the syntax "
+            "is RE2's, without lookaheads, lookbehinds, backreferences and possessive repetitions)",
         ]),
         ({"bindings": [{"source": "x", "vhost": [], "destination": "q", "destination_type": "x", "routing_key": "",
                         "arguments": {}}]}, [
