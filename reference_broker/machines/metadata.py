@@ -39,7 +39,14 @@ from reference_broker.access.names import can_be_name, qualified, short, vhost_o
 from reference_broker.access.records import DEFAULT_VHOST, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
 from reference_broker.machines import access, exchanges, mirrors
-from reference_broker.machines.access import AccessAnswer, AccessCommand, DeleteVhost, PutVhost
+from reference_broker.machines.access import (
+    AccessAnswer,
+    AccessCommand,
+    DeleteVhost,
+    PutPermission,
+    PutTopicPermission,
+    PutVhost,
+)
 from reference_broker.machines.exchanges import (
     Bind,
     DeclareExchange,
@@ -57,6 +64,7 @@ from reference_broker.machines.mirrors import (
     MoveMaster,
     StartMaster,
 )
+from reference_broker.machines.stored_patterns import UnusablePattern, unusable, unusable_among, unusable_in
 from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
@@ -356,6 +364,7 @@ MetadataEffect = (
     | ReplicaGone
     | PoliciesChanged
     | AccessChanged
+    | UnusablePattern
     | Answer
     | ExchangeAnswer
     | AccessAnswer
@@ -405,6 +414,8 @@ class MetadataMachine:
                 return [Answer(command.node, command.correlation, found)]
             case SetPolicy(policy=policy):
                 self.policies[policy.key] = policy
+                changed = PoliciesChanged(), Answer(command.node, command.correlation, None)
+                return [*_unusable_in(policy), *changed]
             case ClearPolicy(name=name, operator=operator, vhost_name=vhost):
                 self.policies.pop(policy_key(vhost, name, operator=operator), None)
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
@@ -450,6 +461,13 @@ class MetadataMachine:
         machine._routing = {name: exchanges.table_from_json(tables.get(name, {})) for name in machine.access.vhosts}
         return machine
 
+    def unusable_patterns(self) -> list[UnusablePattern]:
+        """The patterns of policies and permissions that find nothing, because they cannot be used."""
+        return [
+            *(each for policy in self.policies.values() for each in _unusable_in(policy)),
+            *unusable_among(self.access),
+        ]
+
     def _declare(self, command: DeclareQueue) -> list[MetadataEffect]:
         record = command.record
         existing = self.queues.get(record.name)
@@ -471,13 +489,17 @@ class MetadataMachine:
 
     def _change_access(self, command: AccessCommand) -> list[MetadataEffect]:
         missing = access.apply(self.access, command)
-        removed: list[MetadataEffect] = []
+        effects: list[MetadataEffect] = []
         match command:
             case PutVhost(vhost=vhost):
                 self._routing.setdefault(vhost.name, RoutingTable())
             case DeleteVhost(name=name):
-                removed = self._empty_vhost(name)
-        return [*removed, AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
+                effects = self._empty_vhost(name)
+            case PutPermission(permission=permission) if not missing:
+                effects.extend(unusable_in(permission))
+            case PutTopicPermission(topic_permission=permission) if not missing:
+                effects.extend(unusable_in(permission))
+        return [*effects, AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
 
     def _empty_vhost(self, vhost: str) -> list[MetadataEffect]:
         """Remove everything that a virtual host had. Its policies find no queue any more, so nobody needs to hear of
@@ -699,6 +721,11 @@ def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -
         if policy.operator is operator and policy.vhost == vhost and _fits(policy.pattern, short_name)
     ]
     return min(fitting, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+def _unusable_in(policy: Policy) -> list[UnusablePattern]:
+    whose = "operator policy" if policy.operator else "policy"
+    return unusable(f"{whose} {policy.name!r} of virtual host {policy.vhost!r}", (policy.pattern,))
 
 
 _fits: Final = lru_cache(_FITS_KEPT)(patterns.finds)

@@ -6,6 +6,7 @@ the machine, as it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol, TypedDict
 
@@ -52,6 +53,7 @@ from reference_broker.machines.mirrors import (
     MoveMaster,
     StartMaster,
 )
+from reference_broker.machines.stored_patterns import UnusablePattern
 from reference_broker.node.group import GroupRunner
 from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
@@ -62,6 +64,7 @@ AccessAnswered = Callable[[str], None]
 """Gets what the command lacked, such as ``user 'u'``; empty if it was done."""
 
 _COMMAND_BYTES: Final = 256
+log = logging.getLogger(__name__)
 
 
 class _Asker(TypedDict):
@@ -113,6 +116,7 @@ class MetadataHost:
         self._waiting: dict[int, Callable[[Any], None]] = {}
         self._only_now: set[int] = set()
         """The correlations of deletions that only the leader of their time may do."""
+        self._told: set[UnusablePattern] = set()
         self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match nobody
 
     def declare(self, record: QueueRecord, answered: Answered) -> None:
@@ -221,12 +225,25 @@ class MetadataHost:
                     self._starter.policies_changed()
                 case AccessChanged():
                     self.access_changed()
+                case UnusablePattern():
+                    self._tell(effect)
                 case Answer(node, correlation, record) if node == self._starter.node:
                     self._answer(correlation, record)
                 case ExchangeAnswer(node, correlation, outcome) if node == self._starter.node:
                     self._answer(correlation, outcome)
                 case AccessAnswer(node, correlation, missing) if node == self._starter.node:
                     self._answer(correlation, missing)
+
+    def _tell(self, found: UnusablePattern) -> None:
+        """Say once that a pattern finds nothing. Entries of the log may repeat what a snapshot has."""
+        if found not in self._told:
+            self._told.add(found)
+            log.warning(
+                "%s: the regular expression %r finds no name: %s; set it again with another expression",
+                found.where,
+                found.pattern,
+                found.problem,
+            )
 
     def _answer(self, correlation: int, value: Any) -> None:
         """Answer who waits under this correlation, if anybody does."""
@@ -273,13 +290,18 @@ class MetadataHost:
 
     def restore(self, state: bytes) -> None:
         """Take over this member's own snapshot. A queue that it lacks may exist: the log goes on."""
-        self.machine = MetadataMachine.restore(state)
+        self._take_over(state)
         for record in self.machine.queues.values():
             self._starter.queue_added(record)
 
+    def _take_over(self, state: bytes) -> None:
+        self.machine = MetadataMachine.restore(state)
+        for found in self.machine.unusable_patterns():
+            self._tell(found)
+
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
         """Take over a newer state: a queue it lacks is gone. Those who wait for a skipped command are answered."""
-        self.machine = MetadataMachine.restore(state)
+        self._take_over(state)
         self._effects.clear()
         records = list(self.machine.queues.values())
         self._starter.queues_replaced(records)
