@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from perftest.importers.patterns import matches
 from perftest.importers.rabbittesttool.clients import Consumers, Publishers, consumers_of, publishers_of
 from perftest.importers.rabbittesttool.policy import Policy, properties
 from perftest.importers.section import Section
@@ -291,4 +292,4 @@ def _matches(pattern: str, key: str, kind: str) -> bool:
     if kind != "topic":
         return pattern == key
     text = re.escape(pattern).replace(r"\#\.", r"(.+\.)?").replace(r"\.\#", r"(\..+)?").replace(r"\#", ".*")
-    return re.fullmatch(text.replace(r"\*", r"[^.]*"), key) is not None
+    return matches(text.replace(r"\*", r"[^.]*"), key)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perftest.importers.notes import Notes
+from perftest.importers.patterns import matches, problem_with
 from perftest.importers.rabbittesttool.template import filled, read_json
 from perftest.importers.section import Section
 
@@ -25,7 +26,7 @@ class Policy:
 
     def matches(self, prefix: str) -> bool:
         """Whether a queue with this prefix has the arguments."""
-        return not self.pattern or re.fullmatch(self.pattern, prefix) is not None
+        return not self.pattern or matches(self.pattern, prefix)
 
 
 def properties(source: Section, key: str = "properties") -> dict[str, Any]:
@@ -82,6 +83,9 @@ def _policy(source: Section) -> Policy | None:
     kind, priority = source.text("applyTo", default="queues"), source.count("priority")
     source.drop("there is one broker", "federation", unless=("upstream",))
     source.finish()
+    if problem := problem_with(pattern):
+        source.wrong("pattern", f"no regular expression in the syntax of RE2: {problem}", "write it in another way")
+        return None
     if any(key in QUORUM and value != "stream" for key, value in found.items()):
         return Policy(pattern, found)
     if found.get("x-queue-type") == "stream":
