@@ -12,6 +12,7 @@ from typing import Final
 
 REPLY_CONTENT_TOO_LARGE: Final = 311
 REPLY_CONNECTION_FORCED: Final = 320
+REPLY_ACCESS_REFUSED: Final = 403
 REPLY_NOT_FOUND: Final = 404
 REPLY_FRAME_ERROR: Final = 501
 REPLY_RESOURCE_ERROR: Final = 506
@@ -87,7 +88,7 @@ class ConnectionClosedError(ReplyError):
 
 
 class LoginRefusedError(ReplyError):
-    """The user or the password is not accepted (403 during the handshake, or a silent end of it)."""
+    """The user or the password is not accepted (403 in answer to the login)."""
 
 
 class VhostRefusedError(ReplyError):

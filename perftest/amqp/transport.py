@@ -19,7 +19,10 @@ from pamqp.base import Frame as Method
 
 from perftest.amqp.connection import HEARTBEAT, ClientConnection, Stage
 from perftest.amqp.errors import (
+    REPLY_ACCESS_REFUSED,
+    REPLY_CONNECTION_FORCED,
     REPLY_FRAME_ERROR,
+    REPLY_RESOURCE_ERROR,
     AmqpError,
     BrokerProtocolError,
     ChannelClosedError,
@@ -462,10 +465,11 @@ def _tls_error(error: ssl.SSLError, uri: AmqpUri) -> AmqpError:
 
 
 def _closed_error(event: ConnectionEnded) -> AmqpError:
-    """The error for a connection.close, by the stage of the handshake that it answered."""
-    if event.stage == "tune":
+    """The error for a connection.close, by its code and the stage of the handshake that it answered. A node that stops
+    says so at any stage."""
+    if event.stage == "tune" and event.code == REPLY_ACCESS_REFUSED:
         return LoginRefusedError(event.code, event.text)
-    if event.stage == "open":
+    if event.stage == "open" and event.code not in (REPLY_CONNECTION_FORCED, REPLY_RESOURCE_ERROR):
         return VhostRefusedError(event.code, event.text, event.method)
     return ConnectionClosedError(event.code, event.text, event.method)
 

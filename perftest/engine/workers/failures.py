@@ -22,6 +22,9 @@ from perftest.engine.connections.recovery import RecoveryOffError
 from perftest.engine.publishing.material import MaterialError
 from perftest.engine.publishing.publisher import ConfirmTimeoutError
 
+_OTHER_EXCHANGE: Final = (
+    "an exchange of this name exists with another type or durability: choose another name (-e), or match it (-t)"
+)
 _CHANNEL_FIXES: Final = (
     (403, "exclusive use", "another consumer has this queue for itself: choose another queue"),
     (403, "exchange", "grant the user permission for this exchange and to bind to it, or use another user"),
@@ -30,11 +33,7 @@ _CHANNEL_FIXES: Final = (
     (404, "", "declare the queue first, or let perftest declare it (leave out -p, or 'predeclared')"),
     (405, "", "the queue is exclusive to another connection: choose another name"),
     (406, "exclusive-owner", "quorum queues cannot be exclusive: leave out -E, or use classic queues"),
-    (
-        406,
-        "for exchange",
-        "an exchange of this name exists with another type or durability: choose another name (-e), or match it (-t)",
-    ),
+    (406, "for exchange", _OTHER_EXCHANGE),
     (
         406,
         "timed out",
@@ -44,14 +43,16 @@ _CHANNEL_FIXES: Final = (
     (406, "user_id", "leave out the property userId (-mp), or let it be the user that logs in"),
     (406, "expiration", "write the property expiration (-mp) as a whole number of milliseconds"),
     (406, "delivery tag", "see the broker's log: it does not know a message that it delivered"),
-    (
-        406,
-        "",
-        "a queue of this name exists with other properties: delete it, choose another name, or match them; "
-        "a broker without classic queues needs -qq",
-    ),
 )
 """Reply code, a word of the reply text, what to do. The first entry that fits counts."""
+_METHOD_FIXES: Final = {
+    (406, "queue.declare"): "a queue of this name exists with other properties: delete it, choose another name, or "
+    "match them; a broker without classic queues needs -qq",
+    (406, "exchange.declare"): _OTHER_EXCHANGE,
+    (406, "basic.publish"): "change what is published (size, properties, transactions) as the broker says",
+}
+"""What to do by the reply code and the method that the broker refuses, if the text says no more."""
+_SEE_LOG: Final = "see the broker's log for the reason"
 
 REPLY_NOT_IMPLEMENTED: Final = 540
 
@@ -94,11 +95,13 @@ def _fix(error: AmqpError) -> str:
             return "check user and password in the URI; RabbitMQ lets 'guest' in from its own host only"
         case VhostRefusedError() if "limit" in error.text:
             return "open fewer connections (more channels on each: -X, -Y), or raise the limit of the virtual host"
+        case VhostRefusedError() if error.temporary:
+            return "see the broker's log: the virtual host is down on that node, or the node is just starting"
         case VhostRefusedError():
             return "create the virtual host or name another one in the URI's path (the default '/' is written %2f)"
         case ChannelClosedError():
             fixes = (fix for code, word, fix in _CHANNEL_FIXES if code == error.code and word in error.text)
-            return next(fixes, "see the broker's log for the reason")
+            return next(fixes, _METHOD_FIXES.get((error.code, error.method), _SEE_LOG))
         case ConnectionClosedError() if "exchange type" in error.text:
             return "use one of direct, fanout, topic and headers, or enable the broker's plugin for this type"
         case ConnectionClosedError() if "global qos" in error.text:
@@ -108,7 +111,7 @@ def _fix(error: AmqpError) -> str:
         case ConnectionClosedError() if error.code == REPLY_NOT_IMPLEMENTED and error.method.startswith("exchange."):
             return "this broker does not serve exchanges: publish through the default exchange (-e amq.default)"
         case ConnectionClosedError():
-            return "see the broker's log for the reason"
+            return _SEE_LOG
         case TlsError():
             return (
                 "check scheme and port of the URI; name the file of the certificate's authority (--tls-ca), or the "

@@ -66,11 +66,16 @@ SHORT_METHOD = struct.pack(">BHIHH", 1, 1, 4, 50, 11) + b"\xce"
 
 AT_THE_START: dict[str, tuple[str, Act, type[AmqpError], str]] = {
     "login refused": ("Connection.StartOk", closes(403, "ACCESS_REFUSED"), LoginRefusedError, "user and password"),
+    "stops at the login": ("Connection.StartOk", closes(320, "CONNECTION_FORCED"), ConnectionClosedError, "log"),
+    "fails at the login": ("Connection.StartOk", closes(541, "INTERNAL_ERROR"), ConnectionClosedError, "log"),
+    "takes no more logins": ("Connection.StartOk", closes(506, "RESOURCE_ERROR"), ConnectionClosedError, "log"),
+    "does not allow the login": ("Connection.StartOk", closes(530, "NOT_ALLOWED"), ConnectionClosedError, "log"),
     "login ends in silence": ("Connection.StartOk", hangs_up, ConnectionLostError, "broker's log"),
     "more than a login": ("Connection.StartOk", sends(commands.Connection.Secure("x")), BrokerProtocolError, "AMQP"),
     "answers out of turn": ("Connection.StartOk", sends(commands.Connection.OpenOk()), BrokerProtocolError, "AMQP"),
     "virtual host unknown": ("Connection.Open", closes(530, "vhost x not found"), VhostRefusedError, "virtual host"),
-    "virtual host down": ("Connection.Open", closes(541, "vhost is down"), VhostRefusedError, "virtual host"),
+    "virtual host down": ("Connection.Open", closes(541, "vhost is down"), VhostRefusedError, "virtual host is down"),
+    "stops at the virtual host": ("Connection.Open", closes(320, "shutdown"), ConnectionClosedError, "log"),
     "too many connections": (
         "Connection.Open",
         closes(530, "connection limit (5) is reached"),
@@ -97,6 +102,29 @@ AT_THE_START: dict[str, tuple[str, Act, type[AmqpError], str]] = {
     "global prefetch": ("Basic.Qos", closes(540, "does not support global qos"), ConnectionClosedError, "-q in place"),
     "dies at the last step": ("Confirm.Select", hangs_up, ConnectionLostError, "broker's log"),
 }
+
+
+@pytest.mark.parametrize("method", ["Connection.StartOk", "Connection.Open"])
+@pytest.mark.parametrize("code", [320, 506, 541])
+def test_a_node_that_stops_during_the_handshake_is_tried_again(stub: ModuleType, method: str, code: int) -> None:
+    """A start or a stop of a node passes by itself, whatever the client was saying."""
+
+    async def scenario() -> None:
+        script = stub.Script()
+
+        def closes_once(connection: Any, channel: int) -> None:
+            del script.instead[method]
+            closes(code)(connection, channel)
+
+        script.instead[method] = closes_once
+        async with stub.StubBroker(script) as broker, asyncio.timeout(PATIENCE_S):
+            run = Run(broker, SETTINGS)
+            await run.open()
+            await run.published(10)
+            assert not script.instead
+            await run.finish()
+
+    play(scenario())
 
 
 @pytest.mark.parametrize("case", AT_THE_START)

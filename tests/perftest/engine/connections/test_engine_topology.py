@@ -288,7 +288,30 @@ def test_exclusive_queues_are_declared_by_the_connection_that_uses_them(stub: Mo
 def test_what_rabbitmq_says_when_it_closes_a_channel_is_answered_with_what_to_do(
     code: int, text: str, fix: str
 ) -> None:
-    assert fix in explain(ChannelClosedError(code, text)).fix
+    method = "queue.declare" if "other properties" in fix else ""
+    assert fix in explain(ChannelClosedError(code, text, method)).fix
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "fix"),
+    [
+        ("queue.declare", "whatever it says", "a queue of this name exists with other properties"),
+        ("exchange.declare", "inequivalent arg 'type'", "an exchange of this name exists with another type"),
+        ("basic.publish", "message size 9 is larger than configured max size 8", "max_message_size"),
+        ("basic.publish", "invalid message: delivery mode 3 is neither 1 nor 2", "what is published"),
+        ("basic.publish", "transaction is larger than 1000 messages: commit more often", "what is published"),
+        ("basic.ack", "unknown delivery tag 7", "does not know a message that it delivered"),
+        ("basic.nack", "of the future", "see the broker's log"),
+        ("basic.consume", "reply consumer already set", "see the broker's log"),
+        ("tx.commit", "partial tx completion", "see the broker's log"),
+        ("confirm.select", "cannot switch from tx to confirm mode", "see the broker's log"),
+        ("", "of the future", "see the broker's log"),
+    ],
+)
+def test_a_refusal_406_is_told_by_the_method_that_it_answers(method: str, text: str, fix: str) -> None:
+    told = explain(ChannelClosedError(406, f"PRECONDITION_FAILED - {text}", method))
+    assert text in told.what and method in told.what
+    assert fix in told.fix and ("other properties" in told.fix) is (method == "queue.declare")
 
 
 def test_a_broker_with_the_default_exchange_alone_can_still_be_measured() -> None:
