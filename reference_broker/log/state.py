@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from reference_broker.checksum import crc32
 from reference_broker.log.counters import Counters
-from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogError
+from reference_broker.log.errors import DamagedLogError, EntryGoneError
 from reference_broker.log.extents import Extents, Place, Ranges, clipped
 from reference_broker.log.memtable import Memory, Table
 from reference_broker.log.notices import Failed, Notice, StorageRole, Synced
@@ -23,7 +23,7 @@ from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
 from reference_broker.log.wal import WalFile
-from reference_broker.storage.errors import drive_failure
+from reference_broker.storage.errors import StorageError, drive_failure, lacks_files
 from reference_broker.storage.files import File
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
@@ -216,12 +216,14 @@ class LogState:
 
     def read_at(self, group: Group, file: File | None, place: Place, offset: int, size: int) -> bytes:
         """Octets ``offset..offset + size`` of a place. Fewer or other octets if the file is unreadable, or was closed
-        because it went."""
+        because it went. Raises :class:`StorageError` if there are too many open files: that is no damage."""
         try:
             if place.file < KEPT_FILE:
                 file = self.segment_files.opened(group.id, -place.file)
             octets = file.read(place.offset + offset, size) if file is not None else b""
-        except OSError:
+        except OSError as error:
+            if lacks_files(error):
+                raise StorageError(drive_failure("the log", self.path_of(group, place.file), error)) from error
             return b""
         if offset == 0:
             self.counters.disk_reads += 1
@@ -244,7 +246,7 @@ class LogState:
 
 
 def _describe(where: str, error: Exception) -> str:
-    if isinstance(error, LogError):
+    if isinstance(error, StorageError):
         return str(error)
     if isinstance(error, OSError):
         return drive_failure("the log", where, error)

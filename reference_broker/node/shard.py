@@ -66,7 +66,7 @@ from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
-from reference_broker.storage.errors import START_BLANK
+from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
 from reference_broker.storage.executor import IoPolicy, OwnersThread, policy_named
 from reference_broker.storage.files import Files
 from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, GroupId, LogIndex, NodeId
@@ -414,7 +414,8 @@ class Shard:
             self._failed(str(self._stale_directory(error)))
         else:
             what = f"the boot id of a peer cannot be written: {error}"
-            self._failed(str(ConfigError(what, str(self.config.data_dir), "make room on the drive, or mend it")))
+            fix = MORE_FILES if lacks_files(error) else "make room on the drive, or mend it"
+            self._failed(str(ConfigError(what, str(self.config.data_dir), fix)))
 
     def _stale_directory(self, error: StaleDirectoryError) -> ConfigError:
         what = f"this directory is an older copy, or a blank one: it has boot id {self.boot_id}, and {error}"

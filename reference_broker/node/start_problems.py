@@ -15,7 +15,7 @@ from reference_broker.access.names import listed
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import store_of
 from reference_broker.node.config import ConfigError, Member, NodeConfig
-from reference_broker.storage.errors import START_BLANK
+from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
 from reference_broker.storage.findings import Finding
 from reference_broker.types import GroupId
 
@@ -58,6 +58,8 @@ def _cannot_listen(error: OSError, named: str, host: str, port: int) -> tuple[st
         case errno.EACCES | errno.EPERM:
             what = f"this user may not listen on port {port}"
             return what, "choose a port above 1023, or give the program the right to use this one"
+    if lacks_files(error):
+        return f"cannot listen on {host}, port {port}: {_reason(error)}", MORE_FILES
     return f"cannot listen on {host}, port {port}: {_reason(error)}", "choose another host or port"
 
 
@@ -72,8 +74,8 @@ def files_problem(error: OSError, config: NodeConfig) -> StartError:
         return StartError(f"{what}, as the kernel mounts it after an error of its drive", where, fix)
     if error.errno == errno.EIO:
         return StartError(what, where, f"mend the drive; if it is lost: {START_BLANK}")
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return StartError(what, where, "raise the limit of open files (ulimit -n)")
+    if lacks_files(error):
+        return StartError(what, where, MORE_FILES)
     return StartError(what, where, "make it a directory of this node's own that this user may write to")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 START_BLANK: Final = (
@@ -16,9 +17,21 @@ class StorageError(Exception):
     """Base of everything that a store raises on purpose. The message says what happened, where, and what to do."""
 
 
+MORE_FILES: Final = "raise the limit of open files (ulimit -n; LimitNOFILE in a service)"
+"""What to do when a process, or the system, has no open file left."""
+
+
+def lacks_files(error: BaseException) -> bool:
+    """Whether there were too many open files. Then nothing is wrong with any drive."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
 def drive_failure(store: str, where: str, error: OSError) -> str:
-    """What to tell when ``store`` cannot write: the file (``where`` if the error names none), and what to do."""
+    """What to tell when ``store`` cannot use its files: the file (``where`` if the error names none), and what to
+    do."""
+    lacks, what = lacks_files(error), error.strerror or error
+    fix = MORE_FILES if lacks else "free space or replace the drive"
     return (
-        f"{store} cannot be written: {error.strerror or error}\n  {error.filename or where}\n"
-        "  the node stops and confirms nothing more; free space or replace the drive, then start it again"
+        f"{store} {'cannot open a file' if lacks else 'cannot be written'}: {what}\n  {error.filename or where}\n"
+        f"  the node stops and confirms nothing more; {fix}, then start it again"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -15,6 +16,7 @@ from reference_broker.log.extents import merged
 from reference_broker.log.notices import Failed, RolledOver
 from reference_broker.log.segment_codec import DamagedSegmentError, decode_head, decode_index, encode, placed
 from reference_broker.log.wal_codec import FIRST_BATCH, HEAD_SIZE, ROW_SIZE
+from reference_broker.storage.errors import StorageError
 from reference_broker.storage.memory_files import MemoryFile
 from reference_broker.types import GroupId, LogIndex
 
@@ -250,6 +252,23 @@ def test_one_failed_call_of_the_housekeeper_stops_the_log_for_good(error: int, m
         assert world.files.trace[opened + call - 1][1].split(" ")[0] in failures[0].error, "the file is named"
         world.crash(Random(call))
         world.check_readable()
+
+
+def test_a_segment_that_cannot_be_opened_for_want_of_files_is_not_damaged(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice for damage is to give the directory up."""
+    world = make_world(memtable_bytes=0).open()
+    group = world.create(1)
+    run_queue(world, group, 300, lambda last: [(2, 2), (last - 3, last)])
+
+    def too_many(_group: GroupId, _number: int) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/disk/data/segments/x")
+
+    monkeypatch.setattr(world.log._state.segment_files, "opened", too_many)
+    with pytest.raises(StorageError, match="Too many open files") as failure:
+        world.log.payload(group, LogIndex(2))
+    assert "ulimit -n" in str(failure.value) and not isinstance(failure.value, DamagedLogError)
 
 
 # Reading meanwhile

@@ -436,7 +436,7 @@ def busy(world: Any) -> None:
             world.step()
 
 
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_one_failed_call_stops_the_log_for_good(error: int, make_world: Callable[..., Any]) -> None:
     """After a failed sync the kernel may have dropped the page: a retry that succeeds confirms a lost message."""
     clean = make_world().open()
@@ -450,6 +450,9 @@ def test_one_failed_call_stops_the_log_for_good(error: int, make_world: Callable
         failures = [notice for notice in world.notices if isinstance(notice, Failed)]
         assert len(failures) == 1 and world.notices[-1] is failures[0], f"call {call}"
         assert "the node stops and confirms nothing more" in failures[0].error
+        assert ("ulimit -n" in failures[0].error, "drive" in failures[0].error) == (
+            error == errno.EMFILE, error != errno.EMFILE,
+        )  # fmt: skip
         calls = world.files.calls
         world.append(1, max(world.models[1].states[-1].log) + 1)
         assert world.step() == []
