@@ -70,8 +70,8 @@ def free_bytes(directory: Path) -> int:
 
 
 class Room(NamedTuple):
-    """How much memory this process holds, and how much is free on the drive of a directory, in octets. ``disk`` may
-    raise OSError. ``give_back`` lets go of memory that is free."""
+    """How much memory this process holds, and how much is free on the drive of a directory, in octets. Both may raise
+    OSError. ``give_back`` lets go of memory that is free."""
 
     memory: Callable[[], int] = resident_bytes
     disk: Callable[[Path], int] = free_bytes
@@ -92,6 +92,7 @@ class Alarms:
         self.own = NO_ALARM
         """What this node runs short of."""
         self._looks_until_given_back = 0
+        self._held = 0
         self.is_critical = False
         """Whether this node holds a tenth more memory than it should: then it takes no new connections and channels."""
         self._others: dict[NodeId, Alarm] = {}
@@ -115,6 +116,14 @@ class Alarms:
         self._conclude(f"node {node}", alarms)
         return True
 
+    def memory_held(self) -> int:
+        """Octets of memory that this node holds now; those of the last look if the system does not say."""
+        try:
+            self._held = self._room.memory()
+        except OSError as error:
+            log.warning("cannot ask for the memory of this node: %s", error)
+        return self._held
+
     def _conclude(self, who: str, alarms: Alarm) -> None:
         everywhere = self.own
         for other in self._others.values():
@@ -136,7 +145,7 @@ class Alarms:
         return found
 
     def _holds_too_much(self) -> bool:
-        limit, held = self._limits.memory_bytes_max, self._room.memory()
+        limit, held = self._limits.memory_bytes_max, self.memory_held()
         if held <= limit:
             self._looks_until_given_back = 0
         elif self._looks_until_given_back:
@@ -144,7 +153,7 @@ class Alarms:
         else:
             self._looks_until_given_back = _LOOKS_BETWEEN
             self._room.give_back()
-            held = self._room.memory()
+            held = self.memory_held()
         self.is_critical = held > limit * _CRITICAL
         return held > limit
 

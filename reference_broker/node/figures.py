@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -107,14 +106,13 @@ class Figures:
         answered({"closed": found is not None})
 
     def _node(self) -> Answer:
-        used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "name": self._name,
             "running": True,
             "os_pid": str(os.getpid()),
             "type": "disc",
             "uptime": int(time.time() * _MS) - self._started_ms,
-            "mem_used": used.ru_maxrss * 1024,
+            "mem_used": self._alarms.memory_held(),
             "mem_alarm": Alarm.MEMORY in self._alarms.own,
             "disk_free_alarm": Alarm.DISK in self._alarms.own,
             "sockets_used": len(self._clients.connections),

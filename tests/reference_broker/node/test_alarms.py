@@ -89,3 +89,18 @@ def test_giving_memory_back_is_not_tried_at_each_look() -> None:
     held["memory"] = 1000
     alarms.check()
     assert (alarms.reason, alarms.is_critical) == ("", False)
+
+
+def test_a_system_that_does_not_tell_the_memory_stops_nobody() -> None:
+    """To ask takes an open file, and there may be none left: what was told before counts."""
+    told = iter([1001, OSError("too many open files")])
+
+    def held() -> int:
+        found = next(told)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    alarms = Alarms(Limits(memory_bytes_max=2000), [], Room(held))
+    assert not alarms.check() and not alarms.check()
+    assert alarms.own == NO_ALARM
