@@ -19,7 +19,7 @@ from aiohttp import web
 
 from reference_broker.access.records import Tag
 from reference_broker.management.cluster import Cluster, OperationError
-from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, ApiError, of_amqp
+from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, TOO_SLOW, ApiError, of_amqp
 from reference_broker.management.listing import listed, with_columns
 from reference_broker.management.reading import READERS, Reader, check_vhost
 from reference_broker.management.session import RefusedError
@@ -93,7 +93,7 @@ async def _written(rows: list[Any]) -> str:
 def _write(cluster: Cluster, tag: Tag, writer: Writer) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         at = _asked(cluster, request, tag)
-        code, body = await writer(cluster, at, await _body(request))
+        code, body = await writer(cluster, at, await _body(request, cluster.shard.limits.http_idle_ms))
         return web.Response(status=code) if body is None else _json(body, code)
 
     return answer
@@ -134,8 +134,13 @@ def _tags(cluster: Cluster, user: str) -> frozenset[Tag]:
     return frozenset().union(*(_INCLUDED[tag] for tag in held))
 
 
-async def _body(request: web.Request) -> Row:
-    octets = await request.read()
+async def _body(request: web.Request, idle_ms: int) -> Row:
+    """What the request brings along. It may take so many milliseconds to come."""
+    try:
+        async with asyncio.timeout(idle_ms / 1000):
+            octets = await request.read()
+    except TimeoutError as error:
+        raise ApiError(TOO_SLOW, f"the body did not come within {idle_ms} ms") from error
     try:
         found: Any = json.loads(octets) if octets else {}
     except (ValueError, RecursionError) as error:
@@ -172,7 +177,10 @@ def _refusal(error: ApiError) -> web.Response:
     body = {"error": error.word, "reason": error.reason}
     if error.code == 503:
         body = {"status": "failed", "reason": error.reason}
-    return _json(body, error.code, headers)
+    answer = _json(body, error.code, headers)
+    if error.code == TOO_SLOW:
+        answer.force_close()  # the rest of the body would be taken for the next request
+    return answer
 
 
 def _json(found: Any, code: int = 200, headers: dict[str, str] | None = None) -> web.Response:

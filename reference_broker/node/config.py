@@ -127,6 +127,12 @@ class Limits:
     connections_max: int = 65_536
     logins_waiting_max: int = 8192
     """Connections of clients, and those of them that are not logged in yet. A client too many is turned away."""
+    http_connections_max: int = 256
+    """Connections to the port for metrics and management: enough for many browsers and scripts. Whoever comes there
+    needs no login, so these must not take the files of the others. One too many is turned away."""
+    http_idle_ms: int = 75_000
+    """How long a client of that port may take to send a request, to send its body, and to read some of the answer. A
+    scraper that comes every minute keeps its connection."""
     transaction_bytes_max: int = 64 * 1024 * 1024
     transaction_commands_max: int = 65_536
     """Octets of messages, and runs of messages and of acknowledgements, that a channel in tx mode may keep back until

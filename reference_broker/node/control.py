@@ -18,6 +18,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from reference_broker.node import open_files
 from reference_broker.node.control_handshake import ControlHandshake
 from reference_broker.node.handshake import NONCE_OCTETS, HandshakeError
 from reference_broker.node.operations import Operations
@@ -92,10 +93,16 @@ class _Port:
         self._limits = node.shard.config.limits
         self._tls = server_context(tls) if (tls := node.shard.config.tls) else None
         self._complaints = Complaints(asyncio.get_running_loop().time)
-        self._strangers = Strangers(self._limits.strangers_max, lambda text: self._complain(f"control port: {text}"))
+        self._strangers = Strangers(
+            open_files.strangers_max(self._limits), lambda text: self._complain(f"control port: {text}")
+        )
+        self._door = open_files.Door("a client of the control port", lambda: "", self._complaints)
 
     def accepted(self) -> asyncio.Protocol:
-        """What takes the next connection."""
+        """What takes the next connection. Without a secret nobody is a stranger, so clients get no file that is kept
+        back."""
+        if not self._node.shard.config.secret and (turned_away := self._door.turns_away()) is not None:
+            return turned_away
         if self._tls is None:
             return self._visitor()
         timeout_s = self._limits.handshake_ms / 1000

@@ -1,4 +1,5 @@
-"""The node's figures for machines: in Prometheus' text form over HTTP, and the same as JSON on the control port.
+"""The node's figures for machines: for Prometheus over HTTP (:mod:`~reference_broker.node.http_port`), and the same as
+JSON on the control port.
 
 A figure that RabbitMQ has, too, has RabbitMQ's name. Nothing is counted for the sake of this module: figures are read
 off the node when somebody asks, so a node that nobody asks pays nothing. The module is imported only when there is a
@@ -10,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,7 +19,6 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from reference_broker.anatomy.anatomy import Series
 from reference_broker.classic.counters import COUNTERS as CLASSIC_COUNTERS
@@ -29,13 +28,11 @@ from reference_broker.node.dead_letters import OUTCOMES
 from reference_broker.node.endings import Ending
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.link_octets import PURPOSES, Sent
-from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 from reference_broker.queues.port import QueueMember, QueueOwner
 from reference_broker.storage.modelled_drive import COUNTED
 
 if TYPE_CHECKING:
-    from reference_broker.node.config import Member
     from reference_broker.node.shard import Shard
 
 _BUCKET_BITS: Final = range(13, 35)  # 8 us to 17 s
@@ -137,6 +134,8 @@ class NodeCollector:
             ended.add_metric((ending,), shard.endings.count[ending])
         yield ended
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
+        held = shard.alarms.memory_held()
+        yield GaugeMetricFamily("rabbitmq_process_resident_memory_bytes", "Memory used in bytes", held)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
 
     def _links(self) -> Iterator[Metric]:
@@ -268,23 +267,3 @@ def as_json(metrics: CollectorRegistry) -> list[dict[str, Any]]:
         }
         for family in metrics.collect()
     ]
-
-
-async def serve(
-    metrics: CollectorRegistry, me: Member, add_more: Callable[[web.Application], None], body_max: int
-) -> web.AppRunner:
-    """Answer GET /metrics on the metrics port of this node, and what ``add_more`` adds, with bodies of ``body_max``
-    octets at most. Raises StartError if the port is taken."""
-
-    async def scrape(_request: web.Request) -> web.Response:
-        body = generate_latest(metrics)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
-
-    app = web.Application(client_max_size=body_max)
-    app.router.add_get("/metrics", scrape)
-    add_more(app)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
-    await runner.setup()
-    with listening(me, "metrics_port") as (host, port):
-        await web.TCPSite(runner, host, port).start()
-    return runner

@@ -33,6 +33,7 @@ from typing import Any, Final, Protocol, cast
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member, Tls
 from reference_broker.node.handshake import NONCE_OCTETS, Handshake, HandshakeError, Side
+from reference_broker.node.open_files import strangers_max
 from reference_broker.node.parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
 from reference_broker.node.start_problems import listening
 from reference_broker.node.strangers import Complaints, Strangers
@@ -416,7 +417,7 @@ class Peers:
         self._heartbeat = b"\0"
         self._open: set[PeerLink] = set()
         self._complaints = Complaints(self.now)
-        self._strangers = Strangers(limits.strangers_max, lambda text: self.complain(_ANYBODY, text))
+        self._strangers = Strangers(strangers_max(limits), lambda text: self.complain(_ANYBODY, text))
         self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None

@@ -18,6 +18,7 @@ import signal
 import ssl
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,14 +31,15 @@ from reference_broker.node.client import TICK_S, ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
-from reference_broker.node.strangers import Complaints
-from reference_broker.node.tls import clients_context
-from reference_broker.storage.errors import START_BLANK
+from reference_broker.node.strangers import Complaints, Strangers
+from reference_broker.node.tls import Door, clients_context
+from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
 from reference_broker.storage.files import RealFiles, write_whole
 
 if TYPE_CHECKING:
-    from aiohttp.web import AppRunner
     from prometheus_client import CollectorRegistry
+
+    from reference_broker.node.http_port import HttpPort
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ class Node:
         self.failure: str | None = None
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
-        self._web: AppRunner | None = None
+        self._web: HttpPort | None = None
         open_files.raise_limit()
         gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
         boot_id, is_new = next_boot_id(config.data_dir, config.first_life), not (config.data_dir / IDENTITY).exists()
@@ -70,11 +72,18 @@ class Node:
         self.shard = Shard(config, boot_id, self._failed)
         if not is_new:
             self._keep_boot_id()
-        clients = self.shard.clients
+        complaints = Complaints(time.monotonic)
+        self._complain = partial(complaints.say, "TLS of clients")
+        self._in_tls = Strangers(config.limits.logins_waiting_max, self._complain)
+        """Clients on their way through TLS, of whom nobody else knows yet."""
         self._door = open_files.Door(
-            lambda: open_files.Crowd(len(clients.connections), clients.logging_in, self.shard.alarms.is_critical),
-            config.limits,
-            Complaints(time.monotonic),
+            "a client", lambda: open_files.why_no_client(self._crowd(), config.limits), complaints
+        )
+
+    def _crowd(self) -> open_files.Crowd:
+        clients, in_tls = self.shard.clients, len(self._in_tls)
+        return open_files.Crowd(
+            len(clients.connections) + in_tls, clients.logging_in + in_tls, self.shard.alarms.is_critical
         )
 
     def _keep_boot_id(self) -> None:
@@ -151,25 +160,33 @@ class Node:
         self.listening = True
         if me.metrics_port:
             # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
-            metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")
+            http = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.http_port")
             management = await loop.run_in_executor(None, importlib.import_module, f"{_MANAGEMENT}.server")
-            self._web = await metrics.serve(
-                self.metrics, me, lambda app: management.add_to(app, self.shard), management.BODY_MAX
+            self._web = await http.serve(
+                self.shard, self.metrics, lambda app: management.add_to(app, self.shard), management.BODY_MAX
             )
 
     async def _serve_clients(self, other: tuple[str, int] | None = None, tls: ssl.SSLContext | None = None) -> None:
         """Listen for clients on the port for AMQP, or with TLS on an ``other`` port (its key and number)."""
-        timeout_s = ConnectionConfig().handshake_timeout_s if tls else None
+        accepted = partial(self._accepted, tls)
         with listening(self.config.me, "amqp_port", other) as (host, port):
-            server = await asyncio.get_running_loop().create_server(
-                self._client, host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=timeout_s
-            )
+            server = await asyncio.get_running_loop().create_server(accepted, host, port, backlog=_BACKLOG)
         self._servers.append(server)
         log.info("%s serves AMQP%s on %s:%d", self.config.name, " over TLS" if tls else "", host, port)
 
-    def _client(self) -> asyncio.Protocol:
+    def _accepted(self, tls: ssl.SSLContext | None) -> asyncio.Protocol:
+        """What takes the next client. An event loop would tell a protocol of its own TLS only after the handshake, and
+        a client too many could not be turned away before."""
         if (turned_away := self._door.turns_away()) is not None:
             return turned_away
+        if tls is None:
+            return self._client()
+        timeout_s = ConnectionConfig().handshake_timeout_s
+        return Door(
+            tls, timeout_s, self._client, self._in_tls, lambda text: self._complain(f"a client over TLS: {text}")
+        )
+
+    def _client(self) -> ClientConnection:
         gate = ClientGate(self.shard.access)
         return ClientConnection(self.shard, self._connection_config(gate), gate)
 
@@ -206,7 +223,7 @@ class Node:
         for server in self._servers:
             server.close()
         if self._web is not None:
-            await self._web.cleanup()
+            await self._web.close()
         if self.failure is None:
             for connection in list(self.shard.clients.connections):
                 connection.close("node is shutting down")
@@ -244,7 +261,11 @@ def next_boot_id(data_dir: Path, first: int = 0) -> int:
         if path.exists():
             return int(path.read_text()) + 1
     except (OSError, ValueError) as error:
-        fix = f"write a number there that is larger than any boot id before, or give the directory up: {START_BLANK}"
+        fix = (
+            MORE_FILES
+            if lacks_files(error)
+            else f"write a number there that is larger than any boot id before, or give the directory up: {START_BLANK}"
+        )
         raise ConfigError(f"the boot id cannot be read: {error}", str(path), fix) from error
     if (data_dir / IDENTITY).exists():
         fix = f"put the file back, or give the directory up: {START_BLANK}"
@@ -259,9 +280,8 @@ def keep_boot_id(data_dir: Path, boot_id: int) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         write_whole(RealFiles(), str(path), b"%d\n" % boot_id)
     except OSError as error:
-        raise ConfigError(
-            f"cannot use the data directory: {error}", str(path), "name a writable directory of this node's own"
-        ) from error
+        fix = MORE_FILES if lacks_files(error) else "name a writable directory of this node's own"
+        raise ConfigError(f"cannot use the data directory: {error}", str(path), fix) from error
 
 
 async def _watch_stdin(stop: asyncio.Event) -> None:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.processes
 
 FILES = 160
 CLIENTS = 200
+FILES_OF_A_MOMENT = 5
+"""Of the log, which opens files and closes them again, and of clients that are being turned away."""
 QUORUM = {"x-queue-type": "quorum"}
 
 
@@ -30,7 +32,9 @@ def test_clients_leave_files_for_the_log(tmp_path: Path) -> None:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
-        psutil.Process(node.pid).rlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+        process = psutil.Process(node.pid)
+        process.rlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+        room = FILES - FILES // 4 - process.num_fds()
         clients = [
             sockets.enter_context(socket.create_connection(("127.0.0.1", node.amqp_port))) for _ in range(CLIENTS)
         ]
@@ -42,7 +46,8 @@ def test_clients_leave_files_for_the_log(tmp_path: Path) -> None:
                 if client.recv(1):
                     continue
             turned_away += 1
-        assert turned_away == CLIENTS + 1 - (FILES - FILES // 4)
+        assert CLIENTS - room <= turned_away <= CLIENTS - room + FILES_OF_A_MOMENT
+        assert process.num_fds() <= FILES - FILES // 4 + FILES_OF_A_MOMENT
         channel.basic_publish("", "q", b"x" * 100_000)
         channel.queue_declare("q2", durable=True, arguments=QUORUM)
         connection.close()

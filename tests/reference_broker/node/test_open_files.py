@@ -2,42 +2,102 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import resource
+from collections.abc import Iterator
 
 import pytest
 
 from reference_broker.node import open_files
 from reference_broker.node.config import Limits
+from reference_broker.node.open_files import Crowd
 from reference_broker.node.strangers import Complaints
-
-
-def door(crowd: open_files.Crowd, **limits: int) -> open_files.Door:
-    return open_files.Door(lambda: crowd, Limits(**limits), Complaints(lambda: 0.0))
 
 
 @pytest.mark.parametrize(
     ("crowd", "words"),
     [
-        (open_files.Crowd(74, 0, lacks_memory=False), ""),
-        (open_files.Crowd(75, 0, lacks_memory=False), "ulimit -n"),
-        (open_files.Crowd(10, 4, lacks_memory=False), ""),
-        (open_files.Crowd(10, 5, lacks_memory=False), "5 others are not logged in yet"),
-        (open_files.Crowd(49, 0, lacks_memory=False), ""),
-        (open_files.Crowd(1, 0, lacks_memory=True), "memory_bytes_max"),
-        (open_files.Crowd(50, 0, lacks_memory=False), "50 are connected; the limit is connections_max"),
+        (Crowd(10, 4, lacks_memory=False), ""),
+        (Crowd(10, 5, lacks_memory=False), "5 others are not logged in yet"),
+        (Crowd(49, 0, lacks_memory=False), ""),
+        (Crowd(1, 0, lacks_memory=True), "memory_bytes_max"),
+        (Crowd(50, 0, lacks_memory=False), "50 are connected; the limit is connections_max"),
     ],
 )
-def test_a_client_too_many_is_turned_away(
-    crowd: open_files.Crowd, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_client_too_many_is_turned_away(crowd: Crowd, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    limits = Limits(connections_max=50, logins_waiting_max=5)
+    turned_away(lambda: open_files.why_no_client(crowd, limits), words, caplog)
+
+
+@pytest.mark.parametrize(
+    ("connected", "http_connections_max", "lacks_memory", "words"),
+    [
+        (9, 10, False, ""),
+        (10, 10, False, "10 are connected; the limit is http_connections_max"),
+        (0, 10, True, "memory_bytes_max"),
+        (74, 1000, False, ""),
+        (75, 1000, False, "75 are connected, a quarter of the files for clients"),
+    ],
+)
+def test_the_port_for_metrics_takes_few(
+    connected: int, http_connections_max: int, lacks_memory: bool, words: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (400, 400))
+    monkeypatch.setattr(open_files, "lowest_free", lambda: 20)
+    limits = Limits(http_connections_max=http_connections_max)
+    turned_away(lambda: open_files.why_no_visitor(connected, limits, lacks_memory=lacks_memory), words, caplog)
+
+
+@pytest.mark.parametrize(("lowest_free", "words"), [(75, ""), (76, "ulimit -n"), (None, "ulimit -n")])
+def test_a_quarter_of_the_files_is_kept_back(
+    lowest_free: int | None, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A quarter of the open files is kept back."""
+    """The client that has just connected has the file before."""
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (100, 400))
-    limits = {"connections_max": 1000 if crowd.connected > 70 else 50, "logins_waiting_max": 5}
-    asked = door(crowd, **limits)
+    monkeypatch.setattr(open_files, "lowest_free", lambda: lowest_free)
+    turned_away(lambda: "", words, caplog)
+
+
+def turned_away(why_not: object, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Twice, with one line in the log."""
+    assert callable(why_not)
+    door = open_files.Door("a client of a port", why_not, Complaints(lambda: 0.0))
     with caplog.at_level(logging.WARNING):
-        assert [asked.turns_away() is not None for _ in range(2)] == [bool(words)] * 2
+        assert [door.turns_away() is not None for _ in range(2)] == [bool(words)] * 2
+    assert [line for line in caplog.messages if not line.startswith("a client of a port is turned away: ")] == []
     assert [words in line for line in caplog.messages] == [True] * bool(words)
+
+
+@pytest.mark.parametrize(("files", "most"), [(4096, 64), (160, 5), (8, 1), (1 << 20, 64)])
+def test_strangers_leave_most_of_what_is_kept_back(files: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (files, files))
+    assert open_files.strangers_max(Limits()) == most
+
+
+@contextlib.contextmanager
+def few_files(number: int) -> Iterator[None]:
+    """This process may have so many files open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_lowest_free_number_tells_how_many_files_are_open() -> None:
+    """A file more raises it by one at least; None once the kernel gives no more."""
+    first = open_files.lowest_free()
+    assert first is not None
+    with contextlib.ExitStack() as files:
+        files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        second = open_files.lowest_free()
+        assert second is not None and second > first
+        with few_files(first + 1):
+            assert open_files.lowest_free() is None
 
 
 def test_the_limit_is_raised_to_what_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:

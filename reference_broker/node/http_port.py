@@ -1,0 +1,150 @@
+"""The port for metrics and management over HTTP: who comes in, and how long clients may take.
+
+Everybody who reaches the port may connect, so a connection must cost little, and not for long. A client that does not
+go on for ``http_idle_ms`` is dropped. aiohttp sees to clients that send no request, or half the headers. Whoever reads
+the body of a request sees to bodies that do not come. A :class:`Visit` sees to answers that nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from reference_broker.node.open_files import Door, why_no_visitor
+from reference_broker.node.start_problems import listening
+from reference_broker.node.strangers import Complaints
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+_LINGER_S: Final = 10.0
+"""How long the rest of a body that is not wanted may take, so that its client reads the answer."""
+_STOP_S: Final = 1.0
+"""How long a node that stops waits for answers that are under way."""
+
+
+class Visit(web.RequestHandler):
+    """One connection, as aiohttp serves it, with a limit to how long an answer waits to be read."""
+
+    def __init__(self, port: HttpPort, server: web.Server, idle_s: float) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=idle_s,
+            lingering_time=min(_LINGER_S, idle_s),
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's way to have none
+        )
+        self._port = port
+        self._connection: asyncio.Transport | None = None
+        """aiohttp forgets the transport when it begins to close it, and that ends only when all is read."""
+        self._unread = 0
+        """Octets that waited for the client at the last look."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        self._connection = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
+        self._port.visits[self] = None
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client is gone."""
+        self._port.visits.pop(self, None)
+        super().connection_lost(exc)
+
+    def look(self) -> None:
+        """Drop the client if it has read nothing since the last look, although there was something to read."""
+        if self._connection is None:
+            return
+        before, self._unread = self._unread, self._connection.get_write_buffer_size()
+        if 0 < before <= self._unread:
+            self._connection.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP. The log has a line now and then, and no traceback for each."""
+        if status == 500:
+            answer = super().handle_error(request, status, exc, message)
+        else:
+            self._port.complain(f"a client of the metrics port sent no HTTP: {exc!r}"[:_COMPLAINT_MAX])
+            answer = web.Response(status=status, text=message)
+            answer.force_close()
+        return answer
+
+
+_COMPLAINT_MAX: Final = 300
+
+
+class HttpPort:
+    """The connections to the port."""
+
+    def __init__(self, shard: Shard, runner: web.AppRunner) -> None:
+        self.visits: dict[Visit, None] = {}
+        self._runner = runner
+        self._loop = asyncio.get_running_loop()
+        self._idle_s = shard.limits.http_idle_ms / 1000
+        self._complaints = Complaints(self._loop.time)
+        self._door = Door(
+            "a client of the metrics port",
+            lambda: why_no_visitor(len(self.visits), shard.limits, lacks_memory=shard.alarms.is_critical),
+            self._complaints,
+        )
+        self._listener: asyncio.Server | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen. Raises OSError."""
+        await self._runner.setup()
+        self._listener = await self._loop.create_server(self._accepted, host, port)
+        self._look()
+
+    async def close(self) -> None:
+        """Listen no more, and drop all connections."""
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+
+    def complain(self, text: str) -> None:
+        """Log what a client did, once in a while."""
+        self._complaints.say("HTTP", text)
+
+    def _accepted(self) -> asyncio.Protocol:
+        if (turned_away := self._door.turns_away()) is not None:
+            return turned_away
+        assert self._runner.server is not None
+        return Visit(self, self._runner.server, self._idle_s)
+
+    def _look(self) -> None:
+        for visit in list(self.visits):
+            visit.look()
+        self._looking = self._loop.call_later(self._idle_s, self._look)
+
+
+async def serve(
+    shard: Shard, metrics: CollectorRegistry, add_more: Callable[[web.Application], None], body_max: int
+) -> HttpPort:
+    """Answer GET /metrics on the metrics port of this node, and what ``add_more`` adds, with bodies of ``body_max``
+    octets at most. Raises StartError if the port is taken."""
+
+    async def scrape(_request: web.Request) -> web.Response:
+        body = generate_latest(metrics)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    app = web.Application(client_max_size=body_max)
+    app.router.add_get("/metrics", scrape)
+    add_more(app)
+    port = HttpPort(shard, web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S))
+    with listening(shard.config.me, "metrics_port") as (host, number):
+        await port.open(host, number)
+    return port
