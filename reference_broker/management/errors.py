@@ -9,12 +9,14 @@ from reference_broker.amqp.errors import ReplyCode
 
 BAD_REQUEST: Final = 400
 NOT_AUTHORISED: Final = 401
+FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 TOO_SLOW: Final = 408
+UNSUPPORTED: Final = 415
 _WORDS: Final = {
-    BAD_REQUEST: "bad_request", NOT_AUTHORISED: "not_authorised",
+    BAD_REQUEST: "bad_request", NOT_AUTHORISED: "not_authorised", FORBIDDEN: "forbidden",
     NOT_FOUND: "Object Not Found", 405: "method_not_allowed", TOO_SLOW: "request_timeout", 413: "payload_too_large",
-    500: "internal_error", 503: "unavailable",
+    UNSUPPORTED: "unsupported_media_type", 500: "internal_error", 503: "unavailable",
 }  # fmt: skip
 _NAME: Final = re.compile("^[A-Z_]+ - ")
 _OF_AMQP: Final = {

@@ -12,12 +12,12 @@ import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
 from reference_broker.access.records import Tag
+from reference_broker.management.browsers import check_origin, check_type, page, page_policy
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, TOO_SLOW, ApiError, of_amqp
 from reference_broker.management.listing import listed, with_columns
@@ -26,11 +26,11 @@ from reference_broker.management.session import RefusedError
 from reference_broker.management.shapes import Row
 from reference_broker.management.writing import WRITERS, Writer
 from reference_broker.node.authorization import is_loopback
+from reference_broker.node.http_port import POLICY
 from reference_broker.node.shard import Shard
 
 log = logging.getLogger(__name__)
 
-_PAGE: Final = Path(__file__).with_name("page.html")
 _MANY: Final = 500
 """A list of so many rows takes milliseconds to write."""
 BODY_MAX: Final = 16 << 20
@@ -61,7 +61,7 @@ def _page(cluster: Cluster) -> Handler:
 
     async def answer(request: web.Request) -> web.Response:
         _asked(cluster, request, Tag.MANAGEMENT)
-        return web.Response(text=_PAGE.read_text(encoding="utf-8"), content_type="text/html")
+        return web.Response(text=page(), content_type="text/html", headers={POLICY: page_policy()})
 
     return answer
 
@@ -92,6 +92,7 @@ async def _written(rows: list[Any]) -> str:
 
 def _write(cluster: Cluster, tag: Tag, writer: Writer) -> Handler:
     async def answer(request: web.Request) -> web.Response:
+        check_origin(request)
         at = _asked(cluster, request, tag)
         code, body = await writer(cluster, at, await _body(request, cluster.shard.limits.http_idle_ms))
         return web.Response(status=code) if body is None else _json(body, code)
@@ -136,6 +137,7 @@ def _tags(cluster: Cluster, user: str) -> frozenset[Tag]:
 
 async def _body(request: web.Request, idle_ms: int) -> Row:
     """What the request brings along. It may take so many milliseconds to come."""
+    check_type(request)
     try:
         async with asyncio.timeout(idle_ms / 1000):
             octets = await request.read()

@@ -1,4 +1,4 @@
-"""The port for metrics and management over HTTP: who comes in, and how long clients may take.
+"""The port for metrics and management over HTTP: who comes in, how long clients may take, what browsers may do.
 
 Everybody who reaches the port may connect, so a connection must cost little, and not for long. A client that does not
 go on for ``http_idle_ms`` is dropped. aiohttp sees to clients that send no request, or half the headers. Whoever reads
@@ -22,6 +22,13 @@ from reference_broker.node.strangers import Complaints
 if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
 
+POLICY: Final = "Content-Security-Policy"
+_TOLD: Final = {
+    POLICY: "default-src 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+}
+"""What every answer tells browsers: to run nothing, to show the answer in no frame, and to take it for what it is."""
 _LINGER_S: Final = 10.0
 """How long the rest of a body that is not wanted may take, so that its client reads the answer."""
 _STOP_S: Final = 1.0
@@ -78,6 +85,7 @@ class Visit(web.RequestHandler):
             self._port.complain(f"a client of the metrics port sent no HTTP: {exc!r}"[:_COMPLAINT_MAX])
             answer = web.Response(status=status, text=message)
             answer.force_close()
+        answer.headers.update(_TOLD)
         return answer
 
 
@@ -142,9 +150,15 @@ async def serve(
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     app = web.Application(client_max_size=body_max)
+    app.on_response_prepare.append(_tell_browsers)
     app.router.add_get("/metrics", scrape)
     add_more(app)
     port = HttpPort(shard, web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S))
     with listening(shard.config.me, "metrics_port") as (host, number):
         await port.open(host, number)
     return port
+
+
+async def _tell_browsers(_request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _TOLD.items():
+        response.headers.setdefault(name, value)
