@@ -8,7 +8,7 @@ the body of a request sees to bodies that do not come. A :class:`Visit` sees to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
@@ -22,6 +22,7 @@ from reference_broker.node.strangers import Complaints
 if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POLICY: Final = "Content-Security-Policy"
 _TOLD: Final = {
     POLICY: "default-src 'none'; frame-ancestors 'none'",
@@ -29,6 +30,9 @@ _TOLD: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 """What every answer tells browsers: to run nothing, to show the answer in no frame, and to take it for what it is."""
+_UNREAD_MEMORY_PART: Final = 8
+"""The clients of the port may leave one octet unread of so many that the node may hold: an answer may have megabytes,
+and nobody has to read the answer."""
 _LINGER_S: Final = 10.0
 """How long the rest of a body that is not wanted may take, so that its client reads the answer."""
 _STOP_S: Final = 1.0
@@ -50,7 +54,7 @@ class Visit(web.RequestHandler):
         self._connection: asyncio.Transport | None = None
         """aiohttp forgets the transport when it begins to close it, and that ends only when all is read."""
         self._unread = 0
-        """Octets that waited for the client at the last look."""
+        """Octets that waited at the last look."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
@@ -63,12 +67,15 @@ class Visit(web.RequestHandler):
         self._port.visits.pop(self, None)
         super().connection_lost(exc)
 
+    @property
+    def unread(self) -> int:
+        """Octets that wait for the client."""
+        return self._connection.get_write_buffer_size() if self._connection is not None else 0
+
     def look(self) -> None:
         """Drop the client if it has read nothing since the last look, although there was something to read."""
-        if self._connection is None:
-            return
-        before, self._unread = self._unread, self._connection.get_write_buffer_size()
-        if 0 < before <= self._unread:
+        before, self._unread = self._unread, self.unread
+        if self._connection is not None and 0 < before <= self._unread:
             self._connection.abort()
 
     def handle_error(
@@ -106,6 +113,7 @@ class HttpPort:
             lambda: why_no_visitor(len(self.visits), shard.limits, lacks_memory=shard.alarms.is_critical),
             self._complaints,
         )
+        self._unread_max = shard.limits.memory_bytes_max // _UNREAD_MEMORY_PART
         self._listener: asyncio.Server | None = None
         self._looking: asyncio.TimerHandle | None = None
 
@@ -122,6 +130,13 @@ class HttpPort:
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
+
+    @web.middleware
+    async def check_unread(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Make no more answers while clients do not read those that they have."""
+        if sum(visit.unread for visit in self.visits) > self._unread_max:
+            raise web.HTTPServiceUnavailable(reason="too many answers wait for clients that do not read them")
+        return await handler(request)
 
     def complain(self, text: str) -> None:
         """Log what a client did, once in a while."""
@@ -150,10 +165,11 @@ async def serve(
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     app = web.Application(client_max_size=body_max)
+    port = HttpPort(shard, web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S))
     app.on_response_prepare.append(_tell_browsers)
     app.router.add_get("/metrics", scrape)
     add_more(app)
-    port = HttpPort(shard, web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S))
+    app.middlewares.append(port.check_unread)
     with listening(shard.config.me, "metrics_port") as (host, number):
         await port.open(host, number)
     return port
