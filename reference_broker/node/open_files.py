@@ -48,8 +48,8 @@ def strangers_max(limits: Limits) -> int:
     return max(1, min(limits.strangers_max, soft // _KEPT // _STRANGERS_KEPT))
 
 
-def lowest_free() -> int | None:
-    """The number that the next open file gets; None if there can be none.
+def lowest_free() -> int:
+    """The number that the next open file gets, or would get if there could be one more.
 
     The kernel gives the lowest number that is free, so at least so many files are open: of any kind, also connections
     that no part of the node has heard of yet. To ask takes a microsecond, to count the files would take milliseconds.
@@ -58,21 +58,10 @@ def lowest_free() -> int | None:
         number = os.open(os.devnull, os.O_RDONLY)
     except OSError as error:
         if lacks_files(error):
-            return None
+            return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         raise
     os.close(number)
     return number
-
-
-def why_no_files() -> str:
-    """Why the client that has just connected cannot stay; empty if there are files enough."""
-    most, free = shared_max(), lowest_free()
-    if free is not None and free <= most:
-        return ""
-    return (
-        f"{most} files are open, connections among them, and the other open files that the system allows are kept for "
-        f"the log and the links between nodes; {MORE_FILES}"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +110,25 @@ class Door:
 
     def turns_away(self) -> asyncio.Protocol | None:
         """None if the client that has just connected may come in; else what takes the client's place."""
-        reason = self._why_not() or why_no_files()
-        if not reason:
+        if reason := self._why_not():
+            self._complain(reason)
+        elif self.has_room(lowest_free() - 1):
             return None
-        self._complaints.say(self._who, f"{self._who} is turned away: {reason}")
         return _TurnedAway()
+
+    def has_room(self, number: int) -> bool:
+        """Whether a client may have the open file of this number, all files below which are open, too. If not, the log
+        says so."""
+        if number < (most := shared_max()):
+            return True
+        self._complain(
+            f"{most} files are open, connections among them, and the other open files that the system allows are kept "
+            f"for the log and the links between nodes; {MORE_FILES}"
+        )
+        return False
+
+    def _complain(self, reason: str) -> None:
+        self._complaints.say(self._who, f"{self._who} is turned away: {reason}")
 
 
 class _TurnedAway(asyncio.Protocol):

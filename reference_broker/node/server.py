@@ -73,7 +73,7 @@ class Node:
         if not is_new:
             self._keep_boot_id()
         complaints = Complaints(time.monotonic)
-        self._complain = partial(complaints.say, "TLS of clients")
+        self._complain = lambda text: complaints.say("TLS of clients", f"a client over TLS: {text}")
         self._in_tls = Strangers(config.limits.logins_waiting_max, self._complain)
         """Clients on their way through TLS, of whom nobody else knows yet."""
         self._door = open_files.Door(
@@ -182,9 +182,7 @@ class Node:
         if tls is None:
             return self._client()
         timeout_s = ConnectionConfig().handshake_timeout_s
-        return Door(
-            tls, timeout_s, self._client, self._in_tls, lambda text: self._complain(f"a client over TLS: {text}")
-        )
+        return Door(tls, timeout_s, self._client, self._in_tls, self._complain, self._door.has_room)
 
     def _client(self) -> ClientConnection:
         gate = ClientGate(self.shard.access)

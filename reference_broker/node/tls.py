@@ -115,12 +115,16 @@ class Door(asyncio.Protocol):
         behind: Callable[[], asyncio.Protocol],
         strangers: Strangers,
         complain: Callable[[str], None],
+        has_room: Callable[[int], bool] = lambda _number: True,
     ) -> None:
+        """``has_room``: whether the connection may be the open file of a number. It gets another number here than the
+        kernel gave it first, and the first is free again for somebody else."""
         self._context = context
         self._timeout_s = timeout_s
         self._behind = behind
         self._strangers = strangers
         self._complain = complain
+        self._has_room = has_room
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,6 +133,9 @@ class Door(asyncio.Protocol):
         taken = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         taken.setblocking(False)
         cast(asyncio.Transport, transport).abort()  # this closes one of two descriptors, and sends nothing
+        if not self._has_room(taken.fileno()):
+            taken.close()
+            return
         self._strangers.add(self)
         self._task = asyncio.get_running_loop().create_task(self._open(taken, f"{address[0]}:{address[1]}"))
 

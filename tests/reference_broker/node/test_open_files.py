@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import resource
+import ssl
 from collections.abc import Iterator
 
 import pytest
 
-from reference_broker.node import open_files
+from reference_broker.node import open_files, tls
 from reference_broker.node.config import Limits
 from reference_broker.node.open_files import Crowd
-from reference_broker.node.strangers import Complaints
+from reference_broker.node.strangers import Complaints, Strangers
 
 
 @pytest.mark.parametrize(
@@ -51,9 +53,9 @@ def test_the_port_for_metrics_takes_few(
     turned_away(lambda: open_files.why_no_visitor(connected, limits, lacks_memory=lacks_memory), words, caplog)
 
 
-@pytest.mark.parametrize(("lowest_free", "words"), [(75, ""), (76, "ulimit -n"), (None, "ulimit -n")])
+@pytest.mark.parametrize(("lowest_free", "words"), [(75, ""), (76, "ulimit -n"), (100, "ulimit -n")])
 def test_a_quarter_of_the_files_is_kept_back(
-    lowest_free: int | None, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lowest_free: int, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client that has just connected has the file before."""
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (100, 400))
@@ -89,15 +91,40 @@ def few_files(number: int) -> Iterator[None]:
 
 
 def test_the_lowest_free_number_tells_how_many_files_are_open() -> None:
-    """A file more raises it by one at least; None once the kernel gives no more."""
+    """A file more raises it by one at least; once the kernel gives no more, it is the limit."""
     first = open_files.lowest_free()
-    assert first is not None
     with contextlib.ExitStack() as files:
         files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         second = open_files.lowest_free()
-        assert second is not None and second > first
+        assert second > first
         with few_files(first + 1):
-            assert open_files.lowest_free() is None
+            assert open_files.lowest_free() == first + 1
+
+
+def test_a_connection_over_tls_keeps_no_file_that_is_kept_back() -> None:
+    """It gets another number than the kernel gave it first. Clients over TLS would creep into what is kept back."""
+
+    async def run() -> tuple[int, int]:
+        strangers = Strangers(10, lambda _text: None)
+        asked: list[int] = []
+
+        def has_no_room(number: int) -> bool:
+            asked.append(number)
+            return False
+
+        door = tls.Door(
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), 30.0, asyncio.Protocol, strangers, lambda _text: None,
+            has_no_room,
+        )  # fmt: skip
+        server = await asyncio.get_running_loop().create_server(lambda: door, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        server.close()
+        return len(asked), len(strangers)
+
+    assert asyncio.run(run()) == (1, 0)
 
 
 def test_the_limit_is_raised_to_what_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
