@@ -50,6 +50,9 @@ _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 _KEEP_BELOW_BYTES: Final = 64 * 1024 * 1024
 _BACKLOG: Final = 1024
+IN_TLS_MAX: Final = 1024
+"""Clients that may be on their way through TLS at once. Each takes 0.3 MB, which are buffers of the event loop. Of too
+many the oldest goes: whoever says nothing keeps nobody out."""
 _MANAGEMENT: Final = "reference_broker.management"
 _BOOT_ID: Final = "incarnation"
 
@@ -74,7 +77,7 @@ class Node:
             self._keep_boot_id()
         complaints = Complaints(time.monotonic)
         self._complain = lambda text: complaints.say("TLS of clients", f"a client over TLS: {text}")
-        self._in_tls = Strangers(config.limits.logins_waiting_max, self._complain)
+        self._in_tls = Strangers(min(IN_TLS_MAX, config.limits.logins_waiting_max), self._complain)
         """Clients on their way through TLS, of whom nobody else knows yet."""
         self._door = open_files.Door(
             "a client", lambda: open_files.why_no_client(self._crowd(), config.limits), complaints

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from pika.credentials import ExternalCredentials, PlainCredentials
 
 from infra import local_cluster
 from infra.ports import free_ports
+from reference_broker.node.server import IN_TLS_MAX
 from tests.perftest.testing.certificates import Authority
 
 pytestmark = pytest.mark.processes
@@ -112,3 +115,24 @@ def test_old_versions_of_tls_and_plain_octets_are_refused(secured: Secured) -> N
     with socket.create_connection(("127.0.0.1", secured.port), DEADLINE_S) as wire, pytest.raises(OSError):
         old.wrap_socket(wire, server_hostname="127.0.0.1")
     secured.connect(secured.context(), PlainCredentials("guest", "guest")).close()
+
+
+def test_those_who_stop_in_the_middle_of_tls_keep_nobody_out_and_are_few(secured: Secured) -> None:
+    """Each takes memory until the time for the handshake is over. The oldest of too many is dropped before that."""
+    allow_files(2 * IN_TLS_MAX)
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", secured.port), timeout=DEADLINE_S))
+            for _ in range(IN_TLS_MAX + 50)
+        ]
+        secured.connect(secured.context(), PlainCredentials("guest", "guest")).close()
+        for each in silent[:50]:
+            with suppress(ConnectionResetError):
+                assert each.recv(1) == b""
+
+
+def allow_files(count: int) -> None:
+    """Let this process open so many files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
