@@ -9,13 +9,17 @@ import os
 import resource
 import ssl
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from reference_broker.node import open_files, tls
-from reference_broker.node.config import Limits
+from infra.ports import free_ports
+from reference_broker.node import control, open_files, tls
+from reference_broker.node.config import Limits, Member
 from reference_broker.node.open_files import Crowd
 from reference_broker.node.strangers import Complaints, Strangers
+from reference_broker.types import NodeId
 
 
 @pytest.mark.parametrize(
@@ -125,6 +129,33 @@ def test_a_connection_over_tls_keeps_no_file_that_is_kept_back() -> None:
         return len(asked), len(strangers)
 
     assert asyncio.run(run()) == (1, 0)
+
+
+@pytest.mark.parametrize("secret", [b"", b"s" * 32], ids=["no secret", "a secret"])
+def test_who_needs_no_secret_for_the_control_port_is_a_client(
+    secret: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would drop such connections otherwise. With a secret, those without proof are few."""
+    (number,) = free_ports(1)
+    me = Member(node=NodeId(1), name="n", host="127.0.0.1", amqp_port=1, peer_port=1, control_port=number)
+    config = SimpleNamespace(me=me, limits=Limits(), tls=None, secret=secret, cluster="c", name="n")
+    node = SimpleNamespace(shard=SimpleNamespace(config=config))
+
+    async def run() -> bytes:
+        server = await control.serve(cast(Any, node))
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        try:
+            writer.write(b"{}\n")
+            return await reader.read(1)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+            server.close()
+
+    monkeypatch.setattr(open_files, "lowest_free", lambda: 1 << 30)
+    assert asyncio.run(run()) == (b"{" if secret else b"")
+    assert any("a client of the control port is turned away" in line for line in caplog.messages) is not bool(secret)
 
 
 def test_the_limit_is_raised_to_what_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
