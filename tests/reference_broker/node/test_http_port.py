@@ -108,6 +108,19 @@ def test_who_reads_nothing_is_dropped_and_who_reads_slowly_is_not() -> None:
     asyncio.run(run())
 
 
+def test_a_node_stops_although_an_answer_is_not_read() -> None:
+    """aiohttp alone would wait for a minute or two."""
+
+    async def run() -> None:
+        port, number = await opened()
+        with asker(number):
+            await until_unread(port)
+            async with asyncio.timeout(30):
+                await port.close()
+
+    asyncio.run(run())
+
+
 async def settled(visit: http_port.Visit, before: int) -> bool:
     """Whether the kernel still takes octets of the answer: until its buffers are full."""
     for _ in range(100):
