@@ -16,6 +16,7 @@ from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, E
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
+from reference_broker.node.alarms import Alarms, Room
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.endings import Ending
@@ -318,6 +319,7 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
         config=SimpleNamespace(name="node1", cluster="c"),
         clients=SimpleNamespace(connections={}, delivered=0, redelivered=0), queues={}, dead_letters=node.letters,
         endings=SimpleNamespace(count=Counter({Ending.EXPIRED: 2})),
+        alarms=Alarms(Limits(), [], Room(lambda: 4711)),
     )  # fmt: skip
     collector = metrics.NodeCollector(running)  # type: ignore[arg-type]
     families = {family.name: family for family in collector._process()}
@@ -327,6 +329,7 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
     assert [s.value for s in families["reference_broker_dead_letters_repeated"].samples] == [3]
     ended = {s.labels["reason"]: s.value for s in families["reference_broker_queues_ended"].samples}
     assert ended == {"expired": 2, "auto-delete": 0, "exclusive": 0, "transient": 0}
+    assert [s.value for s in families["rabbitmq_process_resident_memory_bytes"].samples] == [4711]
 
 
 @pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
