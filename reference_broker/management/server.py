@@ -136,13 +136,9 @@ def _tags(cluster: Cluster, user: str) -> frozenset[Tag]:
 
 
 async def _body(request: web.Request, idle_ms: int) -> Row:
-    """What the request brings along. It may take so many milliseconds to come."""
+    """What the request brings along."""
     check_type(request)
-    try:
-        async with asyncio.timeout(idle_ms / 1000):
-            octets = await request.read()
-    except TimeoutError as error:
-        raise ApiError(TOO_SLOW, f"the body did not come within {idle_ms} ms") from error
+    octets = await _octets(request, idle_ms)
     try:
         found: Any = json.loads(octets) if octets else {}
     except (ValueError, RecursionError) as error:
@@ -150,6 +146,20 @@ async def _body(request: web.Request, idle_ms: int) -> Row:
     if not isinstance(found, dict):
         raise ApiError(BAD_REQUEST, "the body is no JSON object")
     return found
+
+
+async def _octets(request: web.Request, idle_ms: int) -> bytes:
+    """The body, which may take so many milliseconds to come: the size of a chunk may announce more than anybody sends,
+    and aiohttp waits for the rest for ever. Raises :class:`ApiError` if the client does not send what it announced."""
+    try:
+        async with asyncio.timeout(idle_ms / 1000):
+            return await request.read()
+    except TimeoutError as error:
+        raise ApiError(TOO_SLOW, f"the body did not come within {idle_ms} ms") from error
+    except ConnectionResetError as error:
+        raise ApiError(BAD_REQUEST, "the connection ended before the body did") from error
+    except web.RequestPayloadError as error:
+        raise ApiError(BAD_REQUEST, "the body is not in the encoding that its head names") from error
 
 
 @web.middleware
