@@ -77,7 +77,7 @@ members of a queue agree whether its first leader is already elected, and all no
 
 ArgumentValue = str | int | bool | tuple[str, ...]
 
-_FITS_KEPT: Final = 32768
+_FITS_KEPT: Final = 65536
 """Answers to whether a policy's pattern finds a queue's name. Every list of queues asks again."""
 DEFAULT_KIND: Final = "quorum"
 """The kind of a queue whose record names no kind: older records have none."""
@@ -715,12 +715,9 @@ def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -
     """The policy that holds for the queue with this name in the cluster: of those of users, or of those of
     operators."""
     vhost, short_name = vhost_of(name), short(name)
-    fitting = [
-        policy
-        for policy in policies
-        if policy.operator is operator and policy.vhost == vhost and _fits(policy.pattern, short_name)
-    ]
-    return min(fitting, key=lambda policy: (-policy.priority, policy.name), default=None)
+    asked = [policy for policy in policies if policy.operator is operator and policy.vhost == vhost]
+    asked.sort(key=lambda policy: (-policy.priority, policy.name))
+    return next((policy for policy in asked if _fits(policy.pattern, short_name)), None)
 
 
 def _unusable_in(policy: Policy) -> list[UnusablePattern]:
