@@ -7,6 +7,7 @@ has no topic permission for the exchange.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from reference_broker import patterns
@@ -117,9 +118,7 @@ class AccessTable:
         if permission is None:
             return True
         pattern = permission.write if access is Access.WRITE else permission.read
-        for variable, value in (("{username}", user), ("{vhost}", vhost)):
-            pattern = pattern.replace(variable, patterns.literal(value))
-        return patterns.finds(pattern or _NO_NAME, key)
+        return patterns.finds(_filled(pattern, user, vhost), key)
 
     def _topic_keys(self, user: str, vhost: str) -> Iterator[tuple[str, str, str]]:
         return (key for key in self.topic_permissions if key[:2] == (user, vhost))
@@ -127,3 +126,11 @@ class AccessTable:
     def _forget(self, concerns: Callable[[tuple[str, ...]], bool]) -> None:
         self.permissions = {key: each for key, each in self.permissions.items() if not concerns(key)}
         self.topic_permissions = {key: each for key, each in self.topic_permissions.items() if not concerns(key)}
+
+
+@lru_cache(1024)
+def _filled(pattern: str, user: str, vhost: str) -> str:
+    """The expression of a topic permission, with names in place of its variables."""
+    for variable, name in (("{username}", user), ("{vhost}", vhost)):
+        pattern = pattern.replace(variable, patterns.literal(name))
+    return pattern or _NO_NAME

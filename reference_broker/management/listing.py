@@ -14,7 +14,7 @@ from reference_broker.management.shapes import Row
 
 _PAGE_SIZE: Final = 100
 _PAGE_SIZE_MAX: Final = 500
-_ROWS_A_TURN: Final = 100
+_ROWS_A_TURN: Final = 25
 """Rows whose names are compared between two turns of the event loop: a name may take a fifth of a millisecond."""
 
 

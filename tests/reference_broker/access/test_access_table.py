@@ -73,6 +73,25 @@ def test_topic_permissions_bind_only_whom_they_name() -> None:
     assert made.may_use_key("ann", "/", Access.WRITE, "x", "bob.key")
 
 
+@pytest.mark.parametrize("name", ["a.b", "{vhost}", "(a+)+$", "a b#c", "x" * 255, "\u00fc"])
+def test_names_in_place_of_variables_are_no_expressions(name: str) -> None:
+    made = table()
+    made.put_user(User(name=name))
+    made.put_topic_permission(TopicPermission(user=name, vhost="/", exchange="x", write="^{username}$", read=""))
+    assert made.may_use_key(name, "/", Access.WRITE, "x", name)
+    assert not made.may_use_key(name, "/", Access.WRITE, "x", name.replace(".", "_") + "a")
+    assert not made.may_use_key(name, "/", Access.READ, "x", name), "the empty expression finds no key"
+
+
+def test_a_permission_that_cannot_be_used_allows_nothing() -> None:
+    made = table()
+    made.put_permission(Permission(user="ann", vhost="/", configure="(?=a)", write=r"(a)\1", read="["))
+    made.put_topic_permission(TopicPermission(user="ann", vhost="/", exchange="x", write="a++", read="{username}(?!x)"))
+    assert not any(made.may("ann", "/", access, name) for access in Access for name in ("a", "aa", ""))
+    assert not made.may_use_key("ann", "/", Access.WRITE, "x", "a")
+    assert not made.may_use_key("ann", "/", Access.READ, "x", "ann")
+
+
 def test_only_guest_is_asked_nothing() -> None:
     made = table()
     assert made.may_do_everything("guest", "/") and not made.may_do_everything("ann", "/")
