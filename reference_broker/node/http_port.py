@@ -37,6 +37,8 @@ _LINGER_S: Final = 10.0
 """How long the rest of a body that is not wanted may take, so that its client reads the answer."""
 _STOP_S: Final = 1.0
 """How long a node that stops waits for answers that are under way."""
+_COMPLAINT_MAX: Final = 300
+"""Characters of a line of the log about what a stranger sent."""
 
 
 class Visit(web.RequestHandler):
@@ -94,9 +96,6 @@ class Visit(web.RequestHandler):
             answer.force_close()
         answer.headers.update(_TOLD)
         return answer
-
-
-_COMPLAINT_MAX: Final = 300
 
 
 class HttpPort:
