@@ -7,18 +7,20 @@ turns the loop reads the sockets of others: of peers, of quiet clients, of opera
 read, so its network slows it down.
 
 How much a slice is, is learnt from the slices before: messages to one queue cost little per octet, and single frames
-much. A connection begins with few octets, and a slice grows twofold at most.
+much. A connection begins with few octets, and a slice grows twofold at most. Of the last two slices the cheaper one
+counts, because the process may have lost its processor in the middle of the other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-SLICE_NS: Final = 2_000_000
-BUDGET_NS: Final = 5_000_000
+SLICE_NS: Final = 4_000_000
+BUDGET_NS: Final = 8_000_000
 _SMALL_NS: Final = 100_000
 """What takes no longer is handled at once."""
 _FIRST_OCTETS: Final = 16 * 1024
@@ -70,7 +72,7 @@ class Slices:
 class Input:
     """What one client has sent and nobody has handled yet. ``handle`` handles octets."""
 
-    __slots__ = ("_at", "_handle", "_ns_per_octet", "_octets", "_slice", "_slices")
+    __slots__ = ("_at", "_handle", "_last_ns_per_octet", "_ns_per_octet", "_octets", "_slice", "_slices")
 
     def __init__(self, slices: Slices, handle: Callable[[bytes], None]) -> None:
         self._slices = slices
@@ -81,6 +83,7 @@ class Input:
         self._slice = _FIRST_OCTETS
         """The octets of the next slice."""
         self._ns_per_octet = _FIRST_NS_PER_OCTET
+        self._last_ns_per_octet = math.inf
 
     @property
     def waits(self) -> bool:
@@ -125,6 +128,6 @@ class Input:
         self._handle(whole[begin:end] if end - begin < len(whole) else whole)
         spent_ns = self._slices.now_ns() - started_ns
         self._slices.spent(spent_ns)
-        self._ns_per_octet = (3 * self._ns_per_octet + spent_ns / (end - begin)) / 4
-        wanted = int(SLICE_NS / max(self._ns_per_octet, 0.1))
-        self._slice = max(_LEAST_OCTETS, min(wanted, 2 * self._slice))
+        last, self._last_ns_per_octet = self._last_ns_per_octet, spent_ns / (end - begin)
+        self._ns_per_octet = min(last, self._last_ns_per_octet) or _FIRST_NS_PER_OCTET
+        self._slice = max(_LEAST_OCTETS, min(int(SLICE_NS / self._ns_per_octet), 2 * self._slice))
