@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +27,8 @@ _QUEUE: Final = "bench-quiet"
 _LOGIN_EVERY_S: Final = 0.5
 _TO_BEGIN_S: Final = 60.0
 _LATE_S: Final = 60.0
-"""Time for the confirms that are open at the end."""
+"""Time for an answer of the management API."""
+_AS_GUEST: Final = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 
 
 def measure(context: Context, names: list[str]) -> None:
@@ -41,9 +44,9 @@ def measure(context: Context, names: list[str]) -> None:
 
 def one(broker: Broker, attack: str, seconds: float) -> dict[str, float]:
     """The neighbour's figures, alone and attacked."""
-    alone = Neighbour(broker.uris[0], seconds).live()
+    alone = Neighbour(broker, seconds).live()
     with attacked(broker, attack, seconds + 2):
-        beside = Neighbour(broker.uris[0], seconds).live()
+        beside = Neighbour(broker, seconds).live()
     return {f"alone_{name}": value for name, value in alone.items()} | beside
 
 
@@ -61,26 +64,30 @@ def attacked(broker: Broker, attack: str, seconds: float) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Neighbour:
-    """A publisher with confirms at a low rate, and somebody who logs in now and then."""
+    """A publisher with confirms at a low rate, and somebody who logs in now and then and, at the bundled broker, looks
+    at the overview of the management API."""
 
-    uri: str
+    broker: Broker
     seconds: float
     latencies_s: list[float] = field(default_factory=list)
     confirmed_s: list[float] = field(default_factory=list)
     logins_s: list[float] = field(default_factory=list)
+    overviews_s: list[float] = field(default_factory=list)
 
     def live(self) -> dict[str, float]:
         """Publish and log in for so long."""
         over = threading.Event()
-        logging_in = threading.Thread(target=self._log_in, args=(over,))
-        with Client(self.uri) as client:
+        others = [threading.Thread(target=probe, args=(over,)) for probe in (self._log_in, self._look)]
+        with Client(self.broker.uris[0]) as client:
             client.declare(_QUEUE)
-            logging_in.start()
+            for each in others:
+                each.start()
             try:
                 self._publish(client)
             finally:
                 over.set()
-                logging_in.join()
+                for each in others:
+                    each.join()
             client.delete(_QUEUE)
         gaps = np.diff([0.0, *self.confirmed_s])
         return {
@@ -89,6 +96,7 @@ class Neighbour:
             "gap_ms": 1000 * float(max(gaps)),
             "login_ms": 1000 * float(np.median(self.logins_s)),
             "slowest_login_ms": 1000 * max(self.logins_s),
+            **({"overview_ms": 1000 * float(np.median(self.overviews_s))} if self.overviews_s else {}),
         }
 
     def _publish(self, client: Client) -> None:
@@ -116,5 +124,16 @@ class Neighbour:
     def _log_in(self, over: threading.Event) -> None:
         while not over.wait(_LOGIN_EVERY_S):
             began = time.monotonic()
-            with Client(self.uri):
+            with Client(self.broker.uris[0]):
                 self.logins_s.append(time.monotonic() - began)
+
+    def _look(self, over: threading.Event) -> None:
+        if self.broker.cluster is None:
+            return
+        node = self.broker.cluster.nodes[0]
+        request = urllib.request.Request(f"http://{node.host}:{node.metrics_port}/api/overview", headers=_AS_GUEST)
+        while not over.wait(_LOGIN_EVERY_S):
+            began = time.monotonic()
+            with urllib.request.urlopen(request, timeout=_LATE_S) as answer:
+                answer.read()
+            self.overviews_s.append(time.monotonic() - began)
