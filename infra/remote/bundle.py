@@ -52,6 +52,8 @@ LIBRARIES: Final = (
 FASTER: Final = ("isal",)
 """The libraries that they import if they are there."""
 
+_NOT_FOR_MUSL: Final = ("google-re2",)
+"""Libraries without wheels for musl. Only nodes of the bundled broker import them, and these need glibc."""
 _ONLY_TO_INSTALL: Final = ("pbr", "setuptools")
 """What libraries name as needed, and nothing imports."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -314,7 +316,8 @@ def _add(wheel: zipfile.ZipFile, name: str, octets: bytes) -> None:
 
 def _download(kind: Kind, place: Path) -> list[Wheel]:
     """The libraries in the versions of this machine, for another kind of host."""
-    pinned = [f"{each.name}=={each.version}" for each in libraries()]
+    wanted_for = [each for each in libraries() if kind.libc != "musl" or _normal(each.name) not in _NOT_FOR_MUSL]
+    pinned = [f"{each.name}=={each.version}" for each in wanted_for]
     wanted = place / f"{hashlib.sha256(' '.join(pinned).encode()).hexdigest()[:12]}"
     if not (wanted / "complete").exists():
         platforms = [f"--platform={libc}_{kind.machine}" for libc in _LIBC_OF_PLATFORM[kind.libc]]

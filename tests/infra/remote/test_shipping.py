@@ -198,8 +198,12 @@ def test_hosts_that_cannot_take_part(
         shipping.ship(connection, lambda _kind: bundle)
 
 
-def test_another_kind_of_host_gets_downloaded_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = Kind("3.12", "aarch64", "glibc")
+@pytest.mark.parametrize(("libc", "platform"), [("glibc", "manylinux_2_28"), ("musl", "musllinux_1_2")])
+def test_another_kind_of_host_gets_downloaded_wheels(
+    libc: str, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what has no wheel there, and only nodes of the bundled broker need."""
+    kind = Kind("3.12", "aarch64", libc)
     asked: list[list[str]] = []
 
     def download(words: list[str], kind: Kind) -> None:
@@ -213,8 +217,9 @@ def test_another_kind_of_host_gets_downloaded_wheels(tmp_path: Path, monkeypatch
         found = bundle_for(kind, tmp_path)
         assert [wheel.path.name.partition("-")[0] for wheel in found.wheels] == ["quorum_perftest", "numpy"]
     (words,) = asked
-    assert "--python-version=3.12" in words and "--platform=manylinux_2_28_aarch64" in words
+    assert "--python-version=3.12" in words and f"--platform={platform}_aarch64" in words
     assert any(word.startswith("numpy==") for word in words)
+    assert any(word.startswith("google-re2==") for word in words) == (libc == "glibc")
 
 
 def test_an_index_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
