@@ -50,6 +50,7 @@ from infra.layout import directories as placed
 from infra.layout import roots as drives_of
 from infra.node_process import (
     STOP_GRACE_S,
+    await_marks,
     end,
     end_children,
     found_again,
@@ -78,6 +79,8 @@ NODES: Final = 3
 BASE_PORT: Final = 5691
 """Not 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
 _TEMPORARY: Final = ".broker-"
+_MARKS_S: Final = 1.0
+"""Time after which a process that shows no mark is taken for one without a mark."""
 _KEPT: Final[list[subprocess.Popen[bytes]]] = []
 """The handles of nodes that keep running after this process; Python reports a dropped handle of a running process."""
 
@@ -409,6 +412,7 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
         return replace(launched, cluster=_with_processes(planned, launched.children))
     except BaseException:
         names = {node.name for node in chosen}
+        await_marks(_MARKS_S)  # of the process that was made last, nobody may know yet
         end([node for node in found_again(planned).nodes if node.name in names], STOP_GRACE_S)
         raise
 

@@ -86,6 +86,18 @@ def marked(mark: str) -> Iterator[tuple[psutil.Process, str]]:
                 yield process, carried[len(mark) + 1 :]
 
 
+def await_marks(limit_s: float) -> None:
+    """Wait until each child of this process shows its mark, if it has one: the environment of a process is empty for a
+    moment after the process was made."""
+
+    def is_blank(child: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error, OSError):
+            return not child.environ() and child.status() != psutil.STATUS_ZOMBIE
+        return False
+
+    wait(lambda: not any(map(is_blank, psutil.Process().children())), limit_s)
+
+
 def found_again(cluster: Cluster) -> Cluster:
     """The cluster with the processes of its nodes that run here, also of those that nobody wrote down. Only if a node
     does not run as it was written down, the processes of the machine are looked through."""

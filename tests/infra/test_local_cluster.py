@@ -557,7 +557,7 @@ def test_a_start_that_is_interrupted_between_two_nodes_leaves_none(
     monkeypatch.setattr(local_cluster, "spawn", spawn)
     with pytest.raises(KeyboardInterrupt):
         local_cluster.start(tmp_path / "cluster")
-    assert [child.wait() for child in lost] == [-signal.SIGTERM] * 2
+    assert [child.wait(30) for child in lost] == [-signal.SIGTERM] * 2
     assert not any(is_alive(node) for node in local_cluster.load(tmp_path / "cluster").nodes)
 
 

@@ -17,9 +17,11 @@ import pytest
 
 from infra import local_cluster, readiness
 from infra.local_cluster import Cluster, ClusterError, Node
+from infra.node_process import wait
 from tests.integration.test_bad_directories import BODIES, consume, newest_wal, publish
 
 pytestmark = pytest.mark.processes
+LEARNS_S = 30.0
 
 
 def cut(path: Path) -> None:
@@ -84,7 +86,7 @@ def test_a_node_without_the_end_of_its_log_does_not_vote(
         cluster = local_cluster.start(tmp_path / "c")
         assert "since an earlier start lost their end" in findings(cluster, "node2")[0]
         assert consume(cluster.nodes[2], len(BODIES)) == BODIES
-        assert {said["forgetful"] for said in local_cluster.summary(cluster)} == {0}
+        assert wait(lambda: not any(said["forgetful"] for said in local_cluster.summary(cluster)), LEARNS_S)
         local_cluster.kill(cluster, "node1")
         publish(cluster.nodes[1], BODIES)
         assert consume(cluster.nodes[1], len(BODIES)) == BODIES, "it is a full member again"

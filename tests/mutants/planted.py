@@ -529,7 +529,7 @@ STORE_MUTANTS = _in_classic_worlds(
 _EFFECTS = "queues.test_classic_effects"
 CLASSIC_MUTANTS = _in_classic_worlds(
     Mutant("requeue out of order", "machines.ready:Ready.put_back",
-           "(held.number, held.count", "(-held.number, held.count",
+           "(held.number, held.count", "((1 << 62) - held.number, held.count",
            shown_by=f"{_EFFECTS}:test_requeued_messages_come_back_in_their_old_order((0, 1, 2, 3))"),
     Mutant("a requeue goes to the end", "machines.ready:Ready.put_back",
            "self.returned_count += held.count",
@@ -590,7 +590,8 @@ MIRROR_MUTANTS = _in_mirrored_worlds(
            "self._unconfirmed[0][1] <= end and ", "",
            shown_by="mirroring.test_mirror:test_what_must_survive_is_confirmed_when_it_is_stored"),
     Mutant("a new mirror counts as synchronised at once", "node.master_ring:MasterRing._welcome",
-           "if is_full or self._log.oldest() >= next_seq:", "if True:"),
+           "if is_full or self._log.oldest() >= next_seq:", "if True:", shown_by="node.test_mirrors_in_partitions:"
+           "test_a_master_stays_that_only_the_leader_of_the_metadata_does_not_reach(False)"),
     Mutant("a new mirror is not waited for", "node.master_ring:MasterRing.is_blocked",
            "self._filling is not None or any(self._is_copy(*each) for each in self._joining)", "False"),
     Mutant("a mirror goes on with an empty copy after a restart", "node.mirrors:Mirrors.record_is",

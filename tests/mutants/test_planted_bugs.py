@@ -37,7 +37,6 @@ QUICK = {  # the invariants that may show the bug
     "a message that comes back goes behind the others of its key": "I29",
     "a key stays blocked by a message that was rejected": "I29",
     "a message to several queues goes to the first of them": "I22",
-    "a new mirror counts as synchronised at once": "I22",
     "the short way does not ask where entries belong": "I9",
     "a follower answers at once what it has not written": "I5",
     "the end of a round brings no turn": "X1",
