@@ -97,6 +97,11 @@ class MirrorCopy:
         """The store has told that the messages below ``seq_end`` survive."""
         self._stored.stored(seq_end)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether everything that is here is as safe as the store makes it."""
+        return self._stored.end >= self.store.next_seq
+
     def confirm(self) -> int:
         """The number of the last batch that is confirmed now."""
         end = self._stored.end

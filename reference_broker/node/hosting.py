@@ -27,7 +27,7 @@ from reference_broker.amqp.events import QueueDeclare
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
-from reference_broker.machines.mirrors import StartMaster
+from reference_broker.machines.mirrors import StartMaster, mirror_on
 from reference_broker.mirroring.placement import HaPolicy, first_mirrors
 from reference_broker.node import declaration, non_members
 from reference_broker.node.census import Busiest, Census, placed
@@ -447,7 +447,7 @@ class Hosting:
         self.census.queue_is(record)
         owner = self._ports.owned.runners.get(record.group)
         if record.leader == self.node and owner is None:
-            self._take_over(record)
+            self._take_over(former, record)
         elif record.leader == self.node and owner is not None:
             had_ring = owner.ring is not None
             owner.record_changed(record)
@@ -463,10 +463,13 @@ class Hosting:
         if (runner := self.hosted.get(record.group)) is not None:
             self._ports.reconcile(runner)
 
-    def _take_over(self, record: QueueRecord) -> None:
+    def _take_over(self, former: QueueRecord, record: QueueRecord) -> None:
         """This node owns the queue from now on. The messages are those of the mirror here, or those that a former
         process of this node left on the drive."""
         log.info("queue %s: this node is the master now, epoch %d", shown(record.name), record.epoch)
+        mirror = mirror_on(former, self.node)
+        if mirror is not None and mirror.boot_id == self.boot_id and not mirror.is_synchronised:
+            self._ports.owned.lacks_messages(record, self._ports.nodes.name(former.leader))
         self.proxies[record.group].owned_here()
         proxy, copy = self.proxies.pop(record.group), self.mirrors.take(record.group)
         self._begin_owner(record, copy, proxy.unapplied)

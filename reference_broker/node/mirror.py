@@ -58,6 +58,8 @@ class MirrorRunner:
         self.ring.is_ready = mirror.since == 0
         self._node = node
         self._told = 0
+        self._is_filled = False
+        """Whether messages came from the master to fill this copy, which does not know yet that they are safe."""
         self._is_stopped = False
         self.record_changed(record)
 
@@ -114,7 +116,7 @@ class MirrorRunner:
         self._send(self.ring.begin(batch))
         self._node.wake(self)
 
-    def fill(self, node: NodeId, since: int, payload: bytes) -> None:
+    def fill(self, since: int, payload: bytes) -> None:
         """Messages that were in the queue before this copy began."""
         if since != self.mirror.since or self.ring.is_ready:
             return
@@ -123,7 +125,8 @@ class MirrorRunner:
         except (DivergedError, ValueError) as error:
             self._give_up(error)
             return
-        self._node.send(node, FrameKind.NOTE, [pack_note(self.group, Note.FILLED, since)])
+        self._is_filled = True
+        self._node.wake(self)
 
     def copied(self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[Any]) -> None:
         """Publishes straight from their node."""
@@ -160,8 +163,12 @@ class MirrorRunner:
     # Turns
 
     def turn(self) -> None:
-        """Tell the master what is confirmed."""
+        """Tell the master what is confirmed, or that what it filled in is safe: then the copy may count as
+        synchronised, and may be the only one that survives."""
         self.scheduled = False
+        if self._is_filled and self.copy.is_stored:
+            self._is_filled = False
+            self._note(Note.FILLED, self.mirror.since)
         confirmed = self.copy.confirm()
         if confirmed > self._told and not self._is_stopped:
             self._told = confirmed

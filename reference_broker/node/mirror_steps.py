@@ -5,7 +5,8 @@ record has changed. While nodes are missing, steps are looked for again now and 
 
 The ring goes where there are links. Each node says with its heartbeats which nodes it reaches. A mirror to which the
 ring has no link is dropped for as long as that lasts, though its node may reach the owner: else no batch would come
-round the ring, and nothing would be confirmed.
+round the ring, and nothing would be confirmed. That waits until the gap has stood for a while. When a node dies, one
+node notices it first and says so, and its own mirror must not go for that: the queue would be left with one copy.
 
 When the node of a master is lost, the leader of the metadata group has a mirror promoted. So a minority that is cut off
 promotes nobody, and its own masters cannot confirm anything, because they cannot drop the mirrors that do not answer. A
@@ -44,6 +45,10 @@ log = logging.getLogger(__name__)
 _PATIENCE: Final = 5
 """A node that leads the metadata looks so many times before it gives up a master's node that it has never seen: after a
 start of the whole cluster, nodes come one after another."""
+_LONG_PATIENCE: Final = 3 * _PATIENCE
+"""Looks before a mirror that is not synchronised is promoted: if the master's node comes back, nothing is lost."""
+_GAP_PATIENCE: Final = 3
+"""Looks after which a gap in a ring is one. Nodes notice the death of another node at different times."""
 
 
 class Policies(Protocol):
@@ -70,6 +75,10 @@ class MirrorSteps:
         self._asked: set[tuple[GroupId, int]] = set()
         """Queues, and the number of changes of the record on which a question rests."""
         self._looks: dict[NodeId, int] = {}
+        """How often each node was missed."""
+        self._look = 0
+        self._gaps: dict[GroupId, tuple[Mirror, int]] = {}
+        """The mirror behind which a ring has a gap, and the look since when."""
 
     # The owner
 
@@ -102,13 +111,21 @@ class MirrorSteps:
         return len(up) < len(self._nodes.all) or step is not None
 
     def _closes_gap(self, record: QueueRecord) -> bool:
-        """Have a mirror dropped that its neighbour in the ring, or who decides about the ring, does not reach. Returns
-        whether there is one."""
+        """Have a mirror dropped that its neighbour in the ring, or who decides about the ring, does not reach for a
+        while. Returns whether there is one."""
         mirror = out_of_ring(record, self._nodes.reach_each_other, self._decider)
-        if mirror is not None and self._ask(DropMirror, record, member=mirror.node, since=mirror.since):
+        former, since = self._gaps.pop(record.group, (None, 0))
+        if mirror is None:
+            return False
+        if mirror != former:
+            since = self._look
+        self._gaps[record.group] = mirror, since
+        if self._look - since < _GAP_PATIENCE:
+            return True
+        if self._ask(DropMirror, record, member=mirror.node, since=mirror.since):
             text = "queue %s: the mirror on %s is dropped until another node of its ring reaches it again"
             log.warning(text, shown(record.name), self._nodes.name(mirror.node))
-        return mirror is not None
+        return True
 
     def _usable(self, record: QueueRecord) -> dict[NodeId, str]:
         """The names of the nodes in reach that have a copy, or could have one: the ring would go through them."""
@@ -122,7 +139,8 @@ class MirrorSteps:
     @property
     def _decider(self) -> NodeId:
         metadata = self._groups.runners.get(METADATA_GROUP)
-        return metadata.core.leader if metadata is not None else NOBODY
+        leader = metadata.core.leader if metadata is not None else NOBODY
+        return leader if leader in self._nodes.up else NOBODY
 
     # The leader of the metadata
 
@@ -133,6 +151,8 @@ class MirrorSteps:
 
     def look_again(self) -> None:
         """A while has passed."""
+        self._look += 1
+        self._gaps = {group: gap for group, gap in self._gaps.items() if group in self._mirrored}
         for node in self._nodes.all:
             if node in self._nodes.up:
                 self._looks.pop(node, None)
@@ -146,13 +166,14 @@ class MirrorSteps:
         if metadata is None or not metadata.leads or not self._groups.is_current:
             return
         for record in list(self._mirrored.values()):
-            if record.leader in self._nodes.up or self._looks.get(record.leader, 0) < _PATIENCE:
+            looks = self._looks.get(record.leader, 0)
+            if record.leader in self._nodes.up or looks < _PATIENCE:
                 continue
             if self._nodes.who_reaches((record.leader,)) is not None:
                 continue  # only a link is lost, and this node soon leads the metadata no more
             policy, was_stopped = self._policies.ha_policy(record), record.leader in self._nodes.left
             mirror = promoted(policy, record, self._nodes.up, was_stopped=was_stopped)
-            if mirror is not None:
+            if mirror is not None and (mirror.is_synchronised or looks >= _LONG_PATIENCE):
                 self._move(record, mirror)
 
     def _move(self, record: QueueRecord, mirror: Mirror) -> None:

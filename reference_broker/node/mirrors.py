@@ -180,11 +180,11 @@ class Mirrors:
             raise ValueError(f"{len(commands)} commands in a copy whose segments are {segments}")
         runner.copied(proposal, segments, commands)
 
-    def fill(self, node: NodeId, body: memoryview) -> None:
+    def fill(self, _node: NodeId, body: memoryview) -> None:
         """A FILL. Raises ValueError if it is cut off."""
         group, since, payload = unpack_fill(body)
         if (runner := self.runners.get(group)) is not None:
-            runner.fill(node, since, payload)
+            runner.fill(since, payload)
 
     def published_here(self, group: GroupId, first: int, commands: Sequence[Any]) -> None:
         """Clients of this node have published to a queue of which a copy is here."""

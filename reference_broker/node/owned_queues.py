@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
 
+from reference_broker.access.names import listed
 from reference_broker.classic.counters import COUNTERS
 from reference_broker.classic.openings import Openings
 from reference_broker.classic.parts import QueueName
@@ -49,7 +50,7 @@ class OwnedQueues:
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
         self.findings: list[Finding] = []
-        """What the store found lost or damaged when it opened."""
+        """What the store found lost or damaged when it opened, and what was given up with a master."""
         self._followers: dict[GroupId, Callable[[int], None]] = {}
         """Who hears that messages survive, by the name of the queue in the store."""
         self._config = config
@@ -94,6 +95,14 @@ class OwnedQueues:
     def follow_no_more(self, record: QueueRecord, since: int) -> None:
         """Nobody wants to hear of the copy any more."""
         self._followers.pop(store_of(record.group, since), None)
+
+    def lacks_messages(self, record: QueueRecord, former: str) -> None:
+        """A copy here that was not synchronised became the master's, because the node ``former`` was lost. Nobody else
+        would ever tell what is missing."""
+        what = f"its master on {former} was lost, and no mirror was synchronised: what only {former} had is gone"
+        fix = "set ha-promote-on-failure to when-synced, if such a queue is to wait for its master"
+        self.findings.append(Finding(what=what, where=str(self._config.directory), fix=fix, queue=listed(record.name)))
+        log.error("%s", self.findings[-1])
 
     def became_current(self, copies: Collection[GroupId]) -> None:
         """The queues and copies that have begun, and these ``copies`` by their names in the store, are all that this

@@ -153,10 +153,12 @@ def _read(found: Found, uris: Sequence[str], until: float) -> None:
 
 
 def _drain(found: Found, channel: Any) -> bool:
-    """Take everything in front of the probe; whether the probe came."""
-    for method, _, body in channel.consume(found.queue, auto_ack=True, inactivity_timeout=_ANSWER_S):
+    """Take everything in front of the probe; whether the probe came. With acknowledgements: what is under way when a
+    queue gets another leader would be lost without them."""
+    for method, _, body in channel.consume(found.queue, inactivity_timeout=_ANSWER_S):
         if method is None:
             return False
+        channel.basic_ack(method.delivery_tag)
         if body == PROBE:
             return True
         try:

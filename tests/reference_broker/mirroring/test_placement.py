@@ -91,6 +91,8 @@ def test_a_master_outside_the_policy_moves_to_a_synchronised_copy() -> None:
         ([copy(2, boot=7), copy(3, synced=False)], {}, False, 2),
         ([copy(2, synced=False), copy(3)], {}, False, 3),
         ([copy(2, synced=False)], {}, False, 2),
+        ([copy(2, synced=False, boot=7), copy(3, synced=False)], {}, False, 3),
+        ([copy(2, synced=False, boot=7)], {}, False, None),
         ([copy(2, synced=False)], {"promote_on_failure": "when-synced"}, False, None),
         ([copy(2, synced=False)], {}, True, None),
         ([copy(2, synced=False)], {"promote_on_shutdown": "always"}, True, 2),

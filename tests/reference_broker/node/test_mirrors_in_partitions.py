@@ -155,6 +155,75 @@ def test_confirms_go_on_while_two_mirrors_do_not_reach_each_other(
         run.cluster.wait(lambda: client.confirmed == run.published)
 
 
+@pytest.mark.parametrize("leads", ["master", "other", "dies"])
+@pytest.mark.parametrize(("master", "other", "dies"), list(permutations(NODES)))
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_node_that_dies_costs_no_mirror_but_its_own(
+    master: NodeId, other: NodeId, dies: NodeId, leads: str, is_late: bool
+) -> None:
+    """Two nodes notice a death at different times. Of a cluster that was killed, one node after the other, all messages
+    were lost once: the mirror that was left was dropped, and the new one there was blank when its master died, too."""
+    with scene(master, {"master": master, "other": other, "dies": dies}[leads], is_filled=False) as run:
+        client = run.client(master)
+        run.publish(client, 10)
+        run.cluster.wait(lambda: client.confirmed == 10)
+        first, second = (master, other) if is_late else (other, master)
+        run.cut((dies, first), (first, dies))
+        run.cluster.pass_time(SUSPECT_S)
+        run.cut((dies, second), (second, dies))
+        run.cluster.wait(lambda: dies not in {mirror.node for mirror in run.record().mirrors})
+        run.cluster.pass_time(4 * SUSPECT_S)
+        assert [mirror[2:] for mirror in run.record().mirrors] == [(0, True)]
+        run.publish(client)
+        run.cluster.wait(lambda: client.confirmed == run.published)
+
+
+def _with_a_blank_mirror(run: Scene) -> None:
+    """The master has messages that the mirror on the second node does not have. There is no other mirror."""
+    near = run.client(NODES[0])
+    run.publish(near, 20)
+    run.cluster.wait(lambda: near.confirmed == 20)
+    run.cluster.stop(*NODES[1:])
+    run.cluster.wait(lambda: len(run.record().mirrors) == 2)
+    run.cluster.start(NODES[1])
+    run.cluster.wait(lambda: [mirror[::3] for mirror in run.record().mirrors] == [(NODES[1], False)])
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_mirror_without_the_messages_is_promoted_late_and_aloud(comes_back: bool) -> None:
+    """If the master's node comes back in time, nothing is lost."""
+    with scene(is_filled=False) as run:
+        _with_a_blank_mirror(run)
+        run.cluster.start(NODES[2])
+        run.cluster.pass_time(1)
+        run.cluster.stop(NODES[0])
+        run.cluster.pass_time(0.8 if comes_back else 2)
+        assert run.record(NODES[1]).leader == (NODES[0] if comes_back else NODES[1])
+        if comes_back:
+            run.cluster.start(NODES[0])
+            run.cluster.pass_time(1)
+            assert run.record(NODES[1]).leader == NODES[0]
+        said = [finding.row() for shard in run.cluster.shards.values() for finding in shard.findings.all()]
+        assert [(row["queue"], "its master on n1 was lost" in str(row["what"])) for row in said] == [("q", True)] * (
+            not comes_back
+        )
+
+
+def test_a_blank_mirror_is_not_promoted_after_all_nodes_were_down() -> None:
+    """The queue waits for its master's node, which has everything."""
+    with scene(is_filled=False) as run:
+        _with_a_blank_mirror(run)
+        run.cluster.stop(*NODES[:2])
+        run.cluster.start(*NODES[1:])
+        run.cluster.pass_time(10)
+        assert run.record(NODES[1]).leader == NODES[0]
+        run.cluster.start(NODES[0])
+        client = run.client(NODES[1])
+        run.publish(client)
+        run.cluster.wait(lambda: client.confirmed == 1)
+        assert run.record(NODES[1]).leader == NODES[0]
+
+
 CUTS = {
     "isolated": [(1, 2), (2, 1), (1, 3), (3, 1)],
     "not heard": [(1, 2), (1, 3)],
