@@ -1,8 +1,10 @@
 """The port for metrics and management over HTTP: who comes in, how long clients may take, what browsers may do.
 
 Everybody who reaches the port may connect, so a connection must cost little, and not for long. A client that does not
-go on for ``http_idle_ms`` is dropped. aiohttp sees to clients that send no request, or half the headers. Whoever reads
-the body of a request sees to bodies that do not come. A :class:`Visit` sees to answers that nobody reads.
+go on for ``http_idle_ms`` is dropped, and earlier if the port is full: a new client gets the place of whoever has been
+there longest without an answer being made. So nobody keeps operators out with requests that stop. aiohttp sees to
+clients that send no request, or half the headers. Whoever reads the body of a request sees to bodies that do not come.
+A :class:`Visit` sees to answers that nobody reads.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class Visit(web.RequestHandler):
         """aiohttp forgets the transport when it begins to close it, and that ends only when all is read."""
         self._unread = 0
         """Octets that waited at the last look."""
+        self.answering = 0
+        """The requests to which an answer is being made."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
@@ -73,6 +77,17 @@ class Visit(web.RequestHandler):
     def unread(self) -> int:
         """Octets that wait for the client."""
         return self._connection.get_write_buffer_size() if self._connection is not None else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client has to say something next."""
+        return not self.answering and not self.unread
+
+    def give_way(self) -> None:
+        """Drop the client: its place is wanted."""
+        self._port.visits.pop(self, None)
+        if self._connection is not None:
+            self._connection.abort()
 
     def look(self) -> None:
         """Drop the client if it has read nothing since the last look, although there was something to read."""
@@ -107,11 +122,12 @@ class HttpPort:
         self._loop = asyncio.get_running_loop()
         self._idle_s = shard.limits.http_idle_ms / 1000
         self._complaints = Complaints(self._loop.time)
-        self._door = Door(
-            "a client of the metrics port",
-            lambda: why_no_visitor(len(self.visits), shard.limits, lacks_memory=shard.alarms.is_critical),
-            self._complaints,
-        )
+
+        def why_not() -> str:
+            return why_no_visitor(len(self.visits), shard.limits, lacks_memory=shard.alarms.is_critical)
+
+        self._why_not = why_not
+        self._door = Door("a client of the metrics port", why_not, self._complaints)
         self._unread_max = shard.limits.memory_bytes_max // _UNREAD_MEMORY_PART
         self._listener: asyncio.Server | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -131,17 +147,24 @@ class HttpPort:
         await self._runner.cleanup()
 
     @web.middleware
-    async def check_unread(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Make no more answers while clients do not read those that they have."""
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Make an answer, unless clients do not read those that they have."""
         if sum(visit.unread for visit in self.visits) > self._unread_max:
             raise web.HTTPServiceUnavailable(reason="too many answers wait for clients that do not read them")
-        return await handler(request)
+        visit = cast(Visit, request.protocol)
+        visit.answering += 1
+        try:
+            return await handler(request)
+        finally:
+            visit.answering -= 1
 
     def complain(self, text: str) -> None:
         """Log what a client did, once in a while."""
         self._complaints.say("HTTP", text)
 
     def _accepted(self) -> asyncio.Protocol:
+        if self._why_not() and (eldest := next((visit for visit in self.visits if visit.waits), None)) is not None:
+            eldest.give_way()
         if (turned_away := self._door.turns_away()) is not None:
             return turned_away
         assert self._runner.server is not None
@@ -168,7 +191,7 @@ async def serve(
     app.on_response_prepare.append(_tell_browsers)
     app.router.add_get("/metrics", scrape)
     add_more(app)
-    app.middlewares.append(port.check_unread)
+    app.middlewares.append(port.answer)
     with listening(shard.config.me, "metrics_port") as (host, number):
         await port.open(host, number)
     return port

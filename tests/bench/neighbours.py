@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from perftest.amqp.events import Confirms
-from tests.bench.attackers import ATTACKS
+from tests.bench.attackers import ATTACKS, BY_HTTP
 from tests.bench.client import Client
 from tests.bench.context import Broker, Context
 from tests.bench.figures import BenchError
@@ -35,11 +35,11 @@ def measure(context: Context, names: list[str]) -> None:
     """All rounds of the attacks, each broker alone and attacked, in alternation."""
     with context.brokers() as brokers:
         for name in names:
+            attack = name.removeprefix("neighbours: ")
             for _ in range(context.lengths.rounds):
                 for broker in brokers:
-                    context.note(
-                        name, broker.name, one(broker, name.removeprefix("neighbours: "), context.lengths.seconds)
-                    )
+                    if attack not in BY_HTTP or broker.cluster is not None:
+                        context.note(name, broker.name, one(broker, attack, context.lengths.seconds))
 
 
 def one(broker: Broker, attack: str, seconds: float) -> dict[str, float]:
@@ -53,13 +53,20 @@ def one(broker: Broker, attack: str, seconds: float) -> dict[str, float]:
 @contextmanager
 def attacked(broker: Broker, attack: str, seconds: float) -> Iterator[None]:
     """The attack goes on."""
-    command = [sys.executable, "-m", "tests.bench.attackers", attack, broker.uris[0], str(seconds)]
+    address = _api(broker) if attack in BY_HTTP else broker.uris[0]
+    command = [sys.executable, "-m", "tests.bench.attackers", attack, address, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
         assert attacker.stdout is not None
         if not attacker.stdout.readline():
             raise BenchError(f"the attack {attack!r} did not begin")
         yield
         attacker.wait(seconds + _TO_BEGIN_S)
+
+
+def _api(broker: Broker) -> str:
+    """The address of the management API; empty for RabbitMQ, whose API is a plugin that is not on."""
+    node = broker.cluster.nodes[0] if broker.cluster else None
+    return f"http://{node.host}:{node.metrics_port}" if node else ""
 
 
 @dataclass(slots=True)
@@ -128,10 +135,9 @@ class Neighbour:
                 self.logins_s.append(time.monotonic() - began)
 
     def _look(self, over: threading.Event) -> None:
-        if self.broker.cluster is None:
+        if not (api := _api(self.broker)):
             return
-        node = self.broker.cluster.nodes[0]
-        request = urllib.request.Request(f"http://{node.host}:{node.metrics_port}/api/overview", headers=_AS_GUEST)
+        request = urllib.request.Request(f"{api}/api/overview", headers=_AS_GUEST)
         while not over.wait(_LOGIN_EVERY_S):
             began = time.monotonic()
             with urllib.request.urlopen(request, timeout=_LATE_S) as answer:

@@ -1,4 +1,4 @@
-"""The port for metrics without a node behind it: answers that nobody reads."""
+"""The port for metrics without a node behind it: answers that nobody reads, and requests that stop."""
 
 from __future__ import annotations
 
@@ -126,3 +126,29 @@ async def settled(visit: http_port.Visit, before: int) -> bool:
     for _ in range(100):
         await asyncio.sleep(0)
     return visit.unread < before
+
+
+def test_requests_that_stop_keep_nobody_out() -> None:
+    """A client that gets an answer keeps its place, though it came first."""
+
+    async def run() -> tuple[list[int], bool]:
+        port, number = await opened(http_connections_max=4)
+        async with ClientSession() as session, asyncio.timeout(30):
+            with asker(number) as reads_nothing:
+                await until_unread(port)
+                idle = [await asyncio.open_connection("127.0.0.1", number) for _ in range(8)]
+                for _, writer in idle:
+                    writer.write(b"GET /metrics HTTP/1.1\r\n")
+                found = []
+                for _ in range(4):
+                    async with session.get(f"http://127.0.0.1:{number}/", headers={"Connection": "close"}) as answer:
+                        found.append(answer.status)
+                assert await idle[0][0].read() == b"", "the eldest gave way"
+                is_there = any(visit.unread for visit in port.visits)
+                for _, writer in idle:
+                    writer.close()
+            reads_nothing.close()
+        await port.close()
+        return found, is_there
+
+    assert asyncio.run(run()) == ([404] * 4, True)
