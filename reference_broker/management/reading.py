@@ -59,11 +59,7 @@ def _vhost_of(row: Row) -> str:
 
 async def overview(cluster: Cluster, at: Row) -> Row:
     """The cluster at a glance."""
-    queues, connections, channels = (
-        await _queues(cluster, at),
-        await _connection_rows(cluster, at),
-        await _channel_rows(cluster, at),
-    )
+    queues, connections = await _queues(cluster, at), await _connection_rows(cluster, at)
     nodes = await cluster.node_rows()
     totals = {key: sum(row[key] for row in queues) for key in ("messages", "messages_ready", "messages_unacknowledged")}
     counters = [node.get("message_stats", {}) for node in nodes]
@@ -78,7 +74,7 @@ async def overview(cluster: Cluster, at: Row) -> Row:
         "rabbitmq_version": "3.10.0",
         "object_totals": {
             "connections": len(connections),
-            "channels": len(channels),
+            "channels": sum(row["channels"] for row in connections),
             "exchanges": len(await _exchanges(cluster, at)),
             "queues": len(queues),
             "consumers": sum(row["consumers"] for row in queues),

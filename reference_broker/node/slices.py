@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-SLICE_NS: Final = 4_000_000
-BUDGET_NS: Final = 8_000_000
+SLICE_NS: Final = 2_000_000
+BUDGET_NS: Final = 4_000_000
 _SMALL_NS: Final = 100_000
-"""What takes no longer is handled at once."""
-_FIRST_OCTETS: Final = 16 * 1024
+_SMALL_OCTETS: Final = 4096
+"""What is no more, and takes no longer, is handled at once, and nobody counts the time."""
+_FIRST_OCTETS: Final = 8 * 1024
 _LEAST_OCTETS: Final = 1024
 _FIRST_NS_PER_OCTET: Final = 10.0
 
@@ -92,7 +93,8 @@ class Input:
 
     def came(self, octets: bytes) -> None:
         """Handle octets, now or in turns."""
-        if not self.waits and len(octets) * self._ns_per_octet < _SMALL_NS:
+        size = len(octets)
+        if size <= _SMALL_OCTETS and size * self._ns_per_octet < _SMALL_NS and not self.waits:
             self._handle(octets)
             return
         is_new = not self.waits

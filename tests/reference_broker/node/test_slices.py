@@ -133,3 +133,29 @@ def test_what_waits_at_the_end_is_handled() -> None:
         await world.turns(3)
 
     assert play(scenario).octets("flood") == MUCH
+
+
+def test_what_was_cheap_so_far_is_counted_when_it_is_much() -> None:
+    """Runs to one queue cost next to nothing per octet, until memory is short of pages: floods of them were handled at
+    once, and nobody counted."""
+
+    async def scenario(world: World) -> None:
+        cost = [1]
+
+        def handle(octets: bytes) -> None:
+            world.now_ns += cost[0] * len(octets) // 10
+            world.handled.append((world.turn, "", len(octets)))
+
+        floods = [Input(world.slices, handle) for _ in range(30)]
+        for _ in range(10):
+            for flood in floods:
+                flood.came(bytes(MUCH))
+            while any(flood.waits for flood in floods):
+                await world.turns(1)
+        cost[0] = 200
+        began = world.now_ns
+        for flood in floods:
+            flood.came(bytes(MUCH))
+        assert world.now_ns - began <= BUDGET_NS + MUCH * cost[0] // 10
+
+    play(scenario)
