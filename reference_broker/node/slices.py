@@ -22,7 +22,7 @@ from typing import Final
 SLICE_NS: Final = 2_000_000
 BUDGET_NS: Final = 4_000_000
 _SMALL_NS: Final = 100_000
-_SMALL_OCTETS: Final = 4096
+_SMALL_OCTETS: Final = 16 * 1024
 """What is no more, and takes no longer, is handled at once, and nobody counts the time."""
 _FIRST_OCTETS: Final = 8 * 1024
 _LEAST_OCTETS: Final = 1024
