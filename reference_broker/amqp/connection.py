@@ -130,6 +130,11 @@ class ServerConnection:
         """Numbers of the channels that are open and not closing."""
         return tuple(number for number, channel in self._channels.items() if not channel.closing)
 
+    def has_open(self, channel: int) -> bool:
+        """Whether the channel is open and not closing."""
+        found = self._channels.get(channel)
+        return found is not None and not found.closing
+
     def unacked(self, channel: int) -> int:
         """Deliveries of a channel that wait for their acknowledgement."""
         found = self._channels.get(channel)

@@ -178,6 +178,7 @@ class _Reader:
         consumers = self._table(self._consumer)
         for consumer in consumers:
             state.channels[consumer.id.channel].consumers[consumer.id.tag] = consumer
+        state.suspected = {each.id.channel for each in consumers if each.status is Status.SUSPECTED}
         for (position,) in self._table(lambda: self._unpack(_TURN)):
             state.service.add(consumers[position])
         state.dead_letters.load(self._dead_letters())

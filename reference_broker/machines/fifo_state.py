@@ -108,6 +108,7 @@ class State:
         "refuses_until_well_below",
         "refusing",
         "service",
+        "suspected",
         "totals",
     )
 
@@ -126,6 +127,9 @@ class State:
         self.dead_letters = DeadLetters()
         self.departures = Departures()
         self.channels: dict[ChannelId, ChannelState] = {}
+        self.suspected: set[ChannelId] = set()
+        """The channels with suspected consumers, maybe with others. It follows from the consumers, so no snapshot holds
+        it: news of a node comes with each new publisher, and must not look at all channels."""
         self.arrivals = 0
         """Subscriptions so far."""
         self.boot_ids: dict[NodeId, int] = {}

@@ -121,6 +121,7 @@ def channel_down(state: State, outbox: Outbox, channel_id: ChannelId) -> None:
     channel = state.channels.pop(channel_id, None)
     if channel is None:
         return
+    state.suspected.discard(channel_id)
     for _tag, consumer in sorted(channel.consumers.items()):  # sorted: returns may number dead letters
         state.service.remove(consumer)
         take_back(state, outbox, consumer.release_all())
@@ -142,6 +143,7 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
             take_back(state, outbox, consumer.release_all())
             if consumer.status in IN_SERVICE:
                 consumer.status = Status.SUSPECTED
+                state.suspected.add(consumer.id.channel)
                 outbox.monitor(node)
                 is_news = True
     if is_news:
@@ -151,15 +153,13 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
 def node_up(state: State, outbox: Outbox, node: NodeId, boot_id: int) -> None:
     """Resume the channels of this start of the node, and end the channels of earlier starts. A queue is not used by the
     news alone, which comes with each new publisher."""
-    state.boot_ids[node] = max(boot_id, state.boot_ids.get(node, 0))
-    is_news = False
-    for channel_id in sorted(state.channels):
-        if channel_id.node != node:
-            continue
-        if channel_id.boot_id < boot_id:
+    if boot_id > state.boot_ids.get(node, 0):
+        state.boot_ids[node] = boot_id
+        for channel_id in sorted(each for each in state.channels if each.node == node and each.boot_id < boot_id):
             channel_down(state, outbox, channel_id)
-        elif channel_id.boot_id == boot_id:
-            is_news |= _resume(state, outbox, channel_id)
+    is_news = False
+    for channel_id in sorted(each for each in state.suspected if (each.node, each.boot_id) == (node, boot_id)):
+        is_news |= _resume(state, outbox, channel_id)
     if is_news:
         _consumers_changed(state)
 
@@ -167,6 +167,7 @@ def node_up(state: State, outbox: Outbox, node: NodeId, boot_id: int) -> None:
 def _resume(state: State, outbox: Outbox, channel_id: ChannelId) -> bool:
     """Serve the channel's suspected consumers again. Returns whether there were any."""
     channel, is_news = state.channels[channel_id], False
+    state.suspected.discard(channel_id)
     for tag in sorted(channel.consumers):
         consumer = channel.consumers[tag]
         if consumer.status is Status.SUSPECTED:

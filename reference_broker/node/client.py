@@ -401,7 +401,7 @@ class ClientConnection(asyncio.Protocol):
             self._channel_closed(event, channel)
             return
         if channel is None:
-            if event.channel not in self.core.open_channels:
+            if not self.core.has_open(event.channel):
                 return  # it was read before the channel was closed with an exception
             channel = self.channels[event.channel] = ClientChannel(self, self._node, event.channel)
         if channel.awaited is not None:
