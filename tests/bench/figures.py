@@ -112,6 +112,19 @@ BUDGETS = (
     Budget(_MANY, "kib_each", "10,000 idle queues: memory of a node for each", Bound.AT_MOST, 8, "KiB"),
     Budget(_MANY, "led_again_s", "10,000 queues: kill -9 of a third of the leaders", Bound.AT_MOST, 5, "s"),
     Budget(_MANY, "start_again_s", "10,000 queues: start until all have leaders", Bound.AT_MOST, 10, "s"),
+    *(
+        Budget(f"neighbours: {attack}", "p99_ms", f"beside {attack}: p99 of a quiet publisher", bound, goal, "ms")
+        for attack, bound, goal in (
+            ("flood of five queues", _SHARE, 1),
+            ("flood of five queues with confirms", _SHARE, 1),
+            ("flood of one queue each", _SHARE, 1),
+            ("many channels", _SHARE, 1),
+            ("messages never acknowledged", _SHARE, 1),
+            ("log-ins that stop", _SHARE, 1),
+            ("requests that stop", Bound.AT_MOST, 50),
+            ("patterns that backtrack", Bound.AT_MOST, 50),
+        )
+    ),
     Budget("recovery", "seconds", "a node with 1 GiB of log opens it", Bound.AT_MOST, 20, "s"),
 )
 
