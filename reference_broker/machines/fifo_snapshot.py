@@ -58,6 +58,7 @@ _TOTALS: Final = (
 )
 _FIGURES: Final = Struct(f">{7 + len(_TOTALS)}QB")  # the last octet: whether publishes are refused
 _COUNT: Final = Struct(">Q")
+_NO_ROWS: Final = _COUNT.pack(0)
 _BOOT_ID: Final = Struct(">HI")
 _CHANNEL: Final = Struct(f">{CHANNEL_ID_SIZE}sQQ")
 _REFUSED: Final = Struct(">QQ")
@@ -78,7 +79,8 @@ class DamagedSnapshotError(ValueError):
 
 def encode_state(state: State) -> bytes:
     """The state as octets. Equal states give equal octets."""
-    consumers = list(state.consumers())
+    channels = sorted(state.channels.items())  # no two have the same key, so the values are not compared
+    consumers = [channel.consumers[tag] for _key, channel in channels for tag in sorted(channel.consumers)]
     positions = {consumer.id: position for position, consumer in enumerate(consumers)}
     settings = state.config.encode()
     body = b"".join(
@@ -87,7 +89,7 @@ def encode_state(state: State) -> bytes:
             settings,
             _encode_figures(state),
             _encode_table(_BOOT_ID.pack(node, state.boot_ids[node]) for node in sorted(state.boot_ids)),
-            _encode_table(_encode_channel(key, state.channels[key]) for key in sorted(state.channels)),
+            _encode_table(_encode_channel(key, channel) for key, channel in channels),
             _encode_table(map(_encode_consumer, consumers)),
             _encode_table(_TURN.pack(positions[consumer.id]) for consumer in state.service.order()),
             _encode_dead_letters(state.dead_letters.dump()),
@@ -119,9 +121,10 @@ def _encode_figures(state: State) -> bytes:
 
 
 def _encode_channel(key: ChannelId, channel: ChannelState) -> bytes:
-    return _CHANNEL.pack(key.pack(), channel.next_seq, channel.first_id) + _encode_table(
-        _REFUSED.pack(first, last) for first, last in channel.refused
-    )
+    head = _CHANNEL.pack(key.pack(), channel.next_seq, channel.first_id)
+    if not channel.refused:  # as for most of the many channels that a queue may have
+        return head + _NO_ROWS
+    return head + _encode_table(_REFUSED.pack(first, last) for first, last in channel.refused)
 
 
 def _encode_dead_letters(packed: bytes) -> bytes:
