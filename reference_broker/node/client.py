@@ -237,14 +237,14 @@ class ClientConnection(asyncio.Protocol):
         self.flush()
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """Tell the channels that a queue is gone."""
+        """Tell the channels that a queue is gone. A connection may have thousands that never heard of the queue."""
         self._own.pop(record.group, None)
-        for channel in list(self.channels.values()):
+        for channel in [channel for channel in self.channels.values() if channel.uses(record.group)]:
             channel.queue_removed(record)
 
     def queue_lost(self, record: QueueRecord) -> None:
         """Tell the channels that the node of a queue is out of reach."""
-        for channel in list(self.channels.values()):
+        for channel in [channel for channel in self.channels.values() if channel.uses(record.group)]:
             channel.queue_lost(record)
 
     def flush(self) -> None:

@@ -186,6 +186,15 @@ class ClientChannel:
             awaited.answered(value)
             self._resume()
 
+    def uses(self, group: GroupId) -> bool:
+        """Whether the channel publishes to a queue, consumes from it, or waits for an answer about it."""
+        return (
+            group in self._sessions
+            or group in self._queues
+            or (self.awaited is not None and self.awaited.group == group)
+            or any(consumer.group == group for consumer in self.consumers.values())
+        )
+
     def queue_removed(self, record: QueueRecord) -> None:
         """A queue is gone: cancel its consumers, and answer open publishes and requests."""
         group = record.group
