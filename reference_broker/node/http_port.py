@@ -163,7 +163,11 @@ class HttpPort:
         self._complaints.say("HTTP", text)
 
     def _accepted(self) -> asyncio.Protocol:
-        if self._why_not() and (eldest := next((visit for visit in self.visits if visit.waits), None)) is not None:
+        if (why := self._why_not()) and (
+            eldest := next((each for each in self.visits if each.waits), None)
+        ) is not None:
+            text = f"a client of the metrics port is turned away, because it has waited longest: {why}"
+            self._complaints.say("HTTP places", text)
             eldest.give_way()
         if (turned_away := self._door.turns_away()) is not None:
             return turned_away
