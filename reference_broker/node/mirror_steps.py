@@ -46,7 +46,8 @@ _PATIENCE: Final = 5
 """A node that leads the metadata looks so many times before it gives up a master's node that it has never seen: after a
 start of the whole cluster, nodes come one after another."""
 _LONG_PATIENCE: Final = 3 * _PATIENCE
-"""Looks before a mirror that is not synchronised is promoted: if the master's node comes back, nothing is lost."""
+"""Looks before a mirror that is not synchronised is promoted: if the master's node comes back, nothing is lost. If it
+was stopped in order, nobody expects that, and a policy has asked for the promotion."""
 _GAP_PATIENCE: Final = 3
 """Looks after which a gap in a ring is one. Nodes notice the death of another node at different times."""
 
@@ -173,7 +174,7 @@ class MirrorSteps:
                 continue  # only a link is lost, and this node soon leads the metadata no more
             policy, was_stopped = self._policies.ha_policy(record), record.leader in self._nodes.left
             mirror = promoted(policy, record, self._nodes.up, was_stopped=was_stopped)
-            if mirror is not None and (mirror.is_synchronised or looks >= _LONG_PATIENCE):
+            if mirror is not None and (mirror.is_synchronised or was_stopped or looks >= _LONG_PATIENCE):
                 self._move(record, mirror)
 
     def _move(self, record: QueueRecord, mirror: Mirror) -> None:
