@@ -164,7 +164,7 @@ class Batcher:
             if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
                 return whole // 2, pace
             return (whole, 0) if self._commands.holds(Priority.NORMAL) else None
-        if self._commands.octets >= whole:
+        if self._commands.holds_whole_batch(whole, limits.batch_commands_max):
             return whole, ANY
         if raft_log.last_index - raft_log.synced_index >= limits.rounds_in_flight_max:
             return None

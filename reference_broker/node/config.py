@@ -99,7 +99,7 @@ class Limits:
     batch_bytes_max: int = 512 * 1024
     """Octets of an entry. A large entry makes a round cheap per message; two entries must still fit into a window of
     1000 messages of 1 KB."""
-    batch_commands_max: int = 4096
+    batch_commands_max: int = 256
     """Commands of an entry."""
     rounds_in_flight_max: int = 1
     """Entries of a queue that may await their fsync. With more, new commands gather into a larger entry."""

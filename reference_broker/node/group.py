@@ -42,7 +42,10 @@ _SNAPSHOT_FORMAT: Final = 2
 _SNAPSHOT_HEAD: Final = Struct(">3sBIH")
 _TOGETHER: Final = 8
 """So many entries a follower without clients of the queue applies together."""
-_APPLY_BYTES: Final = 8 * 1024 * 1024
+_APPLY_NS: Final = 3_000_000
+"""Time after which a member that applies entries lets others have a turn."""
+_NEVER_NS: Final = 1 << 63
+_APPLY_BYTES: Final = 1024 * 1024
 """Octets of entries that are read at a time to be applied: a member that is far behind must not read all at once."""
 
 
@@ -448,7 +451,7 @@ class GroupRunner:
         self._sender.send_entry(entry, prev_term, nodes)
 
     def _drain(self) -> None:
-        leadership = self.core.leadership
+        leadership, until_ns = self.core.leadership, self._node.now_ns() + _APPLY_NS
         if self._hard_state_writes:
             self._node.reconcile(self)
         elif leadership is None:
@@ -457,13 +460,15 @@ class GroupRunner:
             self._committed(self.core.commit_index)
             self._sender.tell_commit(leadership)
         while self.core.has_ready:
-            self._carry_out(self.core.ready())
+            self._carry_out(self.core.ready(), until_ns)
         if self.core.commit_index > self.applied and not self.newer_machine:
-            self._apply(self.core.commit_index)
+            self._apply(self.core.commit_index, until_ns)
+            if self.core.commit_index > self.applied and not self.newer_machine:
+                self._node.wake(self)
             if self._awaited:
                 self._tell_awaiting()
 
-    def _carry_out(self, ready: Ready) -> None:
+    def _carry_out(self, ready: Ready, until_ns: int) -> None:
         if ready.reset_to is not None:
             self._log.reset(self.group, ready.reset_to, self.core.log.snapshot_term)
         if self._installing is not None:
@@ -486,7 +491,7 @@ class GroupRunner:
             self._doubt()
         self._committed(ready.commit)
         if ready.commit > self.applied and not self.newer_machine:
-            self._apply(ready.commit)
+            self._apply(ready.commit, _NEVER_NS if ready.reads else until_ns)
         if stands_otherwise:
             self._notice_standing()
         if ready.reads or ready.reads_refused:
@@ -526,11 +531,12 @@ class GroupRunner:
             )  # fmt: skip
         return not self.newer_machine
 
-    def _apply(self, commit: LogIndex) -> None:
+    def _apply(self, commit: LogIndex, until_ns: int) -> None:
+        """Apply the entries up to ``commit``, but begin none after ``until_ns`` except the first."""
         committed_ns, first = self._node.now_ns(), self.applied + 1
         told: set[NodeId] = set()
-        reconfigured = False
-        while self.applied < commit and not self.newer_machine:
+        reconfigured = is_late = False
+        while self.applied < commit and not self.newer_machine and not is_late:
             for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _APPLY_BYTES):
                 if entry.kind is EntryKind.COMMAND:
                     end, segments = unseal(entry.payload)
@@ -547,6 +553,8 @@ class GroupRunner:
                 else:
                     self._term_begins(entry.term)
                 self.applied = entry.index
+                if is_late := until_ns < _NEVER_NS and self._node.now_ns() >= until_ns:
+                    break
         self.track.applied(first, self.applied, committed_ns, self._node.now_ns())
         self.host.run_effects(self._non_members.values())
         self.track.forget_confirms()

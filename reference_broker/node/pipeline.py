@@ -51,6 +51,10 @@ class CommandQueue:
         self.octets = 0
         self.urgent = self.overdue = False
 
+    def holds_whole_batch(self, bytes_max: int, commands_max: int) -> bool:
+        """Whether a whole batch waits."""
+        return self.octets >= bytes_max or sum(map(len, self._waiting)) >= commands_max
+
     @property
     def is_due(self) -> bool:
         """Whether a batch should go now."""

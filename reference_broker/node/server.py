@@ -241,7 +241,7 @@ def _collect_again() -> None:
     if not gc.isenabled():
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 2, 500)
+        gc.set_threshold(5_000, 1, 5_000)
         gc.enable()
 
 

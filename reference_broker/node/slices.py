@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-SLICE_NS: Final = 2_000_000
-BUDGET_NS: Final = 4_000_000
+SLICE_NS: Final = 1_000_000
+BUDGET_NS: Final = 2_000_000
 _SMALL_NS: Final = 100_000
 _SMALL_OCTETS: Final = 16 * 1024
 """What is no more, and takes no longer, is handled at once, and nobody counts the time."""

@@ -30,6 +30,8 @@ _SLOT_S: Final = 0.01
 _FORGET_EVERY: Final = 64
 _PASSES_MAX: Final = 4
 """How often runners have turns before the sockets are read again."""
+_PASSES_NS: Final = 4_000_000
+"""Time after which the sockets are read first."""
 
 
 class Links(Protocol):
@@ -224,8 +226,11 @@ class Turns:
         return bool(self._dirty or self._touched or self._has_to_write or self._late)
 
     def _work(self) -> None:
+        began_ns = self._now_ns()
         for _ in range(_PASSES_MAX):
             self._awake_ns = self.check_suspension()
+            if self._awake_ns - began_ns > _PASSES_NS:
+                return
             if self._dirty or self._touched or self._waiting_to_send:
                 self._pass()
             if self._has_to_write:

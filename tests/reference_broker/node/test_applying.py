@@ -16,6 +16,7 @@ from .quiet_cluster import QuietCluster, quiet_cluster
 from .test_group_storm import FOUNDERS, Publisher, World, member_of
 
 APPLY_BYTES = 1500
+DRAIN = GroupRunner._drain
 
 
 def test_a_member_that_is_far_behind_reads_a_little_at_a_time() -> None:
@@ -46,6 +47,33 @@ def test_a_member_that_is_far_behind_reads_a_little_at_a_time() -> None:
     assert len(read) > 2
     assert all(len(sizes) == 1 or sum(sizes) <= APPLY_BYTES for sizes in read)
     assert len({node.host.machine.snapshot() for node in world.nodes.values()}) == 1
+
+
+def test_a_member_that_is_far_behind_lets_others_have_turns() -> None:
+    """An entry may take long; the next one waits for a turn of its own."""
+    world = World(1)
+    world.settle_down()
+    behind = FOUNDERS[2]
+    world.crash(behind)
+    publisher = Publisher(world.nodes[FOUNDERS[0]], world)
+    for _ in range(8):
+        publisher.publish()
+        world.settle_down_without(behind)
+    world.restart(behind)
+    member, counts = member_of(world, behind), []
+    drain = member._drain
+
+    def noted() -> None:
+        before = member.applied
+        drain()
+        counts.append(member.applied - max(before, member.core.log.snapshot_index))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(group, "_APPLY_NS", 0)
+        patched.setattr(type(member), "_drain", lambda self: noted() if self is member else DRAIN(self))
+        world.settle_down()
+    assert member.applied == member_of(world, FOUNDERS[0]).applied
+    assert sum(counts) > 2 and max(counts) == 1
 
 
 def members(cluster: QuietCluster) -> tuple[Shard, GroupRunner, list[GroupRunner]]:

@@ -75,6 +75,14 @@ def test_low_priority_waits_for_the_rest_of_the_normal_priority() -> None:
     assert [type(each) for each in queue.cut(128, 10)[0]] == [Settle, Settle]
 
 
+def test_a_batch_is_whole_by_octets_or_by_commands() -> None:
+    """Thousands of channels that each publish one message fill a batch with few octets."""
+    assert not filled(99).holds_whole_batch(1000, 3)
+    assert filled(100).holds_whole_batch(1000, 3)
+    assert not filled(1, settles=1).holds_whole_batch(1000, 3)
+    assert filled(1, settles=2).holds_whole_batch(1000, 3)
+
+
 def test_few_octets_go_on_a_congested_link() -> None:
     queue = filled(5, settles=1)
     batch = queue.cut_for_link(LIMITS, congested=True)

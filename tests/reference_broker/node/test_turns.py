@@ -149,6 +149,23 @@ def test_a_suspension_in_a_turn_is_noticed_before_a_client_is_written_to() -> No
     assert node.happened == ["suspended"], "a long turn is as bad as a long sleep: the last word is just as old"
 
 
+def test_sockets_are_read_before_a_runner_that_took_long_goes_on() -> None:
+    """A member that applies what thousands of channels published has the turn again and again."""
+    node = Node()
+    runner = Runner("busy", node)
+    turn = runner.turn
+
+    def takes_long() -> None:
+        turn()
+        node.now_ns += 5_000_000
+        if node.happened.count("busy") == 1:
+            node.turns.wake(runner)
+            node.loop.call_soon(node.happened.append, "read")
+
+    runner.turn = takes_long  # type: ignore[method-assign]
+    assert node.run(lambda: node.turns.wake(runner)) == ["hold", "busy", "frames", "read", "hold", "busy", "frames"]
+
+
 @pytest.mark.parametrize(("busy_share", "said"), [(0.9, "was busy with one thing"), (0.1, "was suspended")])
 def test_the_log_tells_a_busy_node_from_one_that_stood_still(
     busy_share: float, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
