@@ -218,6 +218,7 @@ class Batcher:
 
     def stop(self) -> None:
         """The group is gone."""
+        self._commands.clear()
         self._arrived(_ALL)
         self._rounds.done(self._runner)
 

@@ -252,6 +252,8 @@ class Hosting:
             return
         runner = self.hosted.pop(record.group, None) or self.proxies[record.group]
         runner.stop()
+        for commands in runner.unapplied:
+            commands.forget()
         queue.proposer = GONE
         self.census.queue_gone(record.group)
         self._member_gone(record.group)

@@ -63,6 +63,9 @@ class _Numbers:
         self.last = 0
         self.applied_up_to = 0
 
+    def forget(self) -> None:
+        """An owner keeps no commands."""
+
 
 class OwnerRunner:
     """The owner of one queue (:class:`~reference_broker.node.queue_runner.QueueRunner`)."""

@@ -91,6 +91,11 @@ class UnappliedCommands:
             done.append(commands.popleft()[1])
         return done
 
+    def forget(self) -> None:
+        """Forget all commands: the queue was deleted. Tens of thousands may wait, and the collector would come late and
+        take long."""
+        self._commands = NOTHING
+
     def take(self, number: int) -> list[tuple[int, Any, int]]:
         """As :meth:`applied`, with numbers and octets, for :meth:`put_back`."""
         commands, done = self._commands, []

@@ -141,6 +141,9 @@ class Applied(Protocol):
     def applied_up_to(self) -> int:
         """The number of the last command that this node knows as applied."""
 
+    def forget(self) -> None:
+        """Forget the commands: the queue was deleted."""
+
 
 class Proposer(Protocol):
     """The member or proxy that takes a queue's commands on this node."""
@@ -262,6 +265,9 @@ class _Gone:
 
     def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         return 0
+
+    def forget(self) -> None:
+        pass
 
     def pace(self) -> int | None:
         return None

@@ -223,3 +223,18 @@ def test_channels_that_do_not_use_the_queue_are_left_alone(monkeypatch: pytest.M
         assert [each.channel for each in told] == [2, 3]
 
     run(scenario)
+
+
+def test_nobody_keeps_the_commands_of_a_deleted_queue() -> None:
+    """The ends of tens of thousands of channels waited with one. Only the collector found them, and it took long."""
+
+    async def scenario(world: World) -> None:
+        client, mark = Client(world), bytes(1000)
+        client.raw(publish(1, "q", mark) * 10)
+        runner = world.shard.hosting.runners[world.shard.queues["q"].record.group]
+        assert any(commands.all() for commands in runner.unapplied)
+        delete(world)
+        assert not any(commands.all() for commands in runner.unapplied)
+        await world.settle()
+
+    run(scenario)
