@@ -19,6 +19,7 @@ the order of the wire.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,7 +83,6 @@ class Channel:
     __slots__ = (
         "_awaiting",
         "_former",
-        "_generated_tags",
         "_state",
         "closes_late",
         "closing",
@@ -120,7 +120,6 @@ class Channel:
         """Whether whole messages and acknowledgements may be read many at a time: the channel is open and not held, and
         no content is being put together."""
         self._awaiting: Counter[str] = Counter()
-        self._generated_tags = count(1)
         self._former = count(1)
 
     # -- methods ---------------------------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class Channel:
         if method.consumer_tag in self.subscriptions:
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
-        tag = method.consumer_tag or self._new_tag()
+        tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"  # clients know consumers by tag alone
         self.subscriptions[tag] = Subscription(tag, method.no_ack, method.nowait)
         self._state.events.append(
             Consume(
@@ -222,9 +221,6 @@ class Channel:
                 arguments=dict(method.arguments or {}),
             )
         )
-
-    def _new_tag(self) -> str:
-        return next(tag for number in self._generated_tags if (tag := f"amq.ctag-{number}") not in self.subscriptions)
 
     def _cancel(self, method: commands.Basic.Cancel) -> None:
         subscription = self.subscriptions.get(method.consumer_tag or "")

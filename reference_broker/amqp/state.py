@@ -13,7 +13,7 @@ from pamqp import base
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import Event, FieldValue
-from reference_broker.amqp.frames import OVERHEAD, method_frame
+from reference_broker.amqp.frames import method_frame
 
 Octets = bytes | memoryview
 """A buffer to write. A view spares the copy of a freshly built run."""
@@ -71,9 +71,9 @@ class ConnectionState:
         self.limit_frames(config.frame_max)
 
     def limit_frames(self, frame_max: int) -> None:
-        """Agree on the octets of the largest frame, for both directions."""
-        self.frame_max = frame_max
-        self.payload_max = frame_max - OVERHEAD
+        """Agree on the octets of the largest frame, for both directions. As in RabbitMQ, a client's frame may be larger
+        by its overhead: some clients count the payload alone."""
+        self.frame_max = self.payload_max = frame_max
 
     def send(self, channel: int, method: base.Frame) -> None:
         """Queue one method for the client."""

@@ -130,13 +130,11 @@ def test_consume_and_cancel() -> None:
     ]
 
 
-def test_generated_tags_avoid_those_in_use() -> None:
-    """A client may choose a tag that looks like ours."""
-    client = opened()
-    client.consume(tag="amq.ctag-1")
-    (event,) = client.send(1, Basic.Consume(0, "q", ""))
-    assert isinstance(event, Consume)
-    assert event.consumer_tag == "amq.ctag-2"
+def test_generated_tags_differ_on_all_channels() -> None:
+    """Java's recovery knows the consumers of a connection by their tags alone, and lost all but one of each tag."""
+    client = opened(channels=2)
+    events = [event for channel in (1, 1, 2, 2) for event in client.send(channel, Basic.Consume(0, "q", ""))]
+    assert len({event.consumer_tag for event in events if isinstance(event, Consume)}) == 4
 
 
 def test_cancel_of_nobody_succeeds() -> None:

@@ -6,10 +6,11 @@ import struct
 from dataclasses import dataclass
 
 import pytest
-from pamqp import commands
+from pamqp import body, commands
 
 from reference_broker.amqp.config import ConnectionConfig
-from reference_broker.amqp.events import ChannelClosed, ConnectionClosed
+from reference_broker.amqp.errors import ReplyCode
+from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, Publish
 from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, publish, raw_frame
 
 Basic, Queue, Exchange = commands.Basic, commands.Queue, commands.Exchange
@@ -361,6 +362,26 @@ def test_announced_length_allocates_nothing() -> None:
     partial = client.server._channels[1].content
     assert partial is not None
     assert sum(map(len, partial.frames)) < 100
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["one message", "a run"])
+def test_a_frame_may_be_larger_by_its_overhead(count: int) -> None:
+    """AmqpStorm cuts bodies at frame_max octets, and RabbitMQ takes these frames. A consumer gets smaller ones."""
+    client = ScriptedClient(ConnectionConfig(frame_max=4096))
+    client.open()
+    client.consume(tag="c")
+    payload = bytes(range(256)) * 40
+    events = client.raw(publish(1, "q", payload, step=4096) * count)
+    runs = [event.run for event in events if isinstance(event, Publish)]
+    assert sum(run.count for run in runs) == count
+    client.heard()
+    client.server.deliver(1, "c", 1, [(run, 0, run.count, 1) for run in runs], 0)
+    frames = [each for _, each in client.heard() if isinstance(each, body.ContentBody)]
+    assert b"".join(each.value or b"" for each in frames) == payload * count
+    assert max(len(each.value or b"") for each in frames) == 4088
+    client.raw(publish(1, "q", payload, step=4097))
+    ((_, closed),) = client.heard()
+    assert isinstance(closed, commands.Connection.Close) and closed.reply_code == ReplyCode.FRAME_ERROR
 
 
 def test_a_message_in_tiny_frames_is_stored_in_large_ones() -> None:
