@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import unquote
@@ -30,6 +31,7 @@ Writer = Callable[[Cluster, Row, Row], Awaitable[Outcome]]
 """Does what a request asks: its path and query with ``user``, and its body. Raises :class:`ApiError`."""
 _TYPE: Final = "message_type"
 """pamqp's name of the property type."""
+_WHOLE_NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _GET_MAX: Final = 10_000
 _ACTIONS: Final = {"sync": "sync-queue", "cancel_sync": "cancel-sync-queue"}
 """What a queue can be told to do, and the operation that does it."""
@@ -39,12 +41,22 @@ _ACK_MODES: Final = (
 
 
 def field(body: Row, key: str, kind: type, default: Any = None) -> Any:
-    """A field of a body. Raises :class:`ApiError` 400 if it is missing without a default, or of another kind."""
-    value = body.get(key, default)
+    """A field of a body. As in RabbitMQ, the texts that rabbitmqadmin sends for numbers and flags count as such, and
+    an empty list as an object of PHP. Raises :class:`ApiError` 400 if the field is missing without a default, or of
+    another kind."""
+    value = _meant(body.get(key, default), kind)
     if value is None or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         words = {str: "a text", bool: "true or false", int: "a whole number", dict: "an object", list: "a list"}
         raise ApiError(BAD_REQUEST, f"{key} {value!r}: must be {words[kind]}")
     return value
+
+
+def _meant(value: Any, kind: type) -> Any:
+    if kind is bool and value in ("true", "false"):
+        return value == "true"
+    if kind is int and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
+    return {} if kind is dict and value == [] else value
 
 
 async def _put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
