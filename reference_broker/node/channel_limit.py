@@ -2,8 +2,10 @@
 of all its consumers together.
 
 A queue knows the limit of one consumer. So each consumer of such a channel gets the limit of the channel as its own,
-and what comes above that, from several consumers, waits here. A channel without such a limit does not pass here: the
-limit puts itself in the channel's place where queues look for it, and before the handlers of acknowledgements.
+also when that limit changes, and what comes above that, from several consumers, waits here. As in RabbitMQ, a consumer
+without acknowledgement does not use up the limit, but waits while others do; gets neither use it up nor wait. A channel
+without such a limit does not pass here: the limit puts itself in the channel's place where queues look for it, and
+before the handlers of acknowledgements.
 
 Invariant: something waits only while as many deliveries as the limit allows are unacknowledged.
 """
@@ -11,24 +13,24 @@ Invariant: something waits only while as many deliveries as the limit allows are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import Cancel, Consume, GlobalQos, Recovered, Settled
 from reference_broker.message_run import RunSlice, without_first
-from reference_broker.node import reply_to
+from reference_broker.node import reply_to, transactions
 from reference_broker.node.authorization import Handler
 from reference_broker.node.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.local_clients import Connection
 from reference_broker.node.virtual_hosts import VirtualHost
+from reference_broker.queues.port import Queue
 from reference_broker.queues.session import ConsumeSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId, IdRange, Outcome
 
 _NO_LIMIT: Final = 1 << 62
-_FREE: Final = (Settled, Recovered, Cancel)
+_FREE: Final = (Settled, Recovered, Cancel, transactions.HandOut)
 """Events after which something that waits may go."""
 
 
@@ -42,6 +44,7 @@ class LimitableChannel(Protocol):
     connection: Connection | None
     consumers: dict[str, ConsumeSession]
     limit: ChannelLimit | None
+    unawaited: dict[int, Callable[[int], None]]
 
     def guard(self) -> None:
         """Find the handlers anew."""
@@ -69,21 +72,26 @@ class LimitableChannel(Protocol):
     def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
         """Tell the queue the outcome of messages that the consumer held."""
 
+    def queue_in_use(self, group: GroupId) -> Queue:
+        """A queue that the channel has used."""
+
+    def next_correlation(self) -> int:
+        """A number for one question to a queue."""
+
 
 class ChannelLimit:
     """Stands for a channel (:class:`~reference_broker.node.local_clients.LocalChannel`), and holds back what is too
     much."""
 
-    def __init__(self, channel: LimitableChannel, number: int) -> None:
-        """``number``: AMQP's number of the channel."""
+    def __init__(self, channel: LimitableChannel) -> None:
         self._channel = channel
         self.connection: Connection | None = channel.connection
         """The connection of the channel."""
-        self._core: ServerConnection = channel.ports.core
-        self._number = number
         self._leaving: set[str] = set()
         """Consumers that are being cancelled: until cancel-ok, they get what is on its way."""
         self._waiting: deque[tuple[GroupId, ConsumerId, int, list[RunSlice], int]] = deque()
+        self._own: dict[str, int] = {}
+        """The own prefetches, 0 for none, of the consumers that heed the limit."""
         self.most = _NO_LIMIT
         self.takes, self.missed, self.committed = channel.takes, channel.missed, channel.committed
         self.rejected, self.replied = channel.rejected, channel.replied
@@ -91,9 +99,8 @@ class ChannelLimit:
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
-        """Deliver what there is room for. Consumers without acknowledgement and gets are not limited."""
-        known = self._channel.consumers.get(consumer.tag)
-        if known is None or known.no_ack or consumer.tag in self._leaving:
+        """Deliver what there is room for."""
+        if consumer.tag not in self._own or consumer.tag in self._leaving:
             self._channel.deliver(group, consumer, first_message_id, slices, delivery_count)
             return
         self._waiting.append((group, consumer, first_message_id, slices, delivery_count))
@@ -101,14 +108,43 @@ class ChannelLimit:
 
     def let_go(self) -> None:
         """Deliver from what waits, as much as there is room for."""
-        while self._waiting and (room := self.most - self._core.unacked(self._number)) > 0:
+        while self._waiting and (room := self.most - self._unacknowledged) > 0:
             group, consumer, first, slices, delivery_count = self._waiting.popleft()
+            known = self._channel.consumers.get(consumer.tag)
             count = sum(each[2] for each in slices)
-            if count > room:
+            if count > room and known is not None and not known.no_ack:
                 rest = without_first(slices, room)
                 self._waiting.appendleft((group, consumer, first + room, rest, delivery_count))
                 slices = first_of(slices, room)
             self._channel.deliver(group, consumer, first, slices, delivery_count)
+
+    @property
+    def _unacknowledged(self) -> int:
+        consumers = self._channel.consumers.items()
+        return sum(consumer.held for tag, consumer in consumers if tag in self._own and not consumer.no_ack)
+
+    def change(self, most: int) -> None:
+        """The limit is another one, also for the consumers that are there."""
+        channel = self._channel
+        before, self.most = self.most, most
+        for tag, consumer in channel.consumers.items() if most != before else ():
+            queue = channel.queue_in_use(consumer.group)
+            if consumer.is_get or not queue.kind.takes_channel_limits:
+                continue
+            own = self._own.setdefault(tag, 0 if consumer.credit == self._default else consumer.credit)
+            if not consumer.is_cancelled and tag not in self._leaving:
+                consumer.credit = self._credit(own)
+                correlation = channel.next_correlation()
+                channel.unawaited[correlation] = _ignore
+                queue.subscribe(consumer, consumer.priority, correlation)
+        self.let_go()
+
+    @property
+    def _default(self) -> int:
+        return self._channel.node.limits.credit_default
+
+    def _credit(self, own: int) -> int:
+        return min(own or self._default, self.most)
 
     def cancelling(self, tag: str) -> None:
         """The client cancels a consumer: what waits for it goes back to its queue."""
@@ -128,9 +164,12 @@ class ChannelLimit:
         """What waits for a consumer is not the consumer's any more."""
         self._waiting = deque(each for each in self._waiting if each[1].tag != tag)
 
-    def consuming(self, tag: str) -> None:
-        """A consumer begins."""
+    def consuming(self, tag: str, own: int) -> int:
+        """A consumer begins, with a prefetch of its own or 0. Returns the prefetch for the queue."""
         self._leaving.discard(tag)
+        self._own = {known: prefetch for known, prefetch in self._own.items() if known in self._channel.consumers}
+        self._own[tag] = own
+        return self._credit(own)
 
     def around(self, handlers: Mapping[type, Handler]) -> Mapping[type, Handler]:
         """The handlers of events, after which something that waits may go."""
@@ -160,14 +199,15 @@ def first_of(slices: list[RunSlice], count: int) -> list[RunSlice]:
 
 def consume(channel: LimitableChannel, event: Consume) -> None:
     """basic.consume. On a channel with a limit, a queue that cannot heed it closes the connection, as in RabbitMQ."""
-    if channel.limit is not None and (most := channel.limit.most) != _NO_LIMIT and not event.no_ack:
+    if channel.limit is not None:
         queue = channel.vhost.queues.get(event.queue)
-        if queue is not None and not queue.kind.takes_channel_limits:
+        is_limited = channel.limit.most != _NO_LIMIT and not event.no_ack
+        if is_limited and queue is not None and not queue.kind.takes_channel_limits:
             text = f"{channel.vhost.queue_called(event.queue)} does not support global qos"
             channel.ports.handle(channel.ports.core.connection_error(ReplyCode.NOT_IMPLEMENTED, text, "basic.consume"))
             return
-        channel.limit.consuming(event.consumer_tag)
-        event = replace(event, prefetch=min(event.prefetch or most, most))
+        if queue is not None and queue.kind.takes_channel_limits:
+            event = replace(event, prefetch=channel.limit.consuming(event.consumer_tag, event.prefetch))
     reply_to.consume(channel, event)  # type: ignore[arg-type]
 
 
@@ -177,8 +217,11 @@ def set_limit(channel: LimitableChannel, event: GlobalQos) -> None:
     if limit is None:
         if not event.prefetch:
             return
-        limit = channel.limit = ChannelLimit(channel, event.channel)
+        limit = channel.limit = ChannelLimit(channel)
         channel.node.clients.channels[channel.id.connection] = limit
         channel.guard()
-    limit.most = event.prefetch or _NO_LIMIT
-    limit.let_go()
+    limit.change(event.prefetch or _NO_LIMIT)
+
+
+def _ignore(_next_message_id: int) -> None:
+    """The client waits for nothing."""

@@ -7,6 +7,7 @@ what differs on purpose is in the table at the end, which docs/internals/amqp.md
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pika
@@ -348,6 +349,125 @@ def prefetch_of_a_channel_is_taken_away(client: Client) -> Answer:
     before = len(consumers.wait(2))
     consumers.channel.basic_qos(prefetch_count=0, global_qos=True)
     return before, len(consumers.wait(9))
+
+
+def prefetch_of_a_channel_is_raised_and_lowered(client: Client) -> Answer:
+    """Consumers that are there heed it, too. Celery's workers raise it for each task that is to run later."""
+    client.declare()
+    client.publish(numbered(20))
+    consumers = together(client, 2)
+    consumers.add("a")
+    consumers.add("b")
+    counts = [len(consumers.wait(2))]
+    for limit, count in ((10, 10), (12, 12), (3, 12)):
+        consumers.channel.basic_qos(prefetch_count=limit, global_qos=True)
+        counts.append(len(consumers.wait(count)))
+    consumers.channel.basic_ack(9, multiple=True)
+    counts.append(len(consumers.wait(12)))
+    consumers.channel.basic_ack(11, multiple=True)
+    return counts, len(consumers.wait(14))
+
+
+def prefetch_of_a_channel_beside_an_exclusive_consumer(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(9))
+    consumers = together(client, 2)
+    consumers.add("a", exclusive=True)
+    before = len(consumers.wait(2))
+    consumers.channel.basic_qos(prefetch_count=5, global_qos=True)
+    after = len(consumers.wait(5))
+    other = Consumers(client.channel(), client.queue)
+    return before, after, refusal(lambda: other.add("b"))
+
+
+def prefetch_of_a_channel_and_older_consumers(client: Client) -> Answer:
+    """What they hold counts."""
+    client.declare()
+    consumers = Consumers(client.channel(), client.queue)
+    consumers.add("a")
+    client.publish(numbered(1))
+    before = len(consumers.wait(1))
+    consumers.channel.basic_qos(prefetch_count=2, global_qos=True)
+    client.publish(numbered(3))
+    after = len(consumers.wait(2))
+    consumers.channel.basic_ack(2, multiple=True)
+    return before, after, len(consumers.wait(4))
+
+
+def prefetch_of_a_channel_and_gets(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(4))
+    consumers = together(client, 1)
+    fetched = got(consumers.channel, client.queue)
+    consumers.add("a")
+    first = consumers.wait(1)
+    consumers.channel.basic_ack(1)
+    second = len(consumers.wait(1))
+    consumers.channel.basic_ack(2)
+    return fetched, first, second, consumers.wait(2)
+
+
+def used_up_prefetch_of_a_channel_and_automatic_acknowledgement(client: Client) -> Answer:
+    """The consumer that never acknowledges waits, too."""
+    client.declare()
+    other = f"{client.queue}-other"
+    client.declare(other)
+    consumers = together(client, 1)
+    consumers.add("a")
+    client.publish(numbered(1))
+    counts = [len(consumers.wait(1))]
+    consumers.channel.basic_consume(other, consumers.delivered, consumer_tag="b", auto_ack=True)
+    client.publish(numbered(3), other)
+    counts.append(len(consumers.wait(1)))
+    consumers.channel.basic_ack(1)
+    counts.append(len(consumers.wait(4)))
+    client.publish(numbered(1))
+    return counts, len(consumers.wait(5))
+
+
+def recovered_with_a_prefetch_of_a_channel(client: Client) -> Answer:
+    client.declare()
+    client.publish(numbered(3))
+    consumers = together(client, 2)
+    consumers.add("a")
+    consumers.wait(2)
+    consumers.channel.basic_recover(requeue=True)
+    return [(number, flag, body) for _tag, number, flag, body in consumers.wait(4)]
+
+
+def limits_of_channels(client: Client) -> Answer:
+    """Acknowledged one by one or together, in a transaction or not, from one queue or two, beside gets."""
+    answers: list[Answer] = []
+    for number, (limit, multiple, in_tx, queues) in enumerate(product((1, 2), (False, True), (True, False), (1, 2))):
+        names = [f"{client.queue}-{number}-{each}" for each in range(queues)]
+        for name in names:
+            client.declare(name)
+        consumers = together(client, limit)
+        channel = consumers.channel
+        for name in names:
+            channel.basic_consume(name, consumers.delivered)
+            client.publish(numbered(2 * limit + queues + 1), name)
+        if in_tx:
+            channel.tx_select()
+        counts = [len(consumers.wait(limit))]
+        gets = [channel.basic_get(name)[0].delivery_tag for name in names]
+        for tag in (limit,) if multiple else range(1, limit + 1):
+            channel.basic_ack(tag, multiple=multiple)
+        if in_tx:
+            counts.append(len(consumers.wait(limit)))
+            channel.tx_rollback()
+            counts.append(len(consumers.wait(limit)))
+            channel.basic_ack(limit, multiple=True)
+            channel.tx_commit()
+        counts.append(len(consumers.wait(2 * limit)))
+        for tag in gets:
+            channel.basic_ack(tag)
+        if in_tx:
+            channel.tx_commit()
+        counts.append(len(consumers.wait(2 * limit)))
+        answers.append(counts)
+        channel.close()
+    return answers
 
 
 def a_cancelled_consumer_of_a_channel_with_a_prefetch(client: Client) -> Answer:
@@ -929,7 +1049,11 @@ SCRIPTS: list[Script] = [
     unknown_delivery_tag, acknowledge_twice, channel_ends_with_unacked, connection_ends_with_unacked, two_channels_end,
     prefetch, prefetch_of_a_channel, prefetch_of_a_channel_with_several_consumers,
     prefetch_of_a_channel_and_of_a_consumer, prefetch_of_a_channel_and_automatic_acknowledgement,
-    prefetch_of_a_channel_is_taken_away, a_cancelled_consumer_of_a_channel_with_a_prefetch, without_a_prefetch,
+    prefetch_of_a_channel_is_taken_away, prefetch_of_a_channel_is_raised_and_lowered,
+    prefetch_of_a_channel_beside_an_exclusive_consumer, prefetch_of_a_channel_and_older_consumers,
+    prefetch_of_a_channel_and_gets, recovered_with_a_prefetch_of_a_channel,
+    used_up_prefetch_of_a_channel_and_automatic_acknowledgement, limits_of_channels,
+    a_cancelled_consumer_of_a_channel_with_a_prefetch, without_a_prefetch,
     automatic_acknowledgement, consumers_in_turn, a_consumer_behind_another,
     returned_to_its_only_consumer, a_dead_consumers_messages_go_to_another, unacked_over_a_cancel,
     a_tag_in_use, consume_from_no_queue, cancel_of_no_consumer, priorities_of_consumers,

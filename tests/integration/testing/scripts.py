@@ -214,7 +214,7 @@ class Consumers:
 
     def add(self, tag: str, **options: Any) -> None:
         """Subscribe."""
-        self.channel.basic_consume(self._queue, self._delivered, consumer_tag=tag, **options)
+        self.channel.basic_consume(self._queue, self.delivered, consumer_tag=tag, **options)
 
     def wait(self, count: int) -> list[tuple[str, int, bool, bytes]]:
         """What all have got once it is so much, and no more is on its way."""
@@ -243,5 +243,6 @@ class Consumers:
     def _look(self) -> None:
         self.channel.connection.process_data_events(_POLL_S)
 
-    def _delivered(self, _channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+    def delivered(self, _channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+        """What a consumer got."""
         self.got.append((method.consumer_tag, method.delivery_tag, method.redelivered, body))
