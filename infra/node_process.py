@@ -23,7 +23,9 @@ import psutil
 from infra.cluster import Cluster, ClusterError, Node, node_config
 
 NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
-SET_BY_HAND: Final = ("limits", "sync", "users", "loopback_users", "client_tls", "drives", "instance_octets_per_second")
+SET_BY_HAND: Final = (
+    "limits", "sync", "product", "users", "loopback_users", "client_tls", "drives", "instance_octets_per_second",
+)  # fmt: skip
 """Keys of ``node.json`` that only people set. A start keeps them as they are."""
 STOP_GRACE_S: Final = 5.0
 MARK: Final = "PERFTEST_BELONGS_TO"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from reference_broker.amqp.events import FieldValue
 from reference_broker.amqp.gate import GUEST, Gate
+from reference_broker.amqp.product import REFERENCE, Product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +27,7 @@ class ConnectionConfig:
     """A refused client waits this long until its socket closes. The delay slows down the guessing of passwords."""
     close_timeout_s: float = 10.0
     """The broker waits this long for connection.close-ok."""
-    product: str = "reference_broker"
-    version: str = "0.1.0"
-    platform: str = "Python"
+    product: Product = REFERENCE
     cluster_name: str = "reference"
     node_properties: Mapping[str, FieldValue] = field(default_factory=dict)
     """More server properties for connection.start, such as the name of the node."""

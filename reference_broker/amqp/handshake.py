@@ -43,9 +43,7 @@ def start(config: ConnectionConfig) -> commands.Connection.Start:
     """connection.start: the properties and capabilities of the broker."""
     properties: dict[str, object] = {
         "capabilities": dict(CAPABILITIES),
-        "product": config.product,
-        "version": config.version,
-        "platform": config.platform,
+        **config.product._asdict(),
         "cluster_name": config.cluster_name,
         **config.node_properties,
     }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from reference_broker.amqp.product import PRODUCT_NAMES, PRODUCTS, REFERENCE, Product
 from reference_broker.log.config import LogConfig
 from reference_broker.node.drive_config import DriveConfig, drive_problems, drives_of
 from reference_broker.storage.executor import policy_named
@@ -232,7 +233,8 @@ class NodeConfig:
     or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
     ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
 
-    ``client_tls`` is the port for clients with TLS; without it there is none.
+    ``client_tls`` is the port for clients with TLS; without it there is none. ``product`` is what clients are told the
+    broker is (:mod:`reference_broker.amqp.product`).
     ``users`` are names and passwords of users of this node alone, who may do everything. The users of the cluster are
     in its metadata. The ``loopback_users`` log in from this machine only.
     """
@@ -251,6 +253,7 @@ class NodeConfig:
     limits: Limits = field(default_factory=Limits)
     exit_with_stdin: bool = False
     sync: bool = True
+    product: Product = REFERENCE
     first_life: int = 0
     secret: bytes = field(default=b"", repr=False)
     tls: Tls | None = None
@@ -421,6 +424,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     _FLAG: lambda value: isinstance(value, bool),
     "a list": lambda value: isinstance(value, list),
     "an object": lambda value: isinstance(value, dict),
+    PRODUCT_NAMES: lambda value: value in PRODUCTS,
     "none, optional or required": lambda value: value in ("none", "optional", "required"),
     "a list of names": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "an object of names and passwords": lambda value: (
@@ -432,7 +436,7 @@ _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "classic_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT,
     "exit_with_stdin": _FLAG, "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
     "users": "an object of names and passwords", "drives": "a list", "instance_octets_per_second": _WHOLE,
-    "tls": "an object", "client_tls": "an object", "loopback_users": "a list of names",
+    "tls": "an object", "client_tls": "an object", "loopback_users": "a list of names", "product": PRODUCT_NAMES,
 }  # fmt: skip
 _CLIENT_TLS: Final = {"port": _PORT, "certificate": _TEXT, "key": _TEXT}
 _CLIENT_TLS_OPTIONAL: Final = {"ca": _TEXT, "client_certificates": "none, optional or required"}
@@ -497,6 +501,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         limits=Limits(**raw.get("limits", {})),
         exit_with_stdin=bool(raw.get("exit_with_stdin", False)),
         sync=bool(raw.get("sync", True)),
+        product=PRODUCTS[raw["product"]] if "product" in raw else REFERENCE,
         first_life=raw.get("first_life", 0),
         secret=_secret(Path(raw["secret_file"])) if raw.get("secret_file") else b"",
         tls=Tls(**raw["tls"]) if raw.get("tls") else None,

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.log.opening import IDENTITY
 from reference_broker.node import control, open_files
@@ -194,9 +193,7 @@ class Node:
     def _connection_config(self, gate: ClientGate) -> ConnectionConfig:
         return ConnectionConfig(
             gate=gate,
-            product="reference_broker",
-            version=_version(),
-            platform=f"CPython {sys.version.split()[0]}",
+            product=self.config.product,
             cluster_name=self.config.cluster,
             node_properties={"node": self.config.name},
         )
@@ -299,7 +296,3 @@ async def _watch_stdin(stop: asyncio.Event) -> None:
             stop.set()
 
     await asyncio.get_running_loop().connect_read_pipe(Watcher, sys.stdin)
-
-
-def _version() -> str:
-    return reference_broker.__version__

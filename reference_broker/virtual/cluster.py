@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-import reference_broker
 from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.amqp.product import REFERENCE
 from reference_broker.node.alarms import Room
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
@@ -182,9 +182,7 @@ class VirtualNode:
     def _client(self) -> ClientConnection:
         assert self.shard is not None
         config = ConnectionConfig(
-            product="reference_broker",
-            version=reference_broker.__version__,
-            platform="simulated",
+            product=REFERENCE._replace(platform="simulated"),
             cluster_name=self._config.cluster,
             node_properties={"node": self.name},
         )

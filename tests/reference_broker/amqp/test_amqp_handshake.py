@@ -14,6 +14,7 @@ from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened
 from reference_broker.amqp.gate import FixedUsers
 from reference_broker.amqp.handshake import STEPS
+from reference_broker.amqp.product import PRODUCTS
 from reference_broker.amqp.state import Phase
 from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
 
@@ -38,12 +39,14 @@ def start_ok(mechanism: str, response: bytes, capabilities: tuple[str, ...] = ()
 
 def test_a_client_comes_in() -> None:
     """The handshake every client library does."""
-    client = ScriptedClient(ConnectionConfig(cluster_name="three", product="broker"))
+    client = ScriptedClient(ConnectionConfig(cluster_name="three", product=PRODUCTS["RabbitMQ"]))
     client.raw(PROTOCOL_HEADER)
     ((_, start),) = client.heard()
     assert isinstance(start, Connection.Start)
     assert (start.version_major, start.version_minor, start.mechanisms) == (0, 9, "PLAIN AMQPLAIN")
     assert start.server_properties["cluster_name"] == "three"
+    assert (start.server_properties["product"], start.server_properties["version"]) == ("RabbitMQ", "3.10.8")
+    assert str(start.server_properties["platform"]).startswith("reference_broker ")
     assert start.server_properties["capabilities"]["publisher_confirms"] is True  # type: ignore[index,call-overload]
     client.raw(client.start_ok(["basic.nack"]))
     ((_, tune),) = client.heard()
