@@ -19,7 +19,6 @@ the order of the wire.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -207,7 +206,7 @@ class Channel:
         if method.consumer_tag in self.subscriptions:
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
-        tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"  # clients know consumers by tag alone
+        tag = method.consumer_tag or self._state.new_tag()
         self.subscriptions[tag] = Subscription(tag, method.no_ack, method.nowait)
         self._state.events.append(
             Consume(

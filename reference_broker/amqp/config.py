@@ -29,6 +29,8 @@ class ConnectionConfig:
     """The broker waits this long for connection.close-ok."""
     product: Product = REFERENCE
     cluster_name: str = "reference"
+    tag_nonce: str = ""
+    """A part of the consumer tags that the broker makes. No other connection has it."""
     node_properties: Mapping[str, FieldValue] = field(default_factory=dict)
     """More server properties for connection.start, such as the name of the node."""
 

@@ -41,6 +41,7 @@ class ConnectionState:
     """What the channels and the readers of a connection share with it."""
 
     __slots__ = (
+        "_tags",
         "capabilities",
         "channel_max",
         "client_properties",
@@ -65,6 +66,7 @@ class ConnectionState:
         self.client_properties: dict[str, FieldValue] = {}
         self.capabilities: frozenset[str] = frozenset()
         """The capabilities that the client has announced."""
+        self._tags = 0
         self.channel_max = config.channel_max
         self.heartbeat_s = 0
         """The heartbeat that was agreed on; 0: none."""
@@ -74,6 +76,11 @@ class ConnectionState:
         """Agree on the octets of the largest frame, for both directions. As in RabbitMQ, a client's frame may be larger
         by its overhead: some clients count the payload alone."""
         self.frame_max = self.payload_max = frame_max
+
+    def new_tag(self) -> str:
+        """A consumer tag that no other consumer of the connection has: clients know consumers by their tags alone."""
+        self._tags += 1
+        return f"amq.ctag-{self.config.tag_nonce}-{self._tags}"
 
     def send(self, channel: int, method: base.Frame) -> None:
         """Queue one method for the client."""

@@ -14,6 +14,7 @@ import functools
 import gc
 import importlib
 import logging
+import secrets
 import signal
 import ssl
 import sys
@@ -195,6 +196,7 @@ class Node:
             gate=gate,
             product=self.config.product,
             cluster_name=self.config.cluster,
+            tag_nonce=secrets.token_urlsafe(12),
             node_properties={"node": self.config.name},
         )
 
