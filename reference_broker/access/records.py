@@ -8,6 +8,8 @@ from typing import Final
 
 DEFAULT_VHOST: Final = "/"
 NO_LIMIT: Final = -1
+IMPERSONATOR: Final = "impersonator"
+"""The tag of a user whose messages may carry any user id."""
 
 
 class Tag(StrEnum):
@@ -30,7 +32,8 @@ class Access(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     """A user. ``password_hash`` is a value of :mod:`~reference_broker.access.passwords`; empty: the user cannot log in
-    with a password. Limits are -1 if there is none. Tags that are not of :class:`Tag` mean nothing to the broker."""
+    with a password. Limits are -1 if there is none. Tags other than those of :class:`Tag` and :data:`IMPERSONATOR` mean
+    nothing to the broker."""
 
     name: str
     password_hash: str = ""

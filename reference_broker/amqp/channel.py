@@ -150,10 +150,11 @@ class Channel:
         """Do nothing: the client answers a method of the broker's, and nothing depends on the answer."""
 
     def _queue_declare(self, method: commands.Queue.Declare) -> None:
-        if method.queue.startswith("amq.") and not method.passive:
-            text = f"queue name '{method.queue}' contains reserved prefix 'amq.*'"
+        queue = exchange_methods.one_line(method.queue)
+        if queue.startswith("amq.") and not method.passive:
+            text = f"queue name '{queue}' contains reserved prefix 'amq.*'"
             raise SoftError(ReplyCode.ACCESS_REFUSED, text, _id(method))
-        queue = self._queue_name(method.queue, method) if method.passive else method.queue
+        queue = self._queue_name(queue, method) if method.passive else queue
         self.last_queue = queue or self.last_queue
         self._awaiting["declare"] += not method.nowait
         self._state.events.append(
@@ -170,7 +171,7 @@ class Channel:
         )
 
     def _queue_delete(self, method: commands.Queue.Delete) -> None:
-        queue = self._queue_name(method.queue, method)
+        queue = self._queue_name(exchange_methods.one_line(method.queue), method)
         self._awaiting["delete"] += not method.nowait
         self._state.events.append(
             QueueDelete(self.number, queue, if_unused=method.if_unused, if_empty=method.if_empty, nowait=method.nowait)

@@ -74,6 +74,8 @@ from reference_broker.amqp.transactions import CommitTracker
 from reference_broker.amqp.unread import Inbox
 from reference_broker.message_run import MessageRun, RunSlice
 
+_HEARTBEATS_MISSED: Final = 3
+"""Heartbeats that a client may miss before its connection ends, as in RabbitMQ."""
 _EVENTS_FIRST: Final = -1
 """Stands for the number of octets that are needed to read on: somebody must look at the events first."""
 
@@ -241,8 +243,8 @@ class ServerConnection:
         return events
 
     def _tick_heartbeat(self, now_s: float, heartbeat_s: int) -> None:
-        if now_s >= self._heard_s + 2 * heartbeat_s:
-            text = f"missed heartbeats from client, timeout: {2 * heartbeat_s}s"
+        if now_s >= self._heard_s + _HEARTBEATS_MISSED * heartbeat_s:
+            text = f"missed heartbeats from client, timeout: {_HEARTBEATS_MISSED * heartbeat_s}s"
             self._close(HardError(ReplyCode.CONNECTION_FORCED, text))
             self._end(text)
         elif now_s >= self._spoke_s + heartbeat_s / 2 and not self._output:

@@ -52,7 +52,7 @@ class PartialContent:
         if body_size > limit:
             text = f"message size {body_size} is larger than configured max size {limit}"
             raise SoftError(ReplyCode.PRECONDITION_FAILED, text, BASIC_PUBLISH)
-        self.ttl_ms = check_properties(payload, CONTENT_HEAD.size, len(payload), self.state.user)
+        self.ttl_ms = check_properties(payload, CONTENT_HEAD.size, len(payload), self.state.user_id)
         self.frames.append(FRAME_HEAD.pack(HEADER, self.number, len(payload)) + payload + b"\xce")
         self.remaining = self.body_size = body_size
         return self._content_if_complete()

@@ -26,13 +26,19 @@ def event_of(method: base.Frame, payload: bytes, number: int, last_queue: str) -
     return METHODS[type(method)](method, payload, number, last_queue)
 
 
+def one_line(name: str) -> str:
+    """A name to be declared, deleted or bound. As in RabbitMQ, ends of lines are left out; whoever publishes, consumes,
+    gets or purges must use the name as it is."""
+    return name.replace("\r", "").replace("\n", "")
+
+
 def _declare(method: commands.Exchange.Declare, payload: bytes, number: int, _last: str) -> ExchangeEvent:
     if not method.passive and method.exchange_type not in _TYPES:
         text = f"{'unknown' if method.exchange_type else 'invalid'} exchange type '{method.exchange_type}'"
         raise HardError(ReplyCode.COMMAND_INVALID, text, _id(method))
     return ExchangeDeclare(
         channel=number,
-        exchange=method.exchange,
+        exchange=one_line(method.exchange),
         type=method.exchange_type,
         passive=method.passive,
         durable=method.durable,
@@ -45,7 +51,7 @@ def _declare(method: commands.Exchange.Declare, payload: bytes, number: int, _la
 
 
 def _delete(method: commands.Exchange.Delete, _payload: bytes, number: int, _last: str) -> ExchangeEvent:
-    return ExchangeDelete(number, method.exchange, if_unused=method.if_unused, nowait=method.nowait)
+    return ExchangeDelete(number, one_line(method.exchange), if_unused=method.if_unused, nowait=method.nowait)
 
 
 def _exchange_binding(
@@ -54,8 +60,8 @@ def _exchange_binding(
     return BindingChange(
         channel=number,
         adds=isinstance(method, commands.Exchange.Bind),
-        source=method.source,
-        destination=Destination(method.destination, is_exchange=True),
+        source=one_line(method.source),
+        destination=Destination(one_line(method.destination), is_exchange=True),
         routing_key=method.routing_key,
         fields=_fields(method, payload),
         nowait=method.nowait,
@@ -65,7 +71,7 @@ def _exchange_binding(
 def _queue_binding(
     method: commands.Queue.Bind | commands.Queue.Unbind, payload: bytes, number: int, last_queue: str
 ) -> ExchangeEvent:
-    queue, key = method.queue or last_queue, method.routing_key
+    queue, key = one_line(method.queue) or last_queue, method.routing_key
     if not queue:
         raise SoftError(ReplyCode.NOT_FOUND, "no previously declared queue", _id(method))
     if not method.queue and not key:  # AMQP 0-9-1, 1.7.2.3: the name of the queue last declared is the key, too
@@ -73,7 +79,7 @@ def _queue_binding(
     return BindingChange(
         channel=number,
         adds=isinstance(method, commands.Queue.Bind),
-        source=method.exchange,
+        source=one_line(method.exchange),
         destination=Destination(queue),
         routing_key=key,
         fields=_fields(method, payload),

@@ -211,7 +211,7 @@ class PublishReader:
                     or (header := buffer[content:body]) == accepted  # the messages are uniform after all
                 ):
                     break
-                found_ms = check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._state.user)
+                found_ms = check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._state.user_id)
                 if found_ms != ttl_ms:
                     if pieces:
                         break
@@ -241,7 +241,7 @@ class PublishReader:
             return at
         header = buffer[content:header_end]
         if header != self._last_header:
-            self._last_ttl_ms = check_properties(header, _PROPERTIES_AT, len(header) - 1, self._state.user)
+            self._last_ttl_ms = check_properties(header, _PROPERTIES_AT, len(header) - 1, self._state.user_id)
             self._last_header = header
         if body_size:
             return self._with_body(buffer, at, content, header_end, body_size, route)

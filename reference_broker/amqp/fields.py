@@ -251,15 +251,14 @@ def _plan(flags: int) -> tuple[tuple[str, str], ...]:
     return plan
 
 
-def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
+def check_properties(data: bytes, at: int, stop: int, user: str | None) -> int:
     """Check the flags and properties in ``data[at:stop]``, the part of a content header after the body size.
 
     Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`; or :data:`COPIES` if
     the headers name more routing keys, or a direct reply is asked for.
 
     Raises HardError 501 if they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
-    an expiration that is not a number of milliseconds up to ten years, and a user id that is not the authenticated
-    user's.
+    an expiration that is not a number of milliseconds up to ten years, and a user id that is not ``user`` (None: any).
     """
     ttl_ms, has_copies = NO_TTL, False
     try:
@@ -291,7 +290,7 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
                 text = data[at + 1 : end].decode("utf-8", "replace")
                 if kind == "expiration":
                     ttl_ms = _time_to_live(text)
-                elif text != user:
+                elif user is not None and text != user:
                     raise _bad_user(text, user)
                 at = end
             if at > stop:

@@ -28,6 +28,9 @@ class Gate(Protocol):
     def why_no_channel(self, user: str) -> str:
         """Why the user may not open one more channel, in RabbitMQ's words; empty if the user may."""
 
+    def may_impersonate(self, user: str) -> bool:
+        """Whether messages of the user may carry another user id."""
+
 
 @dataclass(frozen=True, slots=True)
 class FixedUsers:
@@ -54,6 +57,10 @@ class FixedUsers:
     def why_no_channel(self, user: str) -> str:
         """There is no limit."""
         return ""
+
+    def may_impersonate(self, user: str) -> bool:
+        """Nobody may."""
+        return False
 
 
 GUEST: FixedUsers = FixedUsers({"guest": "guest"})

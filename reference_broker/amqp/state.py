@@ -13,7 +13,7 @@ from pamqp import base
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import Event, FieldValue
-from reference_broker.amqp.frames import method_frame
+from reference_broker.amqp.frames import FRAME_MIN_SIZE, method_frame
 
 Octets = bytes | memoryview
 """A buffer to write. A view spares the copy of a freshly built run."""
@@ -52,6 +52,7 @@ class ConnectionState:
         "output",
         "payload_max",
         "user",
+        "user_id",
         "vhost",
     )
 
@@ -61,6 +62,8 @@ class ConnectionState:
         self.output: list[Octets] = []
         self.user = ""
         """The user who logged in; empty before that."""
+        self.user_id: str | None = ""
+        """The user id that messages may carry; None: any."""
         self.vhost = ""
         """The virtual host; empty before connection.open."""
         self.client_properties: dict[str, FieldValue] = {}
@@ -70,7 +73,7 @@ class ConnectionState:
         self.channel_max = config.channel_max
         self.heartbeat_s = 0
         """The heartbeat that was agreed on; 0: none."""
-        self.limit_frames(config.frame_max)
+        self.limit_frames(FRAME_MIN_SIZE)  # until the client has chosen, and nobody has to hold more of a stranger
 
     def limit_frames(self, frame_max: int) -> None:
         """Agree on the octets of the largest frame, for both directions. As in RabbitMQ, a client's frame may be larger

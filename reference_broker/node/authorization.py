@@ -15,7 +15,7 @@ from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, Protocol
 
-from reference_broker.access.records import NO_LIMIT, Access
+from reference_broker.access.records import IMPERSONATOR, NO_LIMIT, Access
 from reference_broker.access.table import AccessTable
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import (
@@ -132,6 +132,11 @@ class NodeAccess:
             return ""
         return f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
 
+    def has_tag(self, user: str, tag: str) -> bool:
+        """Whether a user of the cluster has this tag."""
+        known = self.table().users.get(user)
+        return known is not None and tag in known.tags
+
     def why_end(self, user: str, vhost: str) -> str:
         """Why a connection of this user must end, in RabbitMQ's words; empty if it may go on."""
         if not self.exists(user):
@@ -180,6 +185,10 @@ class ClientGate:
         if self._access.lacks_memory():
             return "the node holds much more memory than it should: no more channels are opened"
         return self._access.why_no_channel(user)
+
+    def may_impersonate(self, user: str) -> bool:
+        """Whether the user has the tag for it."""
+        return self._access.has_tag(user, IMPERSONATOR)
 
     def _may_come_from_here(self, user: str) -> bool:
         return self.is_local or user not in self._access.loopback_users

@@ -126,7 +126,7 @@ def check(event: QueueDeclare, queue: Queue, asker: Asker) -> Queue:
         received, current = event.arguments.get(key), existing.get(key)
         if key == QUEUE_TYPE and {received, current} <= {None, _KIND_WITHOUT_ARGUMENT}:
             continue
-        if received != current or isinstance(received, bool) != isinstance(current, bool):
+        if received != current or type(received) is not type(current):  # 10.0 is not 10, and true is not 1
             raise inequivalent(key, what, *difference(received, current))
     return queue
 
@@ -165,8 +165,9 @@ def inequivalent(key: str, what: str, received: str, current: str) -> Declaratio
 
 
 def difference(received: FieldValue, current: FieldValue) -> tuple[str, str]:
-    """Both values in RabbitMQ's words: with types, if a value is missing or the types differ."""
-    if received is None or current is None or type(received) is not type(current):
+    """Both values in RabbitMQ's words: with types, if a value is missing or the types differ and are no numbers."""
+    are_numbers = {type(received), type(current)} <= {int, float}
+    if received is None or current is None or not (are_numbers or type(received) is type(current)):
         return _described(received), _described(current)
     return f"'{worded(received)}'", f"'{worded(current)}'"
 

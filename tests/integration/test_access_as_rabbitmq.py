@@ -40,7 +40,9 @@ USERS = {
     "default": ("^$", "^amq.default$", "^amq.default$"),
     "generated": ("^amq.gen", "", "^amq.gen"),
     "topical": (".*", ".*", ".*"),
+    "impersonates": ("^m-", "^m-", "^m-"),
 }
+TAGS = {"impersonates": "impersonator"}
 TOPIC = ("m-t", "^a[.]", "^{username}[.]")
 Operation = Callable[[BlockingChannel, str], Any]
 
@@ -98,9 +100,11 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def publish(channel: BlockingChannel, exchange: str, key: str, headers: dict[str, Any] | None = None) -> str:
+def publish(
+    channel: BlockingChannel, exchange: str, key: str, headers: dict[str, Any] | None = None, user: str | None = None
+) -> str:
     """Publish, and see whether the channel stays."""
-    channel.basic_publish(exchange, key, b"", pika.BasicProperties(headers=headers))
+    channel.basic_publish(exchange, key, b"", pika.BasicProperties(headers=headers, user_id=user))
     channel.basic_qos(prefetch_count=1)
     return "published"
 
@@ -110,7 +114,7 @@ def definitions() -> dict[str, Any]:
     salt = b"salt"
     users = [
         {"name": name, "password_hash": passwords.hashed(b"secret", salt), "hashing_algorithm": passwords.ALGORITHM,
-         "tags": ""}
+         "tags": TAGS.get(name, "")}
         for name in (*USERS, "outside")
     ]  # fmt: skip
     permissions = [
@@ -127,7 +131,8 @@ def set_up(cluster: local_cluster.Cluster) -> None:
     wanted = definitions()
     for user in wanted["users"]:
         password = {"password": "secret"} if user["name"] == "mixed" else {"password_hash": user["password_hash"]}
-        local_cluster.change(cluster, {"op": "add-user", "name": user["name"], **password})
+        named = {"name": user["name"], "tags": user["tags"].split()}
+        local_cluster.change(cluster, {"op": "add-user", **named, **password})
     for permission in wanted["permissions"]:
         local_cluster.change(cluster, {"op": "set-permissions", **permission})
     for permission in wanted["topic_permissions"]:
@@ -207,6 +212,17 @@ def test_each_user_may_do_what_rabbitmq_lets_it_do(brokers: dict[str, str], user
     if user not in ("nothing", "default", "generated"):
         refused = sum(answer[0] == 403 for answer in answers["ours"].values() if isinstance(answer, tuple))
         assert 0 < refused < len(answers["ours"])
+
+
+@pytest.mark.parametrize("user", ["mixed", *TAGS])
+def test_who_may_publish_in_the_name_of_another(brokers: dict[str, str], user: str) -> None:
+    found = []
+    for uri in brokers.values():
+        connection = connect(uri, user)
+        found.append(outcome(connection, lambda channel, _: publish(channel, "m-x", "none", user="nobody"), ""))
+        connection.close()
+    assert found[1:] == [found[0]] * 2
+    assert (found[0] == "published") == (user in TAGS)
 
 
 LOGINS = [

