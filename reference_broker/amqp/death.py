@@ -36,6 +36,7 @@ from reference_broker.amqp.properties import (
 
 REJECTED = "rejected"
 _DEATHS = b"x-death"
+_COUNT = b"count"
 _COPIES = b"CC"
 _REPEAT = b"x-dead-letter-repeat"
 _TRUE = b"t\x01"
@@ -85,17 +86,30 @@ def is_cycle(content: bytes, queue: str) -> bool:
 
 
 def _with_death(headers: Fields, death: Death, expiration: bytes | None) -> Fields:
-    deaths = _deaths(headers)
+    deaths = _grouped(_deaths(headers))
     same = [fields for fields in deaths if _is_of(fields, death)]
     if same:
-        latest = _counted(same)
+        latest = set_field(same[0], _COUNT, long(_count(same[0]) + 1))
     else:
-        latest = [(b"count", long(1)), *_fields(death, expiration, _copies(headers))]
+        latest = [(_COUNT, long(1)), *_fields(death, expiration, _copies(headers))]
     others = [fields for fields in deaths if not _is_of(fields, death)]
     if not deaths:
         for name, value in (("reason", death.reason), ("queue", death.queue), ("exchange", death.exchange)):
             headers = set_field(headers, f"x-first-death-{name}".encode(), text(value))
     return set_field(headers, _DEATHS, array(table(fields) for fields in (latest, *others)))
+
+
+def _grouped(deaths: list[Fields]) -> list[Fields]:
+    """One table for each queue and reason, the first, with a count. Old brokers wrote one for each death, and without
+    a count the number of tables is the count. A table that is alone stays as it is."""
+    if len(deaths) < 2:
+        return deaths
+    groups: dict[tuple[bytes | None, bytes | None], list[Fields]] = {}
+    for fields in deaths:
+        known = dict(fields)
+        groups.setdefault((known.get(b"queue"), known.get(b"reason")), []).append(fields)
+    return [same[0] if _COUNT in dict(same[0]) else set_field(same[0], _COUNT, long(len(same)))
+            for same in groups.values()]  # fmt: skip
 
 
 def _fields(death: Death, expiration: bytes | None, copies: list[bytes]) -> Fields:
@@ -127,12 +141,6 @@ def _is_of(fields: Fields, death: Death) -> bool:
     return known.get(b"queue") == text(death.queue) and known.get(b"reason") == text(death.reason)
 
 
-def _counted(same: list[Fields]) -> Fields:
-    """The first of the tables, with one more than the sum of all counts: old brokers wrote one table for each death."""
-    count = sum(_count(fields) for fields in same) + 1
-    return set_field(same[0], b"count", long(count))
-
-
 def _count(fields: Fields) -> int:
-    value = dict(fields).get(b"count", b"")
-    return int.from_bytes(value[1:], "big", signed=True) if value[:1] in (b"l", b"I", b"s", b"b") else 1
+    value = dict(fields).get(_COUNT, b"")
+    return int.from_bytes(value[1:], "big", signed=True) if value[:1] in (b"l", b"I", b"s", b"b") else 0

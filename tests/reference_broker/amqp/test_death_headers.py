@@ -120,6 +120,32 @@ def test_only_a_rejection_makes_a_circle_worth_going_round(
     assert is_cycle(octets, target) is cycle
 
 
+def table(queue: str, reason: str, **more: Any) -> dict[str, Any]:
+    return {"queue": queue, "reason": reason, **more}
+
+
+@pytest.mark.parametrize(
+    ("history", "counts"),
+    [
+        ([table("q", "rejected")], [("q", "rejected", 1)]),
+        ([table("q", "rejected")] * 3, [("q", "rejected", 4)]),
+        ([table("q", "rejected", count=5), table("q", "rejected", count=2)], [("q", "rejected", 6)]),
+        ([table("a", "rejected")] * 20 + [table("b", "expired")] * 3,
+         [("q", "rejected", 1), ("a", "rejected", 20), ("b", "expired", 3)]),
+        ([table("a", "expired"), table("a", "maxlen"), table("a", "expired", count=9)],
+         [("q", "rejected", 1), ("a", "expired", 2), ("a", "maxlen", 1)]),
+        ([table("a", "expired")], [("q", "rejected", 1), ("a", "expired", None)]),
+    ],
+)  # fmt: skip
+def test_a_history_of_old_brokers_is_merged(
+    history: list[dict[str, Any]], counts: list[tuple[str, str, int | None]]
+) -> None:
+    """These wrote a table for each death, without a count. RabbitMQ's counts."""
+    headers: Any = {"x-death": history}
+    found = read(dead_letter(content(1, b"x", Properties(headers=headers)), death()))[0]["x-death"]
+    assert [(each["queue"], each["reason"], each.get("count")) for each in found] == counts
+
+
 def test_a_forged_history_is_replaced() -> None:
     """Publishers may send any x-death they like; the broker must not stumble over it."""
     for forged in ("text", 5, [1, "two"], {"count": 1}):
