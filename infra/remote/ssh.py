@@ -25,7 +25,9 @@ from typing import Any, Final
 
 import paramiko
 
+from infra.remote import known_hosts, ssh_config
 from infra.remote.host import Completed, RemoteError, RemoteHost, command_line
+from infra.remote.known_hosts import KnownHost
 
 CONNECT_S: Final = 15.0
 """A host that does not answer within this time is not there."""
@@ -269,7 +271,7 @@ def _tell_lines(read: Callable[[], bytes], tell: Callable[[bytes], None]) -> Non
 def connect(host: RemoteHost) -> Connection:
     """Open a connection, through the host's jump if it has one. Raises RemoteError."""
     try:
-        said = _configured(host.address)
+        said = ssh_config.said_of(host.address)
         port = host.port or int(said.get("port", 22))
         way = connect(host.jump) if host.jump is not None else _configured_jump(said, host)
     except (paramiko.ConfigParseError, ValueError, RecursionError) as error:
@@ -278,8 +280,10 @@ def connect(host: RemoteHost) -> Connection:
     address = str(said.get("hostname", host.address))
     client = paramiko.SSHClient()
     try:
-        _load_known_hosts(client, host, said)
-        client.set_missing_host_key_policy(_Unknown(host, address, port))
+        known = _known(host, said, address, port)
+        for key in known.keys:
+            client.get_host_keys().add(_paramikos_name(address, port), key.get_name(), key)
+        client.set_missing_host_key_policy(_Unknown(host, known, address, port))
         with _explained(host, f"cannot connect to {address} port {port}"):
             channel = way.forward(address, port) if way is not None else None
             _login(client, host, said, address, port, channel)
@@ -295,6 +299,10 @@ def connect(host: RemoteHost) -> Connection:
     if isinstance(transport.sock, socket.socket) and hasattr(socket, "TCP_USER_TIMEOUT"):
         transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(DEAD_S * 1000))
     return Connection(host, client, way)
+
+
+def _paramikos_name(address: str, port: int) -> str:
+    return address if port == paramiko.config.SSH_PORT else f"[{address}]:{port}"
 
 
 def _login(
@@ -351,14 +359,6 @@ class _Passphrases:
 _PASSPHRASES: Final = _Passphrases()
 
 
-def _configured(address: str) -> dict[str, Any]:
-    """What the user's ``~/.ssh/config`` says of an address."""
-    path = Path("~/.ssh/config").expanduser()
-    if not path.is_file():
-        return {}
-    return dict(paramiko.SSHConfig.from_path(str(path)).lookup(address))
-
-
 def _configured_jump(said: dict[str, Any], host: RemoteHost) -> Connection | None:
     """The connection to the last host of ``ProxyJump`` in the user's configuration."""
     words = str(said.get("proxyjump", "none"))
@@ -382,39 +382,48 @@ def _configured_jump(said: dict[str, Any], host: RemoteHost) -> Connection | Non
 # Host keys
 
 
-def _load_known_hosts(client: paramiko.SSHClient, host: RemoteHost, said: dict[str, Any]) -> None:
-    paths = [host.known_hosts] if host.known_hosts is not None else _users_known_hosts(said)
-    for path in paths:
-        try:
-            client.load_system_host_keys(str(path))
-        except OSError as error:
-            if host.known_hosts is not None:
-                what = f"the list of known hosts cannot be read: {error.strerror or error}"
-                raise RemoteError(what, str(path), "name a file that you can read (known_hosts: …)") from error
+def _known(host: RemoteHost, said: dict[str, Any], address: str, port: int) -> KnownHost:
+    """What the lists of known hosts say of the host. Raises RemoteError for the inventory's, if it cannot be read."""
+    paths = [host.known_hosts] if host.known_hosts is not None else [each for each in _lists(said) if each.is_file()]
+    try:
+        lines = known_hosts.read(paths)
+    except OSError as error:
+        what = f"the list of known hosts cannot be read: {error.strerror or error}"
+        raise RemoteError(what, str(error.filename), "name a file that you can read (known_hosts: …)") from error
+    return KnownHost(lines, known_hosts.name_of(address, port, str(said.get("hostkeyalias", ""))))
 
 
-def _users_known_hosts(said: dict[str, Any]) -> list[Path]:
-    named = str(said.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
-    return [*(Path(each).expanduser() for each in named), Path("/etc/ssh/ssh_known_hosts")]
+def _lists(said: dict[str, Any]) -> list[Path]:
+    users = str(said.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
+    everybodys = str(said.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")).split()
+    return [Path(each).expanduser() for each in (*users, *everybodys)]
 
 
 class _Unknown(paramiko.MissingHostKeyPolicy):
     """Refuses hosts whose key is not known."""
 
-    def __init__(self, host: RemoteHost, address: str, port: int) -> None:
+    def __init__(self, host: RemoteHost, known: KnownHost, address: str, port: int) -> None:
         self._host = host
+        self._known = known
         through = f"ssh {host.jump.address} " if host.jump is not None else ""
         self._scan = f"{through}ssh-keyscan -p {port} {address}"
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         """Raise RemoteError with the fingerprint."""
+        if self._known.has_revoked(key):
+            what = f"the key of {hostname} is revoked: {key.get_name()} {fingerprint(key)}"
+            raise RemoteError(what, f"host {self._host.name}", _REVOKED)
         listed = self._host.known_hosts or Path("~/.ssh/known_hosts")
         fix = (
             f"compare this fingerprint with the one that the host itself shows (ssh-keygen -lf "
             f"/etc/ssh/ssh_host_*_key.pub); if they are the same, add its key to {listed}: {self._scan} >> {listed}"
         )
-        what = f"the key of {hostname} is not known: {key.get_name()} {fingerprint(key)}"
+        certified = "; certificates of hosts (@cert-authority) are not read here" if self._known.has_authority else ""
+        what = f"the key of {hostname} is not known: {key.get_name()} {fingerprint(key)}{certified}"
         raise RemoteError(what, f"host {self._host.name}", fix)
+
+
+_REVOKED: Final = "the list of known hosts says that nobody may trust this key: ask who revoked it (@revoked)"
 
 
 def fingerprint(key: paramiko.PKey) -> str:
