@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, NoReturn
 
 from perftest.foreign.hdr_payload import PayloadError, read_payload
@@ -21,14 +22,17 @@ from perftest.foreign.measured import (
     Slice,
 )
 from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Series
+from perftest.metrics.interval import Phase, Series
 from perftest.results.errors import LineError
-from perftest.results.hlog import seconds_to_ns
+from perftest.results.hlog import seconds_to_ns, series_and_phase
 
 TOOL: Final = "another tool"
 """The log does not name its tool."""
 IMPORTABLE: Final = (Series.E2E, Series.CONFIRM, Series.LAG)
 """The latencies that a log of another tool may hold."""
+_INTERVAL: Final = re.compile(r"^[0-9.]+,[0-9.]+,[0-9.]+,\"?D?HIST", re.MULTILINE)
+_UNTOLD_NS: Final = 10**9
+"""Length of an interval of which nothing tells the length."""
 _YEAR_NS: Final = 365 * 24 * 3600 * 10**9
 _STATED_TIME: Final = re.compile(r"#\[(BaseTime|StartTime): *([0-9.]+)")
 _FIX: Final = "give the log as the tool wrote it, or remove the line"
@@ -45,9 +49,9 @@ class _Line:
 
 
 def is_hdr_log(text: str) -> bool:
-    """Whether the text begins as an interval log does."""
+    """Whether the text begins as an interval log does, with or without a header."""
     head = text[:2000]
-    return head.startswith(("#[", "Tag=")) or '"StartTimestamp"' in head
+    return head.startswith(("#[", "Tag=")) or '"StartTimestamp"' in head or _INTERVAL.search(head) is not None
 
 
 def read_hdr_log(text: str, file: str, *, unit_ns: int, tags: Mapping[str, Series]) -> ForeignRun:
@@ -59,9 +63,11 @@ def read_hdr_log(text: str, file: str, *, unit_ns: int, tags: Mapping[str, Serie
     :raises ForeignFileError: a line cannot be used, or what a tag measured is unknown
     """
     lines, started_ns = _read(text, file)
+    lines, has_length = _with_lengths(lines)
     if not lines:
         raise ForeignFileError("the log has no interval", file, "give the log of a run that lasted long enough")
     meaning = _meaning({line.tag for line in lines}, tags, file)
+    lines = [line for line in lines if line.tag in meaning]
     begin_ns = min(line.start_ns for line in lines)
     merged: dict[tuple[int, int], dict[Series, Histogram]] = {}
     for line in lines:
@@ -78,7 +84,7 @@ def read_hdr_log(text: str, file: str, *, unit_ns: int, tags: Mapping[str, Serie
         name="",
         slices=slices,
         started_ns=None if started_ns is None else started_ns + begin_ns,
-        unknown=_unknown(started_ns is not None),
+        unknown=_unknown(started_ns is not None, has_length),
         missing=(
             *("intended", "intended_per_s", "published_bytes", *UNKNOWN_COUNTS, *GENERATOR_FIGURES),
             *(each for name in unsaid for each in (name, f"{name}_per_s")),
@@ -86,8 +92,20 @@ def read_hdr_log(text: str, file: str, *, unit_ns: int, tags: Mapping[str, Serie
     )
 
 
-def _unknown(has_time: bool) -> tuple[str, ...]:
-    found = (
+def _with_lengths(lines: list[_Line]) -> tuple[list[_Line], bool]:
+    """The lines, and whether all tell a length. Some tools write 0: then an interval ends where the next one begins."""
+    if all(line.length_ns for line in lines):
+        return lines, True
+    starts = sorted({line.start_ns for line in lines})
+    gaps = {begin: end - begin for begin, end in pairwise(starts)}
+    last = next(reversed(gaps.values()), _UNTOLD_NS)
+    told = [replace(line, length_ns=line.length_ns or gaps.get(line.start_ns, last)) for line in lines]
+    return told, False
+
+
+def _unknown(has_time: bool, has_length: bool) -> tuple[str, ...]:
+    found: tuple[str, ...] = () if has_length else ("how long each interval was: it is taken to last to the next one",)
+    found += (
         "how many messages were published: only those with a latency are counted",
         "where between the bounds of its bucket a latency lies: each counts as the greatest value of its bucket",
         "the tool, its settings and its limits, the queues, the broker and the hosts",
@@ -128,7 +146,7 @@ def _line(line: str, number: int, where: str) -> _Line:
     if len(cells) != 4:
         _refuse(f"{len(cells)} cells where a start, a length, a maximum and a histogram belong", where)
     length_ns = _time_ns(cells[1], where)
-    if not 0 < length_ns <= LENGTH_MAX_NS:
+    if not 0 <= length_ns <= LENGTH_MAX_NS:
         _refuse(f"the length of the interval is {cells[1][:40]} s", where)
     return _Line(
         number=number,
@@ -159,14 +177,26 @@ def _meaning(tags: set[str], told: Mapping[str, Series], file: str) -> dict[str,
         if left:
             _refuse(f"what the tag {left[0][:40]!r} measured is not told", file, "name it too: --tag TAG=e2e")
         return dict(told)
-    named = {tag: Series(tag) for tag in tags if tag in set(IMPORTABLE)}
-    if len(named) == len(tags):
+    ours = {tag: series for tag in tags if (series := _ours(tag)) is not None}
+    named = {tag: Series(each) for tag, each in ours.items() if each in list(IMPORTABLE)}
+    if named and len(ours) == len(tags):
         return named
     if len(tags) == 1:
         return dict.fromkeys(tags, Series.E2E)
     _refuse(
         "what the tags measured is not told", file, f"say it with --tag TAG=e2e or --tag TAG=confirm; tags: {shown}"
     )
+
+
+def _ours(tag: str) -> str | None:
+    """The series that a tag of a log of this tool names: such a log has more than one import takes over."""
+    if tag in list(Series):
+        return tag
+    try:
+        series, phase = series_and_phase(tag)
+    except LineError:
+        return None
+    return series if phase is Phase.STEADY else ""
 
 
 def _slice(place: tuple[int, int], of: Mapping[Series, Histogram]) -> Slice:

@@ -1,8 +1,9 @@
-"""Payloads of HdrHistogram V2 with any bounds, counted into our buckets; pure.
+"""Payloads of HdrHistogram V0, V1 and V2 with any bounds, counted into our buckets; pure.
 
-A payload is base64 of a header and a zlib stream. In the stream are the settings of the histogram and its counters:
-ZigZag LEB128 numbers, of which a negative one stands for so many empty buckets. The decoder is our own, because the
-library's decoder trusts its caller, and these payloads come from anybody.
+A payload is base64 of a header and a zlib stream. In the stream are the settings of the histogram and its counters. In
+V2 these are ZigZag LEB128 numbers, of which a negative one stands for so many empty buckets; in V0 and V1 words of 2, 4
+or 8 octets. A histogram of doubles is one of whole numbers with a ratio, within one more header. The decoder is our
+own, because the library's decoder trusts its caller, and these payloads come from anybody.
 
 A bucket of the source that is wider than one of ours cannot be divided. So its whole count goes to the greatest value
 of the source's bucket, which is the value that HdrHistogram itself states for a percentile. No percentile comes out
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,8 +27,17 @@ from perftest.metrics.histogram import HIGHEST_NS, SparseCounts, bucket_index
 
 _OUTER: Final = struct.Struct(">II")
 _INNER: Final = struct.Struct(">IIiIQQd")
-_OUTER_COOKIE: Final = 0x1C849304
-_INNER_COOKIE: Final = 0x1C849303
+_INNER_V0: Final = struct.Struct(">IIQQQ")
+_DOUBLE: Final = struct.Struct(">IIQ")
+_DOUBLE_COOKIE: Final = 0x0C72124F
+_OUTER_COOKIES: Final = {0x1C849309: 0, 0x1C849302: 1, 0x1C849304: 2}
+"""The version of each cookie of the header, without the word size."""
+_INNER_COOKIES: Final = {0x1C849308: 0, 0x1C849301: 1, 0x1C849303: 2}
+_WORD_MASK: Final = 0xF0
+"""The bits of a cookie that tell the octets of a word."""
+_WORDS: Final = {2: ">i2", 4: ">i4", 8: ">i8"}
+_ONE_AS_INTEGER: Final = struct.unpack(">d", (1).to_bytes(8, "big"))[0]
+"""What some writers put where a ratio of 1.0 belongs."""
 _BUCKETS_MAX: Final = 1 << 21
 _UNPACKED_MAX: Final = 1 << 22
 _FIGURES_MAX: Final = 5
@@ -56,39 +67,85 @@ class Buckets:
         return ((mantissa + 1) << (exponent + self.unit_bits)) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The settings of a histogram, and where its counters begin. ``ratio``: the true value of 1."""
+
+    version: int
+    word_octets: int
+    figures: int
+    lowest: int
+    highest: int
+    ratio: float
+    begin: int
+
+
 def read_payload(payload: str, unit_ns: int) -> SparseCounts:
     """The counts of a payload whose values are in units of ``unit_ns``, in our buckets.
 
     ``max_ns`` is the greatest value of the highest bucket in use. Raises :class:`PayloadError`.
     """
     data = _unpacked(payload)
-    cookie, length, offset, figures, lowest, highest, ratio = _INNER.unpack_from(data)
-    if cookie & ~0xF0 != _INNER_COOKIE & ~0xF0 or length != len(data) - _INNER.size:
-        raise PayloadError("its inner part is not that of a V2 histogram")
-    if offset or ratio != 1.0:
-        raise PayloadError("its buckets are shifted or scaled, which is not supported")
-    if figures > _FIGURES_MAX or not 1 <= lowest <= highest // 2 or highest >= 2**63:
-        raise PayloadError(f"its bounds make no histogram: {lowest} .. {highest}, {figures} significant figures")
-    return _counted(_counters(data[_INNER.size :]), Buckets.of(lowest, figures), unit_ns)
+    head = _head(data)
+    if head.figures > _FIGURES_MAX or not 1 <= head.lowest <= head.highest // 2 or head.highest >= 2**63:
+        bounds = f"{head.lowest} .. {head.highest}, {head.figures} significant figures"
+        raise PayloadError(f"its bounds make no histogram: {bounds}")
+    counters = data[head.begin :]
+    counts = _counters(counters) if head.version == 2 else _words(counters, head.word_octets)
+    return _counted(counts, Buckets.of(head.lowest, head.figures), head.ratio * unit_ns)
+
+
+def _head(data: bytes) -> _Head:
+    (cookie,) = struct.unpack_from(">I", data)
+    version, word_octets = _INNER_COOKIES.get(cookie & ~_WORD_MASK), (cookie & _WORD_MASK) >> 4
+    if version is None or (version < 2 and word_octets not in _WORDS):
+        raise PayloadError("its inner part is not that of a histogram")
+    if version == 0:
+        _cookie, figures, lowest, highest, _total = _unpack(_INNER_V0, data)
+        return _Head(0, word_octets, figures, lowest, highest, 1.0, _INNER_V0.size)
+    _cookie, length, _offset, figures, lowest, highest, ratio = _unpack(_INNER, data)
+    if length != len(data) - _INNER.size:
+        raise PayloadError("its inner part is cut short or too long")
+    ratio = 1.0 if ratio == _ONE_AS_INTEGER else ratio
+    if not 0 < ratio < math.inf:
+        raise PayloadError(f"its values are scaled by {ratio}")
+    return _Head(version, word_octets, figures, lowest, highest, ratio, _INNER.size)
+
+
+def _unpack(fields: struct.Struct, data: bytes) -> tuple[Any, ...]:
+    if len(data) < fields.size:
+        raise PayloadError("its compressed part is cut short")
+    return fields.unpack_from(data)
 
 
 def _unpacked(payload: str) -> bytes:
     try:
         raw = base64.b64decode(payload.encode("ascii"), validate=True)
+        if raw[:4] == _DOUBLE_COOKIE.to_bytes(4, "big"):
+            raw = raw[_DOUBLE.size :]
         cookie, length = _OUTER.unpack_from(raw)
-        if cookie & ~0xF0 != _OUTER_COOKIE & ~0xF0 or length != len(raw) - _OUTER.size:
-            raise PayloadError("its header is not that of a compressed V2 histogram")
+        if cookie & ~_WORD_MASK not in _OUTER_COOKIES or length != len(raw) - _OUTER.size:
+            raise PayloadError("its header is not that of a compressed histogram")
         unpacker = zlib.decompressobj()
         data = unpacker.decompress(raw[_OUTER.size :], _UNPACKED_MAX)
     except (UnicodeEncodeError, binascii.Error, struct.error, zlib.error) as error:
         raise PayloadError(f"it cannot be unpacked: {error}") from error
-    if not unpacker.eof or len(data) < _INNER.size:
+    if not unpacker.eof or len(data) < _OUTER.size:
         raise PayloadError("its compressed part is cut short or too long")
     return data
 
 
+def _words(octets: bytes, size: int) -> dict[int, int]:
+    """The counts by bucket of V0 and V1, without the empty ones."""
+    counts = np.frombuffer(octets[: len(octets) // size * size], _WORDS[size])
+    if len(counts) > _BUCKETS_MAX or (len(counts) and (counts.min() < 0 or counts.max() > COUNT_MAX)):
+        raise PayloadError("its counters are beyond all bounds")
+    used = np.flatnonzero(counts)
+    return dict(zip(used.tolist(), counts[used].tolist(), strict=True))
+
+
 def _counters(octets: bytes) -> dict[int, int]:
-    """The counts by bucket, without the empty ones."""
+    """The counts by bucket of V2, without the empty ones."""
     found: dict[int, int] = {}
     place = bucket = 0
     while place < len(octets):
@@ -118,16 +175,16 @@ def _zigzag(octets: bytes, place: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), place
 
 
-def _counted(counters: dict[int, int], buckets: Buckets, unit_ns: int) -> SparseCounts:
+def _counted(counters: dict[int, int], buckets: Buckets, unit_ns: float) -> SparseCounts:
     values = {buckets.highest(bucket): count for bucket, count in counters.items()}
     if not values:
         return SparseCounts(np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
     if sum(values.values()) > COUNT_MAX:
         raise PayloadError("its counters are beyond all bounds")
-    greatest_ns = max(values) * unit_ns
-    if greatest_ns > LATENCY_MAX_NS:
+    if max(values) > LATENCY_MAX_NS / unit_ns:
         raise PayloadError("its values are beyond all bounds: is the unit right?")
-    nanoseconds = np.array([min(value * unit_ns, HIGHEST_NS) for value in values], np.int64)
+    greatest_ns = round(max(values) * unit_ns)
+    nanoseconds = np.array([min(round(value * unit_ns), HIGHEST_NS) for value in values], np.int64)
     totals: dict[int, int] = {}
     for index, count in zip(bucket_index(nanoseconds).tolist(), values.values(), strict=True):
         totals[index] = totals.get(index, 0) + count

@@ -114,6 +114,12 @@ def parse_line(text: str, base_ns: int) -> HlogLine | None:
     )
 
 
+def series_and_phase(tag: str) -> tuple[str, Phase]:
+    """What a tag of a log says. Raises LineError for a tag that is not ours."""
+    series, _step, values = _tag(tag)
+    return series, phase_of(values["phase"])
+
+
 def base_ns_of(text: str) -> int | None:
     """The time that a base-time comment states, in Unix nanoseconds; None for any other line. Raises LineError."""
     stated = _BASE_TIME.match(text)

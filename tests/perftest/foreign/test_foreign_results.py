@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,8 @@ from perftest.foreign import read_result
 from perftest.foreign.hdr_payload import PayloadError, read_payload
 from perftest.foreign.measured import ForeignFileError, ForeignRun
 from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Series
-from perftest.results import schema
+from perftest.metrics.interval import Phase, Series
+from perftest.results import hlog, schema
 from perftest.results.reader import read_run
 
 HEADER = ",".join(schema.PERFTEST_COLUMNS)
@@ -169,10 +172,6 @@ def test_no_damage_is_a_traceback(data: st.DataObject) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_counters_of_anybody_are_counted_or_refused(octets: bytes) -> None:
-    import base64
-    import struct
-    import zlib
-
     inner = struct.pack(">IIiIQQd", 0x1C849303 | 0x10, len(octets), 0, 3, 1, 3_600_000_000, 1.0) + octets
     packed = zlib.compress(inner)
     payload = base64.b64encode(struct.pack(">II", 0x1C849304 | 0x10, len(packed)) + packed).decode()
@@ -181,6 +180,92 @@ def test_counters_of_anybody_are_counted_or_refused(octets: bytes) -> None:
     except PayloadError:
         return
     assert counted.total == Histogram.of(counted).total >= 0
+
+
+COUNTS = {5: 3, 100: 2, 1_000_000: 1}
+"""Values and how often each comes."""
+
+
+def payload_of(version: int, *, word: int = 8, ratio: bytes = struct.pack(">d", 1.0), within: bytes = b"") -> str:
+    """A payload as tools of old wrote it, and others write it."""
+    histogram = HdrHistogram(1, 3_600_000_000, 2)
+    for value, count in COUNTS.items():
+        histogram.record_value(value, count)
+    told = zlib.decompress(base64.b64decode(histogram.encode())[8:])
+    counters = by_bucket(histogram)
+    words = struct.pack(f">{len(counters)}{ {2: 'h', 4: 'i', 8: 'q'}[word] }", *counters)
+    if version == 0:
+        inner = struct.pack(">IIQQQ", 0x1C849308 | word << 4, 2, 1, 3_600_000_000, sum(COUNTS.values())) + words
+        outer = 0x1C849309 | word << 4
+    elif version == 1:
+        head = struct.pack(">IIiIQQ", 0x1C849301 | word << 4, len(words), 0, 2, 1, 3_600_000_000)
+        inner, outer = head + ratio + words, 0x1C849302 | word << 4
+    else:
+        inner, outer = told[:32] + ratio + told[40:], 0x1C849314
+    packed = zlib.compress(inner)
+    return base64.b64encode(within + struct.pack(">II", outer, len(packed)) + packed).decode()
+
+
+def by_bucket(histogram: HdrHistogram) -> list[int]:
+    """The counters up to the last one in use, as Java numbers the buckets."""
+    counters = [histogram.counts[index] for index in range(histogram.counts_len)]
+    return counters[: max(index for index, count in enumerate(counters) if count) + 1]
+
+
+OLD = [payload_of(version, word=word) for version in (0, 1) for word in (2, 4, 8)]
+INTEGER_RATIO = [payload_of(version, ratio=(1).to_bytes(8, "big")) for version in (1, 2)]
+
+
+@pytest.mark.parametrize("payload", [*OLD, *INTEGER_RATIO])
+def test_payloads_of_all_versions_are_read(payload: str) -> None:
+    """What Java's reader reads, and what writers in other languages put for a ratio of one."""
+    counted, same = read_payload(payload, 1000), read_payload(payload_of(2), 1000)
+    assert (counted.total, counted.max_ns) == (same.total, same.max_ns) == (6, 1_003_519_000)
+    assert counted.counts.tolist() == same.counts.tolist()
+
+
+def test_histograms_of_doubles_are_read() -> None:
+    """Their values are whole numbers times a ratio: here milliseconds, kept in steps of a microsecond."""
+    doubles = struct.pack(">IIQ", 0x0C72124F, 2, 1 << 20)
+    counted = read_payload(payload_of(2, ratio=struct.pack(">d", 0.001), within=doubles), 1_000_000)
+    assert (counted.total, counted.max_ns) == (6, 1_003_519_000)
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_ratio_that_is_none_is_refused(ratio: float) -> None:
+    with pytest.raises(PayloadError, match="scaled by"):
+        read_payload(payload_of(2, ratio=struct.pack(">d", ratio)), 1000)
+
+
+def test_a_log_needs_no_header_and_no_lengths() -> None:
+    """As loops around a recorder print it."""
+    text = "\n".join(f"{begin},0.0,1003.519,{payload_of(2)}" for begin in ("0.5", "1.5", "3.5"))
+    run = read(text.encode())
+    assert [(each.offset_ns, each.length_ns) for each in run.slices] == [
+        (0, 10**9), (10**9, 2 * 10**9), (3 * 10**9, 2 * 10**9),
+    ]  # fmt: skip
+    assert any("how long each interval was" in each for each in run.unknown)
+    (alone,) = read(f"7.0,0.000,1003.519,{payload_of(2)}".encode()).slices
+    assert alone.length_ns == 10**9
+
+
+def test_a_log_of_our_own_needs_no_tags() -> None:
+    """It has all series of all phases, and more than an import takes over."""
+    payload = Histogram.of(read_payload(payload_of(2), 1000)).encode()
+    lines = [
+        hlog.HlogLine(
+            series=series, step=1, phase=phase, host="load 1", worker="w1", start_ns=(STARTED_S + second) * 10**9,
+            length_ns=10**9, max_ns=5000, payload=payload,
+        )
+        for second, phase in enumerate(Phase)
+        for series in (*Series, "stage.confirm.wal")
+    ]  # fmt: skip
+    text = hlog.header(STARTED_S * 10**9) + "".join(hlog.format_line(line, STARTED_S * 10**9) for line in lines)
+    run = read(text.encode(), unit_ns=1)
+    (steady,) = run.slices
+    assert steady.counts == {"delivered": 6, "confirmed": 6}
+    assert set(steady.latencies) == {Series.E2E, Series.CONFIRM, Series.LAG}
+    assert run.started_ns == (STARTED_S + 1) * 10**9
 
 
 def test_a_run_directory_says_what_is_not_known(tmp_path: Path) -> None:
