@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -64,6 +66,17 @@ def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
     for error in unusable:
         raise error
     return parts
+
+
+def unused_parameters(uris: Iterable[str]) -> list[str]:
+    """The query parameters of URIs that have no effect. A URI that cannot be used has none."""
+    from perftest.amqp.uri import UriError, parse_uri
+
+    found: set[str] = set()
+    for each in uris:
+        with suppress(UriError):
+            found.update(parse_uri(each).unused)
+    return sorted(found)
 
 
 def checked_uris(uri: str | None, uris: str | None) -> tuple[tuple[str, ...], list[CliError]]:

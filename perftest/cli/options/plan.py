@@ -15,7 +15,7 @@ from pathlib import Path
 from perftest.cli.layouts import BROKER_FIX, BROKER_RULE, LAYOUT_FIX, LAYOUT_RULE
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.table import BY_KEY
-from perftest.cli.target import checked_uris
+from perftest.cli.target import checked_uris, unused_parameters
 from perftest.spec.behaviour import (
     Argument,
     Arrivals,
@@ -89,6 +89,8 @@ def _uris(choices: Choices) -> tuple[str, ...]:
     parts, unusable = checked_uris(choices["uri"], choices["uris"])
     for error in unusable:
         choices.problems.append(Problem(path="", value=None, rule=error.what, fix=error.fix, file=error.where))
+    if unused := unused_parameters(parts):
+        choices.note(f"parameters of the URI that have no effect: {', '.join(unused)}")
     if parts and choices.is_given("cluster"):
         choices.problem(["cluster", "uri", "uris"], "both a cluster and a URI are named", "name one of them")
     if choices.is_given("layout") and (parts or choices.is_given("cluster")):

@@ -29,7 +29,7 @@ async def dial(
     uri, connecting = context.uris[index], context.plan.connecting
     names = connecting.tls.server_names
     options = Options(
-        heartbeat_s=connecting.heartbeat_s,
+        heartbeat_s=uri.heartbeat_s if connecting.heartbeat_s is None else connecting.heartbeat_s,
         frame_max=connecting.frame_max,
         external=connecting.external,
         send_buffer=connecting.send_buffer,
@@ -39,7 +39,12 @@ async def dial(
         server_name=names[index % len(names)] if names else "",
     )
     return await Connection.open(
-        uri, name=f"perftest {name}", clock=context.clock, watcher=watcher, options=options, timeout_s=timeout_s
+        uri,
+        name=f"perftest {name}",
+        clock=context.clock,
+        watcher=watcher,
+        options=options,
+        timeout_s=uri.timeout_s or timeout_s,
     )
 
 

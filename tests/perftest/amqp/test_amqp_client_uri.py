@@ -19,6 +19,8 @@ from perftest.amqp.uri import AmqpUri, UriError, parse_uri
         ("amqp://user@host", AmqpUri(user="user", password="guest", host="host")),
         ("amqp://[::1]:5673/x", AmqpUri(host="::1", port=5673, vhost="x")),
         ("amqps://host", AmqpUri(host="host", port=5671, tls=True)),
+        ("amqp://host?heartbeat=5&connection_timeout=1500", AmqpUri(host="host", heartbeat_s=5, timeout_s=1.5)),
+        ("amqp://host/v?failover=x&verify=", AmqpUri(host="host", vhost="v", unused=("failover", "verify"))),
         ("amqps://[::1]:1/%25", AmqpUri(host="::1", port=1, vhost="%", tls=True)),
     ],
 )
@@ -37,7 +39,12 @@ def test_uris_mean_what_they_mean_to_rabbitmq(text: str, expected: AmqpUri) -> N
         ("amqp://[::1", "IPv6"),
         ("amqp://host:seven", "port"),
         ("amqp://host/a/b", "%2f"),
-        ("amqp://host?heartbeat=5", "query"),
+        ("amqp://host?heartbeat=soon", "heartbeat=soon must be a whole number of seconds"),
+        ("amqp://host?connection_timeout=-1", "whole number of ms"),
+        ("amqp://host#part", "%23"),
+        ("amqp://user:pa/ss@host", "/ in a user or a password is written %2f"),
+        ("amqp://user:pa?ss@host", "is written %3f"),
+        ("amqp://user:pa#ss@host", "is written %23"),
     ],
 )
 def test_a_wrong_uri_is_refused_with_the_reason(text: str, word: str) -> None:
