@@ -12,13 +12,18 @@ for the publisher. A delivery is doubled if its queue has delivered the message 
 its queues never delivers it. The publisher's side goes to the account of each queue, so it costs as much as there are
 deliveries.
 
+At the end of a run millions of messages may lie in their queues. What the end asks of an account goes over the array
+in parts, and a part in which all messages have the same flags is judged as one (:func:`_count`): the work and the
+memory go by the ranges that differ, not by the messages.
+
 Invariants: each delivery counts once; ``unique`` + repeats = ``delivered``; a rolled-up message is never lost.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +49,8 @@ STRAGGLER_SPAN: Final = 1 << 16
 """Only arrays longer than this move their stragglers out."""
 REPEATED_FIRST_MAX: Final = 1 << 16
 """So many redeliveries are remembered until the delivery that they repeat is heard of."""
+PART: Final = 1 << 16
+"""So many messages are looked at together when an account is counted or closed."""
 HIGHEST_MIN: Final = 16
 """With more channels than this, channels that cannot matter any more are forgotten from time to time."""
 
@@ -60,6 +67,8 @@ _SETTLED: Final = np.array([_is_settled(flags) for flags in range(256)])
 _OUTSTANDING: Final = np.array(
     [bool(flags & (CONFIRMED | UNAWAITED)) and not _is_settled(flags) for flags in range(256)]
 )
+_PROMISED: Final = np.array([bool(flags & CONFIRMED) and bool(_OUTSTANDING[flags]) for flags in range(256)])
+"""Outstanding and confirmed: lost if the queues were drained."""
 
 
 @dataclass(slots=True)
@@ -72,14 +81,13 @@ class Examples:
 
     def add(self, publisher: int, what: str, numbers: Integers) -> None:
         """Note ``numbers`` (any order), neighbours as one range."""
-        self.counts[what] += len(numbers)
-        if len(self.records) >= EXAMPLES_MAX:
-            return
-        ordered = np.unique(numbers)
-        for part in np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1):
-            if len(self.records) >= EXAMPLES_MAX:
-                return
-            first, last = int(part[0]), int(part[-1])
+        ranges = _ranges(np.unique(numbers)) if len(self.records) < EXAMPLES_MAX else ()
+        self.add_ranges(publisher, what, len(numbers), ranges)
+
+    def add_ranges(self, publisher: int, what: str, count: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note ``count`` messages in ``ranges`` (first and last, ascending); no more ranges are asked for than kept."""
+        self.counts[what] += count
+        for first, last in itertools.islice(_joined(ranges), EXAMPLES_MAX - len(self.records)):
             self.records.append({"publisher": publisher, "first": first, "last": last, "what": what})
 
 
@@ -295,12 +303,9 @@ class PublisherLedger:
 
     # The account
 
-    def outstanding(self) -> Integers:
-        """The numbers of the messages that should still be delivered."""
-        used = self._flags[: self._used()]
-        open_here = np.flatnonzero(_OUTSTANDING[used]) + self._base
-        old = sorted(number for number, flags in self._stragglers.items() if _OUTSTANDING[flags])
-        return np.concatenate([np.array(old, np.int64), open_here])
+    def outstanding(self) -> int:
+        """How many messages should still be delivered."""
+        return self._count(_OUTSTANDING)
 
     def close(self, *, drained: bool, abandoned: bool) -> None:
         """No more deliveries can come: settle the account of all messages so far.
@@ -308,25 +313,37 @@ class PublisherLedger:
         Outstanding messages are lost if the queues were ``drained``. Otherwise they are undelivered, and ``abandoned``
         if they were deleted with their queues.
         """
-        missing = self.outstanding()
-        promised = missing[self._flags_of(missing) & CONFIRMED != 0]
-        if drained and len(promised):
-            self.counts["lost"] += len(promised)
-            self._examples.add(self.publisher, "lost", promised)
+        promised = self._count(_PROMISED)
+        if drained and promised:
+            self.counts["lost"] += promised
+            self._examples.add_ranges(self.publisher, "lost", promised, self._ranges(_PROMISED))
         elif not drained:
-            self.counts["undelivered"] += len(promised)
-            self.counts["abandoned"] += len(promised) if abandoned else 0
+            self.counts["undelivered"] += promised
+            self.counts["abandoned"] += promised if abandoned else 0
         if not drained:  # messages may still lie in their queues, and be delivered after all
             self._start = self.next
             self._early.clear()
         self._base = self.next
-        self._flags[:] = 0
+        self._flags = np.zeros(ARRAY_MIN, np.uint8)
         self._stragglers.clear()
         self._highest.clear()
 
-    def _flags_of(self, numbers: Integers) -> npt.NDArray[np.uint8]:
-        flags = [self._stragglers[n] if n < self._base else int(self._flags[n - self._base]) for n in numbers.tolist()]
-        return np.array(flags, np.uint8)
+    def _parts(self) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+        """The flags in the array, a part at a time, each with the number of its first message."""
+        used = self._used()
+        for at in range(0, used, PART):
+            yield self._base + at, self._flags[at : min(at + PART, used)]
+
+    def _count(self, wanted: Booleans) -> int:
+        """How many messages have flags that are ``wanted``."""
+        stragglers = sum(1 for flags in self._stragglers.values() if wanted[flags])
+        return stragglers + sum(_count(wanted, part) for _, part in self._parts())
+
+    def _ranges(self, wanted: Booleans) -> Iterator[tuple[int, int]]:
+        """The messages with flags that are ``wanted``, as ranges in ascending order."""
+        yield from ((number, number) for number, flags in sorted(self._stragglers.items()) if wanted[flags])
+        for first, part in self._parts():
+            yield from _ranges(np.flatnonzero(wanted[part]) + first)
 
     # The same calls as with one account for each queue
 
@@ -391,9 +408,9 @@ class FanoutLedger:
             account.close(drained=False, abandoned=True)
             self.counts.update(_deliveries(account))
 
-    def outstanding(self) -> Integers:
-        """The numbers of the messages that should still be delivered, once for each queue that should deliver them."""
-        return np.concatenate([np.empty(0, np.int64), *(account.outstanding() for account in self._queues.values())])
+    def outstanding(self) -> int:
+        """How many messages should still be delivered; a message counts for each queue that should deliver it."""
+        return sum(account.outstanding() for account in self._queues.values())
 
     def close(self, *, drained: bool, abandoned: bool) -> None:
         """As :meth:`PublisherLedger.close`."""
@@ -407,3 +424,35 @@ class FanoutLedger:
 
 def _deliveries(account: PublisherLedger) -> Counter[str]:
     return Counter({name: account.counts[name] for name in DELIVERY_COUNTS})
+
+
+def _count(wanted: Booleans, flags: npt.NDArray[np.uint8]) -> int:
+    """How many of ``flags`` are ``wanted``. Neighbours mostly have the same flags, and are then not looked at singly."""
+    lowest = int(flags.min())
+    if lowest == int(flags.max()):
+        return len(flags) if wanted[lowest] else 0
+    return int(np.count_nonzero(wanted[flags]))
+
+
+def _ranges(ordered: Integers) -> Iterator[tuple[int, int]]:
+    """Numbers that ascend, as ranges."""
+    if not len(ordered):
+        return
+    ends = np.flatnonzero(np.diff(ordered) != 1)
+    firsts = itertools.chain([int(ordered[0])], (int(ordered[at + 1]) for at in ends))
+    lasts = itertools.chain((int(ordered[at]) for at in ends), [int(ordered[-1])])
+    yield from zip(firsts, lasts, strict=True)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same ranges; neighbours are one range."""
+    held: tuple[int, int] | None = None
+    for first, last in ranges:
+        if held is not None and first == held[1] + 1:
+            held = held[0], last
+            continue
+        if held is not None:
+            yield held
+        held = first, last
+    if held is not None:
+        yield held

@@ -21,7 +21,7 @@ Invariant: each delivery counts once, in ``delivered`` or ``foreign`` or ``unexp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -204,7 +204,7 @@ class Ledger:
 
     def outstanding(self) -> int:
         """The number of messages of this worker's publishers that should still be delivered."""
-        return sum(len(account.outstanding()) for account in self._publishers.values())
+        return sum(account.outstanding() for account in self._publishers.values())
 
     def harm_since_cut(self) -> dict[str, int]:
         """Faults since the last call, by the names of :class:`~perftest.metrics.interval.Interval`."""
@@ -213,10 +213,16 @@ class Ledger:
 
     def close(self, *, drained: bool, abandoned: bool) -> None:
         """Close the account of a step (or of all steps, if they shared their queues)."""
+        for _ in self.closing(drained=drained, abandoned=abandoned):
+            pass
+
+    def closing(self, *, drained: bool, abandoned: bool) -> Iterator[None]:
+        """The same one publisher after the other, so that a worker can answer in between."""
         self._drained &= drained
         self._steps_closed += 1
-        for account in self._publishers.values():
+        for account in list(self._publishers.values()):
             account.close(drained=drained, abandoned=abandoned)
+            yield
 
     def record(self, *, complete: bool) -> dict[str, Any]:
         """The content of ``ledger.json``; ``complete`` when the run came to its planned end."""

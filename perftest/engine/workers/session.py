@@ -289,9 +289,11 @@ class Session:
         self._count_limited()
         self.forward()
 
-    def settle(self, *, drained: bool, abandoned: bool) -> None:
-        """Close the account of this step."""
-        self.context.ledger.close(drained=drained, abandoned=abandoned)
+    async def settle(self, *, drained: bool, abandoned: bool) -> None:
+        """Close the account of this step. Pings are answered between the accounts of two publishers: a worker that
+        computes is no worker that hangs."""
+        for _ in self.context.ledger.closing(drained=drained, abandoned=abandoned):
+            await asyncio.sleep(0)
 
     async def hold(self) -> bool:
         """Keep queues that delete themselves: this worker's own queues, and in the first worker the queues with names.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -398,3 +400,66 @@ def test_what_is_missing_stays_missing_in_the_sum() -> None:
     merged = ledger_module.merge_records([whole, whole | {"missing": missing, "drained": False}], complete=False)
     assert merged["missing"] == missing and merged["verdict"] == "unknown"
     assert "missing" not in ledger_module.merge_records([whole, whole], complete=True)
+
+
+def test_millions_of_undelivered_messages_are_closed_as_ranges() -> None:
+    """An end that looked at each message took seconds of silence and hundreds of megabytes, and the worker was killed."""
+    ledger = Ledger(RUN, queues=(1, 2))
+    account = ledger.publisher(0)
+    count = 4_000_000
+    account.published(count, confirms=False)
+    account.published(3, confirms=True)
+    account.answered(np.arange(count, count + 3), CONFIRMED)
+    ledger.consume(1, 1)
+    deliver(ledger, 1, list(range(5000)), False)
+    tracemalloc.start()
+    try:
+        assert ledger.outstanding() == 2 * (count + 3) - 5000
+        ledger.close(drained=True, abandoned=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+    record = ledger.record(complete=True)
+    assert record["lost"] == 6
+    assert {(each["first"], each["last"]) for each in record["examples"]} == {(count, count + 2)}
+
+
+def test_only_the_ranges_that_are_kept_as_examples_are_made() -> None:
+    examples = account_module.Examples()
+    made = []
+
+    def ranges() -> Iterator[tuple[int, int]]:
+        for number in range(0, 1000, 2):
+            made.append(number)
+            yield number, number
+
+    examples.add_ranges(0, "lost", 500, ranges())
+    assert (len(examples.records), examples.counts["lost"]) == (account_module.EXAMPLES_MAX, 500)
+    assert len(made) <= account_module.EXAMPLES_MAX + 1
+
+
+@given(gaps=st.lists(st.integers(1, 3), min_size=1, max_size=60), part=st.sampled_from([1, 2, 7, 1 << 16]))
+def test_examples_are_the_ranges_whatever_the_parts(gaps: list[int], part: int) -> None:
+    """Ranges that the end of a part cuts are joined again."""
+    numbers = np.cumsum(gaps)
+    ledger = Ledger(RUN)
+    account = ledger.publisher(0)
+    account.published(int(numbers[-1]) + 1, confirms=True)
+    account.answered(numbers, CONFIRMED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(account_module, "PART", part)
+        assert ledger.outstanding() == len(numbers)
+        ledger.close(drained=True, abandoned=False)
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
+    ends = np.append(starts[1:], len(numbers)) - 1
+    wanted = list(zip(numbers[starts].tolist(), numbers[ends].tolist(), strict=True))
+    found = [(each["first"], each["last"]) for each in ledger.record(complete=True)["examples"]]
+    assert found == wanted[: account_module.EXAMPLES_MAX]
+
+
+def test_a_worker_can_answer_between_the_accounts_of_two_publishers() -> None:
+    ledger = Ledger(RUN)
+    for number in range(3):
+        ledger.publisher(number).published(1, confirms=False)
+    assert sum(1 for _ in ledger.closing(drained=False, abandoned=False)) == 3
