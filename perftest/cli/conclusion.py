@@ -125,6 +125,8 @@ class Conclusion:
         }
         if writer.background_rows:
             result["background"] = writer.background_rows
+        if taken := writer.taken.to_json():
+            result["taken"] = taken
         if writer.recoveries:
             result["recoveries"] = list(writer.recoveries)
         if writer.verdicts:
@@ -150,6 +152,8 @@ class Conclusion:
 
     def _details(self) -> Iterator[str]:
         """Paragraphs about polls and further latencies, where options ask for them."""
+        if taken := self._writer.taken.sentence():
+            yield taken
         if polls := self._writer.disturbances.polls():
             yield polls
         if self._options.percentiles and self._writer.rows:

@@ -32,6 +32,15 @@ class Counters:
     redelivered: int = 0
     acked: int = 0
     published_bytes: int = 0
+    put_to_work: int = 0
+    """Of the delivered messages, those that wait until their consumer has worked on them."""
+    worked_on: int = 0
+    """Messages whose consumer is done with its work on them."""
+
+    @property
+    def processed(self) -> int:
+        """Messages that consumers were done with, at once or after their work."""
+        return self.delivered - self.put_to_work + self.worked_on
 
     def cut(self) -> Counters:
         """The counts since the last cut; all counts begin anew."""
@@ -59,7 +68,8 @@ class Context:
     ``worker`` is the worker's index among ``workers``. ``near`` are the indexes of the URIs that connections begin
     with; empty stands for all. ``forward`` sends the other workers their deliveries. ``finished`` hears the name of a
     client that left by itself, and the reason in PerfTest's words. ``began_ns`` is when publishers were told to begin,
-    which is the same time in all workers; cycles count from it. It is 0 before.
+    which is the same time in all workers; cycles count from it. It is 0 before. ``subscribed_ns`` is when the first
+    consumer subscribed (0: none has), and ``worked_ns`` when a consumer was last done with work on a message.
     """
 
     plan: Plan
@@ -78,6 +88,8 @@ class Context:
     workers: int = 1
     near: tuple[int, ...] = ()
     began_ns: int = 0
+    subscribed_ns: int = 0
+    worked_ns: int = 0
     forward: Callable[[], None] = lambda: None
     bindings: list[tuple[int, bool]] = field(default_factory=list)
     _next_scope: int = 0

@@ -47,7 +47,8 @@ class Interval:
     The record has counts, not rates: rates follow from ``length_ns``. ``intended`` is the number of messages that the
     schedule asked for; in a closed loop it equals ``published``. ``reordered``, ``duplicated``, ``unexpected`` and
     ``damaged`` count the harm that the ledger found within the interval. Losses are known only after the queues were
-    drained.
+    drained. ``processed`` counts the deliveries that consumers were done with; it is None where consumers do not
+    work on messages, so that every message is done as it comes.
 
     ``worker_cpu_ns`` is the CPU time of the worker, and ``worker_wait_ns`` the time for which the worker was ready to
     run and got no core. ``loop_lag_ns`` is the longest delay of the worker's event loop. ``gc_collections`` counts the
@@ -79,6 +80,7 @@ class Interval:
     delivered: int = 0
     redelivered: int = 0
     acked: int = 0
+    processed: int | None = None
     published_bytes: int = 0
     unconfirmed: int = 0
     negative_latencies: int = 0
@@ -97,6 +99,11 @@ class Interval:
     below_zero: int = 0
     beyond_bound: int = 0
     latencies: dict[Series, SparseCounts] = field(default_factory=dict)
+
+    @property
+    def handled(self) -> int:
+        """Deliveries that consumers were done with: what PerfTest calls received."""
+        return self.delivered if self.processed is None else self.processed
 
     @property
     def source(self) -> tuple[str, str]:

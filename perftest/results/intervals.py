@@ -28,7 +28,7 @@ Latencies = Mapping[Series, Histogram] | Mapping[Series, SparseCounts]
 def csv_line(record: Interval, latencies: Latencies, run: str, started_ns: int, unit_ns: int = 1000) -> str:
     """A line of ``intervals.csv``: PerfTest's columns, with the latencies in units of ``unit_ns``, then ours."""
     end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
-    rates = (record.published, record.returned, record.confirmed, record.nacked, record.delivered)
+    rates = (record.published, record.returned, record.confirmed, record.nacked, record.handled)
     values: list[object] = [run, f"{end_s:.3f}"]
     values += [f"{count * 1e9 / record.length_ns:.1f}" if record.length_ns else "0.0" for count in rates]
     values += [*_latency(latencies.get(Series.E2E), unit_ns), *_latency(latencies.get(Series.CONFIRM), unit_ns)]

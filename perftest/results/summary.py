@@ -52,6 +52,8 @@ class PhaseTotals:
     start_ns: int = 0
     end_ns: int = 0
     intervals: int = 0
+    processed: int | None = None
+    """Deliveries that consumers were done with, where they take time for messages."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ADDED, 0))
     worker_length_ns: dict[Source, int] = field(default_factory=dict)
     worker_cpu_ns: dict[Source, int] = field(default_factory=dict)
@@ -90,7 +92,8 @@ class PhaseTotals:
 
     def steal_share(self, cores: Mapping[str, int]) -> float:
         """The same as a part of the CPU time of the host that lost most, 0..1; ``cores`` by host, 1 if not known."""
-        return self._greatest_share({of: spent / cores.get(of[0], 1) for of, spent in self.worker_steal_ns.items()})
+        spent_ns = {of: spent / cores.get(of[0], 1) for of, spent in self.worker_steal_ns.items()}
+        return min(self._greatest_share(spent_ns), 1.0)  # the system counts stolen time in ticks
 
     def cpu_shares(self) -> dict[str, list[float]]:
         """By load host, the share of one core that each of its workers used, 0..1."""
@@ -112,6 +115,8 @@ class PhaseTotals:
         self.start_ns = min(self.start_ns, record.start_ns) if self.intervals else record.start_ns
         self.end_ns = max(self.end_ns, record.start_ns + record.length_ns)
         self.intervals += 1
+        if record.processed is not None:
+            self.processed = (self.processed or 0) + record.processed
         for name in _ADDED:
             self.counts[name] += getattr(record, name)
         for spent_ns, more_ns in (
@@ -347,6 +352,7 @@ def step_row(
         "length_ns": totals.length_ns,
         **{name: counts[name] for name in COUNTERS},
         **{f"{name}_per_s": round(totals.per_s(name), 3) for name in RATES},
+        **_processed(totals),
         "latency": {str(series): latency_figures(histogram) for series, histogram in totals.latencies.items()},
         "worker_cpu_share": round(totals.cpu_share, 4),
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
@@ -360,6 +366,14 @@ def step_row(
         "steal_share": round(totals.steal_share(cores), 4),
         **_left_open(totals),
     }
+
+
+def _processed(totals: PhaseTotals) -> dict[str, int | float]:
+    """How many messages the consumers were done with; nothing where they are done with every message as it comes."""
+    if totals.processed is None:
+        return {}
+    per_s = totals.processed * 1e9 / totals.length_ns if totals.length_ns else 0.0
+    return {"processed": totals.processed, "processed_per_s": round(per_s, 3)}
 
 
 def _left_open(totals: PhaseTotals) -> dict[str, int]:

@@ -22,6 +22,9 @@ CPU_SHARE_WARN: Final = 0.85
 """Above it a worker often waits for itself, and its latencies are partly its own."""
 CPU_SHARE_INVALID: Final = 0.95
 """From here on a worker, which is one thread, has nothing left: the rate is its own, not the broker's."""
+SHARE_WINDOW_MIN_NS: Final = 500_000_000
+"""In a shorter step nobody can tell a share of CPU time: the system counts stolen time in ticks of 10 ms, and a load of
+a few messages is nothing but its own start."""
 WAIT_SHARE_WARN: Final = 0.05
 """A worker that had less than this of its time left, between running and waiting for a core, was held up by whatever
 else ran on its machine: what it measured is that machine as much as the broker."""
@@ -170,8 +173,19 @@ def samples_for(percentile: float) -> int:
 # The generator and its machine
 
 
+def _is_too_short(row: Facts) -> bool:
+    return bool(row.get("length_ns", SHARE_WINDOW_MIN_NS) < SHARE_WINDOW_MIN_NS)
+
+
+def _too_short(row: Facts, check: str, what: str) -> Check:
+    """A share of a time that is too short for shares."""
+    return Check(check, Status.PASS, f"measured for {row['length_ns'] / 1e6:.3g} ms: too short to tell {what}")
+
+
 def _generator_cpu(row: Facts) -> Check:
     share = row.get("worker_cpu_share")
+    if _is_too_short(row):
+        return _too_short(row, "generator_cpu", "whether the load workers were the limit")
     if share is None:
         return Check("generator_cpu", Status.WARN, "the CPU time of the load workers is unknown: it may be the limit")
     return judged(
@@ -189,6 +203,8 @@ def _is_client_limited(row: Facts) -> bool:
     A worker that used its whole core is the limit in any case. In an open loop, the generator is also the limit when a
     worker had little CPU time left and the schedule was missed.
     """
+    if _is_too_short(row):
+        return False
     share, achieved = row.get("worker_cpu_share", 0.0), _achieved(row)
     missed = achieved is not None and achieved < ACHIEVED_MIN and share > CPU_SHARE_WARN
     return bool(missed or share >= CPU_SHARE_INVALID)
@@ -198,6 +214,8 @@ def _generator_wait(row: Facts) -> Check | None:
     wait = row.get("worker_wait_share")
     if wait is None:
         return None
+    if _is_too_short(row):
+        return _too_short(row, "generator_wait", "whether a load worker had to wait for a core")
     text = f"a load worker that was ready to run waited for a core {wait:.0%} of the time"
     meaning = "it ran the rest, so this machine had no core left for the generator"
     return judged("generator_wait", text, wait, warn=(_is_hindered(row), meaning))
@@ -206,7 +224,9 @@ def _generator_wait(row: Facts) -> Check | None:
 def _is_hindered(row: Facts) -> bool:
     """Whether a worker had work to do all the time and did not get a core for all of it."""
     wait = row.get("worker_wait_share", 0.0)
-    return bool(wait >= WAIT_SHARE_WARN and row.get("worker_cpu_share", 0.0) + wait >= CPU_SHARE_INVALID)
+    return not _is_too_short(row) and bool(
+        wait >= WAIT_SHARE_WARN and row.get("worker_cpu_share", 0.0) + wait >= CPU_SHARE_INVALID
+    )
 
 
 def _loop_lag(row: Facts) -> Check | None:
@@ -236,6 +256,9 @@ def _steal(row: Facts) -> Check | None:
     share = row.get("steal_share")
     if share is None:
         return None
+    if _is_too_short(row):
+        return _too_short(row, "steal", "what the hypervisor took")
+    share = min(share, 1.0)  # runs of earlier versions may have more: theft of before the step
     return judged(
         "steal",
         f"the hypervisor took {share:.1%} of the load host's CPU time",

@@ -38,6 +38,7 @@ from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances
 from perftest.results.summary import Tally, background_rows_of, rows_of, run_loop
+from perftest.results.taken import Taken
 from perftest.results.trust import Check
 from perftest.results.trust_list import TRUST, is_valid, result_of
 from perftest.spec.codec import plan_digest, plan_to_json
@@ -155,6 +156,7 @@ class RunWriter:
         self.judge_findings: Callable[[Sequence[Mapping[str, Any]]], JudgedFindings | None] | None = None
         self.findings: JudgedFindings | None = None
         self.disturbances = Disturbances()
+        self.taken = Taken()
         self.recoveries: list[Mapping[str, Any]] = []
         """The events that tell how the load recovered from actions."""
         self._drives = DriveRecords()
@@ -215,6 +217,7 @@ class RunWriter:
         """Write a line of ``events.jsonl``; the end of a background load is kept in the manifest, too."""
         self._append(schema.EVENTS, _json_line(record))
         self.disturbances.event(record)
+        self.taken.event(record)
         if record.get("kind") == "recovery":
             self.recoveries.append(record)
         self._describe_hosts_by(record)
@@ -361,6 +364,8 @@ class RunWriter:
         if self.judge_findings is not None and (found := self.judge_findings(self.rows)) is not None:
             self.findings = found
             result["findings"] = found.to_json()
+        if taken := self.taken.to_json():
+            result["taken"] = taken
         if self.legacy is not None:
             result["legacy_latency"] = self.legacy.to_json()
         self._replace(schema.RESULT, _pretty(result))

@@ -275,6 +275,14 @@ def at_run_time(steps: tuple[Step, ...], at_s: float) -> tuple[int, float]:
     return len(steps) - 1, at_s
 
 
+def consumers_work(plan: Plan) -> bool:
+    """Whether consumers take time for messages, so that a message may arrive long before it is processed."""
+    consuming = plan.consuming
+    return bool(
+        consuming.rate or consuming.latency_cycle or any(step.settings.consumer_latency_us for step in plan.steps)
+    )
+
+
 def is_open_loop(settings: Settings, publishing: Publishing) -> bool:
     """Whether messages have intended times: there is a rate, a cycle of rates, or a trace."""
     return settings.rate is not None or bool(publishing.rate_cycle) or publishing.arrivals is Arrivals.TRACE

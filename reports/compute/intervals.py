@@ -184,7 +184,8 @@ def _shares(per_worker: Figures, of_host: npt.NDArray[np.float64]) -> dict[str, 
     length_ns, cpu_ns, wait_ns, steal_ns = (
         per_worker[name].astype(np.float64) for name in ("length_ns", "worker_cpu_ns", "worker_wait_ns", "steal_ns")
     )
-    shares = (cpu_ns / length_ns, wait_ns / length_ns, steal_ns / of_host / length_ns)
+    stolen = np.minimum(steal_ns / of_host / length_ns, 1.0)  # the system counts stolen time in ticks
+    shares = (cpu_ns / length_ns, wait_ns / length_ns, stolen)
     return dict(zip(_SHARES, shares, strict=True))
 
 

@@ -13,7 +13,18 @@ Latencies = Mapping[Series, Histogram]
 
 _HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns", "clock_bound_ns")
 """Figures that are not added up over workers: the worst worker counts, or all workers say the same."""
-_PLACE: Final = ("worker", "host", "group", "measured", "step", "phase", "start_ns", "length_ns", "latencies")
+_PLACE: Final = (
+    "worker",
+    "host",
+    "group",
+    "measured",
+    "step",
+    "phase",
+    "start_ns",
+    "length_ns",
+    "latencies",
+    "processed",
+)
 _ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))
 
 
@@ -86,6 +97,7 @@ def merge(parts: list[Interval]) -> MergedInterval:
     end_ns = max(part.start_ns + part.length_ns for part in parts)
     counts: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
     counts |= {name: max(getattr(part, name) for part in parts) for name in _HIGHEST}
+    counts["processed"] = None if first.processed is None else sum(part.processed or 0 for part in parts)
     worker = first.worker if len(parts) == 1 else "all"
     host = first.host if len({part.host for part in parts}) == 1 else "all"
     record = replace(

@@ -1,7 +1,9 @@
 """PerfTest's console lines (a line per interval, the line at the end, the summary) and the file of ``--output-file``.
 
 Scripts cut these lines, so the lines are PerfTest's own to the letter (of the versions that print the maximum).
-Latencies count from the actual send, as PerfTest measures. The table below the lines has the better measurement.
+Where consumers take time for messages, ``received`` counts the processed messages, as in PerfTest, and ``arrived``
+those that came. Latencies count from the actual send, as PerfTest measures. The table below the lines has the better
+measurement.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.intervals import HEADER as CSV_HEADER
 from perftest.results.intervals import csv_line
 from perftest.results.writer import writable
-from perftest.spec.plan import Plan
+from perftest.spec.plan import Plan, consumers_work
 
 HEADER: Final = "min/median/75th/95th/99th/max"
 _PERCENTILES: Final = (50.0, 75.0, 95.0, 99.0)
@@ -46,6 +48,8 @@ class Shown:
     returned: bool
     confirmed: bool
     received: bool
+    arrived: bool = False
+    """Consumers work on messages: then PerfTest's column counts those that are processed, and another the arrivals."""
 
 
 def shown(plan: Plan) -> Shown:
@@ -54,7 +58,8 @@ def shown(plan: Plan) -> Shown:
     sent = any(each.publishers for each in settings)
     confirmed = any(each.in_flight for each in settings)
     returned = any(each.mandatory for each in settings)
-    return Shown(sent, returned, sent and confirmed, any(each.consumers for each in settings))
+    received = any(each.consumers for each in settings)
+    return Shown(sent, returned, sent and confirmed, received, received and consumers_work(plan))
 
 
 class Lines:
@@ -94,7 +99,8 @@ class Lines:
     def summary(self) -> list[str]:
         """The lines below the last one: average rates, and the latencies of the whole run."""
         start = "" if self._style.compact else f"id: {self._style.label}, "
-        averages = [("sending", "published"), ("receiving", "delivered")]
+        averages = [("sending", "published"), ("receiving", "handled")]
+        averages += [("arrival", "delivered")] if self._shown.arrived else []
         lines = [f"{start}{name} rate avg: {rate_text(self._average(counter))} msg/s" for name, counter in averages]
         for name, series in self._series():
             lines.append(f"{start}{name} latency {HEADER} {self._latency(self._latencies.get(series))}")
@@ -116,7 +122,8 @@ class Lines:
             ("returned", "returned", self._shown.returned),
             ("confirmed", "confirmed", self._shown.confirmed),
             ("nacked", "nacked", self._shown.confirmed),
-            ("received", "delivered", self._shown.received),
+            ("received", "handled", self._shown.received),
+            ("arrived", "delivered", self._shown.arrived),
         ]
         length_s = record.length_ns / 1e9 if record else 1.0
         return [(name, (getattr(record, of) if record else 0) / length_s) for name, of, is_shown in parts if is_shown]
@@ -130,7 +137,8 @@ class Lines:
 
     def _add(self, merged: MergedInterval) -> None:
         self._length_ns += merged.record.length_ns
-        self._counts.update(published=merged.record.published, delivered=merged.record.delivered)
+        record = merged.record
+        self._counts.update(published=record.published, handled=record.handled, delivered=record.delivered)
         for series, histogram in merged.latencies.items():
             self._latencies.setdefault(series, Histogram()).add(histogram)
 

@@ -427,7 +427,7 @@ def _deliveries(account: PublisherLedger) -> Counter[str]:
 
 
 def _count(wanted: Booleans, flags: npt.NDArray[np.uint8]) -> int:
-    """How many of ``flags`` are ``wanted``. Neighbours mostly have the same flags, and are then not looked at singly."""
+    """How many of ``flags`` are ``wanted``. Neighbours mostly have the same flags, and are then judged as one."""
     lowest = int(flags.min())
     if lowest == int(flags.max()):
         return len(flags) if wanted[lowest] else 0

@@ -51,6 +51,8 @@ class Observations:
         self._filler = stamp.filler(max(*sizes, stamp.SIZE) - stamp.SIZE)
         self._filler_array = np.frombuffer(self._filler, np.uint8)
         self._used = 0
+        self.arrived_ns = 0
+        """When the last message came that is accounted for."""
         self._stamps = np.empty((ROWS, stamp.SIZE), np.uint8)
         self._octets = self._stamps.reshape(-1).data
         self._arrived = np.empty(ROWS, np.int64)
@@ -62,6 +64,7 @@ class Observations:
         """A single delivery."""
         body, mark = event.body, event.stamp
         if mark is None and len(body) < stamp.SIZE:
+            self.arrived_ns = arrived_ns
             self._ledger.illegible(1)
             return
         if self._used == ROWS:
@@ -78,6 +81,7 @@ class Observations:
         """A run of deliveries of one size."""
         marks = event.bodies if event.stamps is None else event.stamps
         if marks.shape[1] < stamp.SIZE:
+            self.arrived_ns = arrived_ns
             self._ledger.illegible(len(marks))
             return
         damaged = self._find_damage(event.bodies) if event.stamps is None else False
@@ -103,6 +107,7 @@ class Observations:
         sources = stamps["source"].astype(np.int64)
         numbers = stamps["sequence"].astype(np.int64)
         ours = self._tell_ledger(sources, numbers, count)
+        self.arrived_ns = int(self._arrived[count - 1])
         arrived, sent = self._arrived[:count], stamps["sent"].astype(np.int64)
         intended = stamps["intended"].astype(np.int64) if self.scheduled else None
         if self._crossing is not None:

@@ -172,6 +172,7 @@ class Consumer(Client):
 
     async def _start_source(self, connection: Connection) -> None:
         self._receiving = True
+        self.context.subscribed_ns = self.context.subscribed_ns or self.context.clock()
         bounded = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
         self._work.take_from(connection, bounded=bool(self.settings.ack_interval and bounded))
         await self._source.start(connection, self._channel, self.queue_name, self.settings)
@@ -267,6 +268,7 @@ class Consumer(Client):
         counters.delivered += count
         counters.redelivered += again
         if self._work.needed:
+            counters.put_to_work += count
             self._work.arrived(first_tag, count, now_ns)
         else:
             self._done(first_tag, count, now_ns, now_ns)
@@ -290,7 +292,10 @@ class Consumer(Client):
             self._poller.free()
 
     def _on_work_done(self, handled: list[TagRun], now_ns: int) -> None:
+        if handled:
+            self.context.worked_ns = now_ns
         for run in handled:
+            self.context.counters.worked_on += run.count
             self._done(run.first_tag, run.count, run.arrived_ns, now_ns)
         self._write()
 

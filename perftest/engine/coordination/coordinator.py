@@ -338,11 +338,16 @@ class _Run:
             self._event("setting_changed", text=step.label)
             await self._cut_after_change()
         else:
+            self._steal_ns()
             await self._open_clients(action.index)
             self._event("step_started", label=step.label, settings=settings)
             self._cut_at = self._now() + self._begin_lead_s
             await self._cut_background()
-            await self._guard(_all(load.begin(self._run_clock(self._cut_at)) for load in self._measured))
+            takes_only = not any(load.group.steps[action.index].settings.publishers for load in self._measured)
+            if not takes_only:  # else the first interval began with the subscriptions
+                self._steal_ns()
+            at_ns = self._run_clock(self._cut_at)
+            await self._guard(_all(load.begin(at_ns, takes_only=takes_only) for load in self._measured))
 
     async def _cut_after_change(self) -> None:
         """Close the interval in which clients changed from one setting to the next, one by one. It belongs to neither

@@ -188,17 +188,22 @@ class Load:
         """
         properties: dict[str, str] = await self._call(self._living()[0], "prepare", fresh=fresh)
         plain = dataclasses.asdict(settings)
-        await self._all("connect_consumers", settings=plain)
-        self._waiting = [n or 0 for n in await self._each("connect_publishers", settings=plain)]
         self._reasons.clear()
         self.exhausted.clear()
+        await self._all("connect_consumers", settings=plain)
+        self._waiting = [n or 0 for n in await self._each("connect_publishers", settings=plain)]
+        if any(self._waiting):  # consumers that have emptied their queues by now are not all clients
+            self.exhausted.clear()
         return properties
 
-    async def begin(self, at_ns: int) -> None:
-        """Publish from ``at_ns`` (run clock; 0: now) on."""
-        await self._all("ready", **self._models(at_ns))
+    async def begin(self, at_ns: int, *, takes_only: bool = False) -> None:
+        """Publish from ``at_ns`` (run clock; 0: now) on. With ``takes_only`` nobody publishes: the load began when its
+        consumers subscribed."""
+        more = {"takes_only": True} if takes_only else {}
+        if not takes_only:
+            await self._all("ready", **self._models(at_ns))
         self._begun = True
-        self._tell_skew("begun", await asyncio.gather(*self._at(at_ns, "begin")))
+        self._tell_skew("begun", await asyncio.gather(*self._at(at_ns, "begin", **more)))
 
     async def apply(self, settings: Settings, at_ns: int = 0) -> None:
         """Change settings and numbers of clients at ``at_ns`` (run clock; 0: now), while messages flow.

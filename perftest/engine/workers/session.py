@@ -41,13 +41,18 @@ from perftest.engine.workers.shares import Share
 from perftest.metrics.clock import run_clock
 from perftest.metrics.clock_model import ClockModel
 from perftest.metrics.recorder import Recorder
-from perftest.spec.plan import Plan, Settings, is_open_loop
+from perftest.spec.plan import Plan, Settings, consumers_work, is_open_loop
 
 STARTS_AT_ONCE: Final = 16
 """So many connections are opened at the same time: more would be a login storm, fewer would take long."""
 
 CHECKS_PER_BEAT: Final = 100
 """So many publishers are checked at each beat, in turn: to check thousands at once would be a pause of its own."""
+
+COUNTED: Final = (
+    *("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "acked", "published_bytes"),
+)
+"""Counters that are fields of :class:`~perftest.metrics.interval.Interval`."""
 
 FORWARD_ROWS: Final = 4096
 """With more rows than this, deliveries of other workers' messages are forwarded before the interval ends."""
@@ -110,6 +115,9 @@ class Session:
         self._stolen_ns = host.stolen_ns
         self._stolen_before_ns = host.stolen_ns()
         self._health = Health(self.context.clock, self.context.wakeups, self._beat, host)
+        self._takes_only = False
+        self._taken = 0
+        self._works = consumers_work(plan)
         self._progress = ProgressNotes(wanted=bool(plan.timeline))
         self._to_check = 0
 
@@ -130,6 +138,9 @@ class Session:
         for consumer in self._departed:
             consumer.forget_queue()
         self._departed.clear()
+        if not self.context.began_ns:
+            self.cut()  # what comes before the first subscription is in no figure
+            self._taken = 0
         wanted = self._share.consumers(settings.consumers)
         await self._end(self.consumers, len(wanted), running=True)
         fresh = [self._consumer(number, settings) for number in wanted[len(self.consumers) :]]
@@ -151,18 +162,30 @@ class Session:
 
     def ready(self, clocks: wire.Message | None = None) -> None:
         """Drop the counts since the last interval, because a step is about to begin. All workers do this before the
-        first of them publishes. ``clocks`` as in :meth:`cut`."""
+        first of them publishes. ``clocks`` as in :meth:`cut`. What consumers got before, out of queues that were not
+        empty, is told: no figure has it."""
+        early = self.context.counters.delivered
         self.cut(clocks)
+        if early:
+            text = f"{early} messages that lay in the queues were delivered before the load began: no figure has them"
+            self.context.emit("delivered_before", text, count=early)
 
-    def begin(self, at_ns: int = 0) -> None:
+    def begin(self, at_ns: int = 0, *, takes_only: bool = False) -> None:
         """Start to publish; the first interval begins now. Schedules count from ``at_ns``, which is the same for all
-        workers; 0 is now, for a load with one worker. :meth:`ready` comes before."""
+        workers; 0 is now, for a load with one worker. :meth:`ready` comes before.
+
+        With ``takes_only`` nobody publishes, and the load is what lies in the queues. It begins with the subscriptions:
+        :meth:`ready` is left out, and the first interval has what has come since :meth:`connect_consumers`.
+        """
         self._health.begin()
-        self._health.cut()
         now_ns = self.context.clock()
         self.context.began_ns = at_ns or now_ns
-        # A busy machine may begin late: overdue messages belong to the whole time since ``at_ns``.
-        self._cut_ns = min(now_ns, self.context.began_ns)
+        self._takes_only = takes_only
+        if not takes_only:
+            self._health.cut()
+            self._stolen_before_ns = self._stolen_ns()
+            # A busy machine may begin late: overdue messages belong to the whole time since ``at_ns``.
+            self._cut_ns = min(now_ns, self.context.began_ns)
         for consumer in self.consumers:
             consumer.begin()
         for publisher in self.publishers:
@@ -207,7 +230,9 @@ class Session:
         dropped = sum(publisher.dropped_since_cut() for publisher in self.publishers)
         if dropped:
             self.context.emit("dropped", f"{dropped} messages were overdue and were not sent", dropped=dropped)
-        record: dict[str, Any] = {name: getattr(counters, name) for name in Counters.__slots__}
+        record: dict[str, Any] = {name: getattr(counters, name) for name in COUNTED}
+        record["processed"] = counters.processed if self._works else None
+        self._taken += counters.processed
         record |= {
             "start_ns": self._cut_ns,
             "length_ns": now_ns - self._cut_ns,
@@ -272,7 +297,8 @@ class Session:
         """End all clients, in good order as long as the broker answers in time. The cycles of the next step begin
         anew."""
         self.quiesce()
-        self.context.began_ns = 0
+        self._tell_taken()
+        self.context.began_ns = self.context.subscribed_ns = 0
         self._departed = list(self.consumers)
         patience_s = self.context.plan.connecting.shutdown_timeout_s
         if patience_s > 0:
@@ -288,6 +314,16 @@ class Session:
         self._finished.clear()
         self._count_limited()
         self.forward()
+
+    def _tell_taken(self) -> None:
+        """Where nobody publishes: how many messages the consumers were done with, and in which time."""
+        context, start_ns = self.context, self.context.subscribed_ns
+        context.observations.account()
+        count = self._taken + context.counters.processed
+        end_ns = context.worked_ns if self._works else context.observations.arrived_ns
+        if self._takes_only and count and end_ns > start_ns > 0:
+            text = f"{count} messages were taken out of the queues in {(end_ns - start_ns) / 1e9:.3f} s"
+            context.emit("taken", text, count=count, start_ns=start_ns, end_ns=end_ns)
 
     async def settle(self, *, drained: bool, abandoned: bool) -> None:
         """Close the account of this step. Pings are answered between the accounts of two publishers: a worker that

@@ -169,9 +169,9 @@ class Worker:
         self._on_connected()
         return waiting
 
-    async def _begin(self, at_ns: int) -> int:
+    async def _begin(self, at_ns: int, *, takes_only: bool = False) -> int:
         late_ns = await self._at(at_ns)
-        self.session.begin(at_ns)
+        self.session.begin(at_ns, takes_only=takes_only)
         return late_ns
 
     async def _apply(self, at_ns: int, settings: Settings) -> int:

@@ -85,6 +85,12 @@ LINES = [
         f"id: t, time 7.500 s, received: 8.0 msg/s, min/median/75th/95th/99th/max consumer latency: {FIGURES}",
     ),
     (
+        {"publishers": 0, "consumer_latency_us": 10_000},
+        False,
+        f"id: t, time 7.500 s, received: 4.0 msg/s, arrived: 8.0 msg/s, "
+        f"min/median/75th/95th/99th/max consumer latency: {FIGURES}",
+    ),
+    (
         {},
         True,
         "    200 msg/s    196 msg/s    2.0 msg/s    8.0 msg/s  99/300/400/500/500/500 µs  99/300/400/500/500/500 µs",
@@ -98,7 +104,8 @@ def test_a_line_has_the_parts_that_the_run_has(
 ) -> None:
     """A run without confirms has no word of them."""
     lines = Lines(plan(records, **changes), Style(label="t", compact=compact))
-    line = lines.interval(merge([interval(records)]), 7.5)
+    processed = 2 if changes.get("consumer_latency_us") else None
+    line = lines.interval(merge([interval(records, processed=processed)]), 7.5)
     assert line[19:] == expected if compact else line == expected
     if compact:
         assert len(lines.header()) == 19 + 4 * 13 + 2 * 27 and lines.header().startswith("time     ")
@@ -125,6 +132,15 @@ def test_the_summary_is_of_all_that_was_said(records: ModuleType) -> None:
         "id: t, consumer latency min/median/75th/95th/99th/max 0/0/0/7/7/7 ms",
         "id: t, confirm latency min/median/75th/95th/99th/max 0/0/0/0/0/0 ms",
     ]
+
+
+def test_received_is_what_consumers_have_processed(records: ModuleType) -> None:
+    """With ``-L`` or ``-R`` messages may have come long before: they have a name of their own."""
+    lines = Lines(plan(records, publishers=0, consumer_latency_us=1), Style(label="t"))
+    two = [interval(records, worker=worker, processed=1) for worker in "01"]
+    lines.interval(merge(two), 1.0)
+    assert lines.summary()[1:3] == ["id: t, receiving rate avg: 4.0 msg/s", "id: t, arrival rate avg: 16 msg/s"]
+    assert merge([interval(records)]).record.processed is None
 
 
 @pytest.mark.parametrize(

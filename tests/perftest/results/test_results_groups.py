@@ -111,6 +111,7 @@ def test_the_cores_of_a_host_count_for_its_own_workers(writer: RunWriter, interv
         writer.tally.totals(record).add(replace(record, steal_ns=10**8))
     totals = writer.tally.steady[1, "small"]
     assert totals.steal_share({"east": 2, "west": 8}) == pytest.approx(0.025)
+    assert totals.steal_share({}) <= 1.0
 
 
 def test_background_load_has_rows_of_its_own_and_is_in_no_other(tmp_path: Path, records: ModuleType) -> None:

@@ -110,6 +110,26 @@ def test_the_generators_own_health_is_judged(changes: dict[str, Any], check: str
     assert not {"generator_wait", "steal"} & statuses(step_checks(row())).keys(), "runs of older versions"
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0, 43.864])
+@pytest.mark.parametrize(
+    ("check", "name"),
+    [("generator_cpu", "worker_cpu_share"), ("generator_wait", "worker_wait_share"), ("steal", "steal_share")],
+)
+def test_a_share_of_a_few_milliseconds_is_no_verdict(check: str, name: str, share: float) -> None:
+    """The clock ticks of the system are longer than the step."""
+    checks = step_checks(row(**{name: share, "length_ns": 2_600_000}))
+    assert statuses(checks)[check] == "pass"
+    assert "measured for 2.6 ms: too short to tell" in text_of(checks, check)
+    long_enough = step_checks(row(**{name: 1.0, "length_ns": 500_000_000}))
+    assert statuses(long_enough)[check] != "pass"
+
+
+def test_no_hypervisor_takes_more_than_all() -> None:
+    """Runs of earlier versions counted what it took before the step."""
+    checks = step_checks(row(steal_share=43.864, length_ns=10**9))
+    assert "took 100.0% of" in text_of(checks, "steal")
+
+
 @pytest.mark.parametrize(
     ("lag_ns", "share", "status"), [(99_999, 0.4, "pass"), (100_000, 0.4, "warn"), (600_000, 0.4, "warn"),
                                     (500_000, 0.95, "warn"), (500_001, 0.95, "fail")]

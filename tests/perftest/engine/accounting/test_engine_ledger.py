@@ -403,7 +403,7 @@ def test_what_is_missing_stays_missing_in_the_sum() -> None:
 
 
 def test_millions_of_undelivered_messages_are_closed_as_ranges() -> None:
-    """An end that looked at each message took seconds of silence and hundreds of megabytes, and the worker was killed."""
+    """An end that looked at each message took seconds of silence and hundreds of megabytes: the worker was killed."""
     ledger = Ledger(RUN, queues=(1, 2))
     account = ledger.publisher(0)
     count = 4_000_000

@@ -18,9 +18,10 @@ from hdrh.histogram import HdrHistogram
 
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
+from perftest.engine.host import ThisHost
 from perftest.engine.workers import remote_worker
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys
+from perftest.spec.behaviour import Connecting, Consuming, Exchange, ExitWhen, Publishing, RoutingKeys
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, QueueType, Settings, Step
 from tests.perftest.testing.figures import figures
 
@@ -191,6 +192,80 @@ def test_a_limit_that_is_reached_at_once_leaves_a_step_to_measure(stub: ModuleTy
     assert outcome.state == "finished"
     steady = [interval for interval in sink.intervals if interval.phase is Phase.STEADY]
     assert steady and sum(interval.published for interval in steady) == 3
+
+
+class _Robbed(ThisHost):
+    """Its hypervisor took an hour before the load began, and nothing since."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = 0
+
+    def stolen_ns(self) -> int:
+        self._asked += 1
+        return 0 if self._asked == 1 else 3600 * 10**9
+
+
+def test_what_a_hypervisor_took_before_the_load_is_in_no_interval(stub: ModuleType) -> None:
+    """A step of some milliseconds would have lost many times its own length."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            made = plan(broker.uri).changed(steps=(replace(plan(broker.uri).steps[0], warmup_s=0.0),))
+            await execute(made, sink, StopRequest(), host=_Robbed())
+
+    sink = MemorySink()
+    asyncio.run(scenario())
+    assert sum(interval.steal_ns for interval in sink.intervals) == 0
+
+
+async def _backlog(broker: Any, count: int) -> None:
+    """Fill the queue q, and leave it so."""
+    filler = replace(plan(broker.uri, Settings(consumers=0, size_bytes=100, in_flight=10)), delete_queues=False)
+    steps = (replace(filler.steps[0], duration_s=math.inf, warmup_s=0.0),)
+    await execute(filler.changed(steps=steps, publishing=Publishing(messages=count)), MemorySink(), StopRequest())
+    assert len(broker.queues["q"].ready) == count
+
+
+@pytest.mark.parametrize("count", [15, 1000])
+@pytest.mark.parametrize("latency_us", [0, 100.0])
+def test_a_drain_counts_from_the_subscription_on(stub: ModuleType, count: int, latency_us: float) -> None:
+    """What lay in the queue comes before anybody would have looked: that is the load."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            await _backlog(broker, count)
+            taker = plan(broker.uri, Settings(publishers=0, consumer_latency_us=latency_us))
+            steps = (replace(taker.steps[0], duration_s=math.inf, warmup_s=0.0),)
+            consuming = Consuming(exit_when=ExitWhen.EMPTY)
+            taker = replace(taker.changed(steps=steps, consuming=consuming), delete_queues=False)
+            outcome = await execute(taker, sink, StopRequest())
+            assert outcome.state == "finished"
+
+    sink = MemorySink()
+    asyncio.run(scenario())
+    steady = [interval for interval in sink.intervals if interval.phase is Phase.STEADY]
+    assert sum(interval.delivered for interval in steady) == sum(interval.acked for interval in steady) == count
+    assert sum(interval.handled for interval in steady) == count
+    (taken,) = (event for event in sink.events if event["kind"] == "taken")
+    whole_ns = steady[-1].start_ns + steady[-1].length_ns - steady[0].start_ns
+    assert taken["count"] == count and 0 < taken["end_ns"] - taken["start_ns"] < whole_ns
+    assert taken["start_ns"] >= steady[0].start_ns
+
+
+def test_what_came_before_the_load_began_is_told(stub: ModuleType) -> None:
+    """With publishers the load begins later: a backlog that is gone by then is no zero, but in no figure."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            await _backlog(broker, 30)
+            await execute(replace(plan(broker.uri), delete_queues=False), sink, StopRequest())
+
+    sink = MemorySink()
+    asyncio.run(scenario())
+    early = [event for event in sink.events if event["kind"] == "delivered_before"]
+    counted = sum(interval.delivered for interval in sink.intervals)
+    assert counted + sum(event["count"] for event in early) == sink.ledgers[0]["delivered"] + 30
 
 
 def test_the_first_interrupt_ends_the_step_in_good_order(stub: ModuleType) -> None:
