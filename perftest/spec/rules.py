@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, RoutingKeys
-from perftest.spec.plan import Group, Isolation, Plan, Settings
+from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, Publishing, RoutingKeys
+from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings
 from perftest.spec.properties import broken_properties
 from perftest.spec.trace import TraceFileError, read_trace
 
@@ -95,12 +95,10 @@ def broken_in(plan: Plan, group: Group, name: Naming = place) -> Iterator[Broken
 
 def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | None = None) -> Iterator[Broken]:
     """Each rule that settings break by themselves. Bodies without a stamp may be of any size."""
-    prefetch, interval = settings.prefetch, settings.ack_interval
+    prefetch = settings.prefetch
     if prefetch > PREFETCH_MAX:
         rule = f"{name('prefetch')} {prefetch} is above {PREFETCH_MAX}"
         yield Broken("prefetch", rule, "lower it, or 0 for no limit", prefetch)
-    if 0 < prefetch < interval and not settings.ack_after_ms:
-        yield _waits("ack_interval", interval, "prefetch", prefetch, name)
     if settings.publishers < 1 and settings.consumers < 1:
         rule, fix = "no publishers and no consumers: nothing would be measured", "use 1 or more of one of them"
         yield Broken("publishers", rule, fix, settings.publishers)
@@ -127,12 +125,12 @@ def is_stamped(bodies: Bodies) -> bool:
 
 def _of_settings(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
     """The rules that the settings of a step break, by themselves and together with the other values of the plan."""
-    yield from broken_settings(settings, name, plan.publishing.bodies)
     yield from _acknowledging(plan, settings, name)
+    yield from broken_settings(settings, name, plan.publishing.bodies)
     yield from _pacing(plan, settings, name)
     yield from _nobody(plan, settings, name)
     transaction = plan.publishing.transaction
-    if transaction and settings.in_flight:
+    if transaction and settings.in_flight and settings.publishers:
         rule = (
             f"{name('publishing.transaction')} and {name('in_flight')}: a channel cannot have transactions and confirms"
         )
@@ -147,14 +145,37 @@ def _of_settings(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broke
 
 
 def _acknowledging(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    if settings.publishers and not settings.consumers:
+        return
+    if not settings.ack_interval:
+        yield from _automatic(plan, settings, name)
+    elif not _prefetch_is_moot(plan):
+        yield from _endless_waits(plan, settings, name)
+
+
+def _prefetch_is_moot(plan: Plan) -> bool:
+    """Whether no consumer can come to wait for its prefetch: a poll has none, and consumers of a few messages
+    acknowledge all of them when they leave."""
+    consuming = plan.consuming
+    windows = [consuming.channel_prefetch, *(step.settings.prefetch for step in plan.steps)]
+    fewest = min((window for window in windows if window), default=0)
+    return consuming.polling or 0 < consuming.messages <= fewest
+
+
+def _endless_waits(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
     consuming, prefetch, interval = plan.consuming, settings.prefetch, settings.ack_interval
+    if 0 < prefetch < interval and not settings.ack_after_ms:
+        yield _waits("ack_interval", interval, "prefetch", prefetch, name)
     if 0 < consuming.channel_prefetch < interval and not settings.ack_after_ms:
         yield _waits("ack_interval", interval, "consuming.channel_prefetch", consuming.channel_prefetch, name)
     for field, window in (("prefetch", prefetch), ("consuming.channel_prefetch", consuming.channel_prefetch)):
         if 0 < window < consuming.transaction:
             yield _waits("consuming.transaction", consuming.transaction, field, window, name)
-    if interval:
-        return
+
+
+def _automatic(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    """What consumers with automatic acknowledgement cannot do."""
+    consuming = plan.consuming
     automatic = "nothing is acknowledged by consumers with automatic acknowledgement"
     for field, value in (
         ("consuming.nack", consuming.nack),
@@ -171,7 +192,14 @@ def _waits(field: str, value: int, window: str, held: int, name: Naming) -> Brok
 
 
 def _pacing(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
-    publishing, rate = plan.publishing, settings.rate
+    if settings.publishers:
+        yield from _rates(plan.publishing, settings.rate, name)
+    if settings.consumers and plan.consuming.latency_cycle and settings.consumer_latency_us:
+        rule = f"{name('consumer_latency_us')} and {name('consuming.latency_cycle')}: two processing times at once"
+        yield Broken("consumer_latency_us", rule, "use one of them", settings.consumer_latency_us)
+
+
+def _rates(publishing: Publishing, rate: float | None, name: Naming) -> Iterator[Broken]:
     if publishing.rate_cycle and rate is not None:
         rule = f"{name('rate')} and {name('publishing.rate_cycle')}: two rates at once"
         yield Broken("rate", rule, "use one of them", rate)
@@ -182,9 +210,6 @@ def _pacing(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
     if publishing.arrivals is Arrivals.TRACE and publishing.rate_cycle:
         rule = f"{name('publishing.rate_cycle')}: a trace has its own times"
         yield Broken("publishing.rate_cycle", rule, "use one of them", publishing.rate_cycle)
-    if plan.consuming.latency_cycle and settings.consumer_latency_us:
-        rule = f"{name('consumer_latency_us')} and {name('consuming.latency_cycle')}: two processing times at once"
-        yield Broken("consumer_latency_us", rule, "use one of them", settings.consumer_latency_us)
 
 
 def _nobody(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
@@ -231,7 +256,7 @@ def _publishing(plan: Plan, name: Naming) -> Iterator[Broken]:
     for rule, fix, value in broken_properties(publishing.properties):
         yield Broken("publishing.properties", rule, fix, value)
     mode = publishing.properties.get("deliveryMode")
-    if mode == 1 and all(step.settings.persistent for step in plan.steps):
+    if mode == 1 and _publishes(plan) and all(step.settings.persistent for step in plan.steps):
         rule = f"{name('publishing.properties')} deliveryMode=1 is transient, {name('persistent')} is persistent"
         yield Broken("publishing.properties", rule, "use one of them", mode)
 
@@ -259,12 +284,25 @@ def _consuming(plan: Plan, name: Naming) -> Iterator[Broken]:
         rule = f"{name('consuming.channel_prefetch')} {consuming.channel_prefetch} is above {PREFETCH_MAX}"
         yield Broken("consuming.channel_prefetch", rule, "lower it, or 0 for no limit", consuming.channel_prefetch)
     replicated = next((queue.type for queue in plan.queues if queue.type.is_replicated), None)
-    if consuming.channel_prefetch and replicated is not None:
+    if consuming.channel_prefetch and replicated is not None and _consumes(plan) and not consuming.polling:
         rule = f"{name('consuming.channel_prefetch')}: {replicated} queues do not support a prefetch of the channel"
         yield Broken("consuming.channel_prefetch", rule, f"use {name('prefetch')}", consuming.channel_prefetch)
     if consuming.rate is not None and not 0 < consuming.rate < math.inf:
         rule = f"a consumer with a rate of {consuming.rate:g} takes nothing"
         yield Broken("consuming.rate", rule, "use more than 0, or leave it out", consuming.rate)
+
+
+def _publishes(plan: Plan) -> bool:
+    return any(step.settings.publishers for step in plan.steps)
+
+
+def _consumes(plan: Plan) -> bool:
+    return any(step.settings.consumers for step in plan.steps)
+
+
+def _is_declared_by_nobody(plan: Plan, queue: QueueSpec) -> bool:
+    """A queue without a name is declared by the consumer that it belongs to."""
+    return not queue.name and not _consumes(plan)
 
 
 def _queues(plan: Plan, name: Naming) -> Iterator[Broken]:
@@ -275,7 +313,7 @@ def _queues(plan: Plan, name: Naming) -> Iterator[Broken]:
         if len(queue.name.encode()) > QUEUE_NAME_OCTETS_MAX:
             rule = f"a queue name has at most {QUEUE_NAME_OCTETS_MAX} octets"
             yield Broken("queues", rule, "use a shorter name", queue.name)
-        if not queue.type.is_replicated:
+        if not queue.type.is_replicated or _is_declared_by_nobody(plan, queue):
             continue
         a_queue = f"a {queue.type} queue"
         for wrong, rule, fix in (
@@ -302,8 +340,10 @@ def _workers(plan: Plan, name: Naming) -> Iterator[Broken]:
 def _exchange(plan: Plan, name: Naming) -> Iterator[Broken]:
     """The default exchange routes by the name of a queue, and cannot be bound to."""
     publishing, names = plan.publishing, {queue.name for queue in plan.queues}
-    if plan.exchange.name or not any(step.settings.publishers for step in plan.steps):
+    if plan.exchange.name or not _publishes(plan):
         return
+    if names == {""} and not _consumes(plan) and publishing.routing_keys is RoutingKeys.FIXED:
+        return  # the key is the name of a queue that somebody else has declared
     if "" in names:
         rule = "the default exchange cannot reach a queue whose name only the server knows"
         yield Broken("exchange.name", rule, f"name queues with {name('queues')}, or use another exchange", "")
@@ -319,7 +359,7 @@ def _exchange(plan: Plan, name: Naming) -> Iterator[Broken]:
 
 def _connecting(plan: Plan, name: Naming) -> Iterator[Broken]:
     connecting, tls = plan.connecting, plan.connecting.tls
-    if connecting.servers_up > max(len(plan.uris), 1):
+    if connecting.startup_timeout_s and connecting.servers_up > max(len(plan.uris), 1):
         rule = f"{connecting.servers_up} brokers cannot answer at {max(len(plan.uris), 1)} URIs"
         yield Broken("connecting.servers_up", rule, "lower it, or name more URIs", connecting.servers_up)
     if connecting.frame_max is not None and connecting.frame_max < FRAME_MAX_MIN:
@@ -327,7 +367,7 @@ def _connecting(plan: Plan, name: Naming) -> Iterator[Broken]:
         yield Broken(
             "connecting.frame_max", rule, f"use {FRAME_MAX_MIN} or more, or leave it out", connecting.frame_max
         )
-    if connecting.recovery_s is not None and connecting.recovery_s[0] > connecting.recovery_s[1]:
+    if connecting.recover and connecting.recovery_s is not None and connecting.recovery_s[0] > connecting.recovery_s[1]:
         rule = f"{name('connecting.recovery_s')}: the range ends before it begins"
         yield Broken("connecting.recovery_s", rule, "write the shorter time first", connecting.recovery_s)
     if connecting.external and not tls.cert_file:

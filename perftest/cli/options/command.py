@@ -19,7 +19,7 @@ ENVIRONMENT: Final = "perftest.environment"
 WORDS: Final = "perftest.words"
 """Key of ``click.Context.meta``: the words of the command line, followed by the options from the environment."""
 REPEATED: Final = "perftest.repeated"
-"""Key of ``click.Context.meta``: notes about options that were given more than once."""
+"""Key of ``click.Context.meta``: notes about options that were given more than once, and variables of no effect."""
 
 
 class UnreadableError(click.UsageError):
@@ -48,7 +48,7 @@ class TableCommand(SectionedCommand):
         obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
         ctx.meta[ENVIRONMENT] = [BY_KEY[key].variable for key in obeyed]
         ctx.meta[WORDS] = [*args, *_canonical(obeyed)]
-        ctx.meta[REPEATED] = line.repeated()
+        ctx.meta[REPEATED] = [*line.repeated(), *tokens.without_effect(os.environ)]
         return super().parse_args(ctx, list(_canonical({**obeyed, **line.values})))
 
     def format_help_sections(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from perftest.cli.layouts import BROKER_FIX, BROKER_RULE, LAYOUT_FIX, LAYOUT_RULE
 from perftest.cli.options.choices import Choices
-from perftest.cli.options.table import BY_KEY
+from perftest.cli.options.option import Effect
+from perftest.cli.options.table import BY_KEY, OPTIONS
 from perftest.cli.target import checked_uris, unused_parameters
 from perftest.spec.behaviour import (
     Argument,
@@ -76,6 +77,7 @@ def plan_of(choices: Choices) -> Plan:
     if problems:
         raise SpecError(problems)
     _note_queues_without_consumers(choices, plan)
+    _note_what_nobody_does(choices)
     return plan
 
 
@@ -132,7 +134,7 @@ def _settings(choices: Choices, publishing: Publishing) -> Settings:
 
 def _ack_interval(choices: Choices) -> int:
     if choices["autoack"]:
-        if choices["multi_ack_every"] > 1:
+        if choices["multi_ack_every"] > 1 and choices["consumers"]:
             rule = "-a and -A: nothing is acknowledged by consumers with automatic acknowledgement"
             choices.problem(["autoack", "multi_ack_every"], rule, "leave out one of them", choices["multi_ack_every"])
         return AUTOMATIC_ACK
@@ -144,7 +146,7 @@ def _rate(choices: Choices) -> float | None:
     rate: float | None = choices["rate"]
     if interval_s is None:
         return rate
-    if rate is not None:
+    if rate is not None and choices["producers"]:
         choices.problem(["rate", "publishing_interval"], "-r and -P: two rates at once", "use one of them", rate)
     return 1 / interval_s
 
@@ -156,7 +158,7 @@ def _size_bytes(choices: Choices, bodies: Bodies) -> int:
         if bodies.files and choices.is_given("size"):
             choices.note("-s has no effect with -B: files have the size they have")
         return size
-    if choices.is_given("size") and choices["variable_size"]:
+    if choices.is_given("size") and choices["variable_size"] and choices["producers"]:
         choices.problem(["size", "variable_size"], "-s and -vs: two sizes at once", "use one of them", size)
     if size < SIZE_BYTES_MIN:
         choices.note(f"-s {size}: bodies have {SIZE_BYTES_MIN} octets, because the time stamps take {SIZE_BYTES_MIN}")
@@ -264,10 +266,21 @@ def _connecting(choices: Choices) -> Connecting:
     )
 
 
+def _note_what_nobody_does(choices: Choices) -> None:
+    """Options of publishers that are not there, or of consumers: nothing may be dropped in silence."""
+    for number, section, why in (("producers", "Publishers", "publishes"), ("consumers", "Consumers", "consumes")):
+        options = (each for each in OPTIONS if each.section == section and each.effect is Effect.OBEYED)
+        flags = [each.flag for each in options if each.key != number and choices.is_given(each.key)]
+        if flags and not choices[number]:
+            verb = "has" if len(flags) == 1 else "have"
+            choices.note(f"{' '.join(flags)} {verb} no effect with {BY_KEY[number].flag} 0: nobody {why}")
+
+
 def _note_queues_without_consumers(choices: Choices, plan: Plan) -> None:
     (step,) = plan.steps
     consumers = step.settings.consumers * plan.consuming.channels
-    if not consumers and not plan.queues[0].name:
+    by_others = choices.is_given("routing_key", "random_routing_key", "exchange")  # may reach queues that exist
+    if not consumers and not plan.queues[0].name and not by_others:
         choices.note("nobody consumes and no queue is named: messages reach no queue")
     if 0 < consumers < len(plan.queues):
         choices.note(f"{len(plan.queues) - consumers} of {len(plan.queues)} queues have no consumer and fill up")
@@ -334,7 +347,7 @@ def _routing(choices: Choices, *, alike: bool) -> tuple[RoutingKeys, str, int]:
     cache: int = choices["routing_key_cache_size"]
     choices.useless("routing_key_cache_size", "-K", unless=choices["random_routing_key"])
     if choices["random_routing_key"]:
-        if key is not None:
+        if key is not None and choices["producers"]:
             choices.problem(
                 ["routing_key", "random_routing_key"], "-k and -K: two kinds of routing keys", "use one of them", key
             )

@@ -7,8 +7,8 @@ option. A negative number is a value. Here ``-qp=q-%d`` works as well. An abbrev
 PerfTest, even if an option that PerfTest does not have begins with the same letters.
 
 ``CONFIRM_TIMEOUT`` in the environment is ``--confirm-timeout``. Only PerfTest's own names are looked up, with the
-prefix of ``RABBITMQ_PERF_TEST_ENV_PREFIX`` where it is set. Commas separate several values of one option.
-An option on the command line wins over the environment.
+prefix of ``RABBITMQ_PERF_TEST_ENV_PREFIX`` where it is set; an underscore is added to it. Commas separate several
+values of one option. An option on the command line wins over the environment.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _unquoted(value: str) -> str:
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, list[str]]:
     """The values of each option that the environment sets. A flag counts only if its variable is ``true``."""
-    prefix = environment.get(PREFIX_VARIABLE, "")
+    prefix = _prefix(environment)
     found: dict[str, list[str]] = {}
     for variable, option in BY_VARIABLE.items():
         text = environment.get(prefix + variable)
@@ -189,9 +189,39 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
+def _prefix(environment: Mapping[str, str]) -> str:
+    """What the names of the variables begin with. As for PerfTest, the last underscore may be left out."""
+    prefix = environment.get(PREFIX_VARIABLE, "")
+    return f"{prefix}_" if prefix and not prefix.endswith("_") else prefix
+
+
+def without_effect(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that was meant for a run, as far as one can tell, and sets nothing: a setting that
+    is dropped in silence may be the limit of the load. No sentence has a value, perhaps a secret."""
+    prefix = _prefix(environment)
+    known = {prefix + variable: option for variable, option in BY_VARIABLE.items()}
+    found = []
+    for name in sorted(known.keys() & environment.keys()):
+        text = environment[name].lower()
+        if known[name].arity is Arity.FLAG and text not in ("true", "false", ""):
+            found.append(f"{name} has no effect: only true sets {known[name].flag}")
+    if not prefix:
+        return found
+    mine = sorted(name for name in environment if name.startswith(prefix) and name != PREFIX_VARIABLE)
+    found += [_unknown_variable(name, prefix) for name in mine if name not in known]
+    if not known.keys() & environment.keys():
+        found.append(f"{PREFIX_VARIABLE}={prefix}: no variable with this prefix sets an option (--env lists the names)")
+    return found
+
+
+def _unknown_variable(name: str, prefix: str) -> str:
+    near = difflib.get_close_matches(name.removeprefix(prefix), BY_VARIABLE, n=1, cutoff=0.6)
+    return f"{name} has no effect: no option has this name" + (f"; did you mean {prefix}{near[0]}?" if near else "")
+
+
 def listing(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Every variable with its present value and its meaning."""
-    prefix = environment.get(PREFIX_VARIABLE, "")
+    prefix = _prefix(environment)
     rows = []
     for variable, option in BY_VARIABLE.items():
         words = option.help if option.effect is Effect.OBEYED else f"{option.effect.value}: {option.reason}"

@@ -145,6 +145,57 @@ def test_a_contradiction_is_named_by_the_options_that_make_it(line: str, rule: s
     assert where in problem.where() and fix in problem.fix
 
 
+MOOT = [
+    # contradiction, option that makes it moot, why
+    ("-qq -e amq.topic -k bills -r 30", "-y 0 -p", "nobody declares a queue without a name"),
+    ("-qq", "-y 0", "nobody declares a queue without a name"),
+    ("-qa x-queue-type=quorum", "-y 0", "the same, by its argument"),
+    ("-e amq.default -k bills", "-y 0", "the key is the name of a queue of others"),
+    ("-e amq.default", "-x 0 -u q", "nobody publishes"),
+    ("-q 5 -A 6", "-y 0", "nobody waits for deliveries"),
+    ("-q 5 -A 6", "--ack-interval-ms 10", "an incomplete group is acknowledged"),
+    ("-q 5 -A 6", "-po", "a poll has no prefetch"),
+    ("-q 5 -A 6", "-D 4", "the consumer leaves before its window is full"),
+    ("-Q 5 -A 6", "-y 0", "nobody waits for deliveries"),
+    ("-Q 5 -A 6", "-po", "a poll has no prefetch"),
+    ("-q 5 -n 6", "-y 0", "nobody waits for deliveries"),
+    ("-q 5 -n 6", "-po", "a poll has no prefetch"),
+    ("-u q -qq -Q 5", "-y 0", "nobody sets a prefetch"),
+    ("-u q -qq -Q 5", "-po", "a poll has no prefetch"),
+    ("-a -A 5", "-y 0", "nobody acknowledges"),
+    ("-a -na", "-y 0", "nobody acknowledges"),
+    ("-a -n 5", "-y 0", "nobody acknowledges"),
+    ("-a --ack-interval-ms 5", "-y 0", "nobody acknowledges"),
+    ("-L 5 -vl 5:5", "-y 0", "nobody works on messages"),
+    ("-r 5 -P 5", "-x 0", "nobody publishes"),
+    ("-r 5 -vr 5:5", "-x 0", "nobody publishes"),
+    ("-P 5 -vr 5:5", "-x 0", "nobody publishes"),
+    ("-s 100 -vs 100:5", "-x 0", "nobody publishes"),
+    ("--arrivals poisson", "-x 0", "nobody publishes"),
+    ("-c 5 -m 5", "-x 0", "nobody publishes"),
+    ("-mp deliveryMode=1 -f persistent", "-x 0", "nobody publishes"),
+    ("-k x -K", "-x 0 -u q", "nobody publishes"),
+    ("-sul 2", "", "nobody waits for servers without -sst"),
+    ("-cri 60-30", "-dcr", "no connection is made again"),
+]
+
+
+@pytest.mark.parametrize(("line", "more", "why"), MOOT, ids=lambda part: part[:40])
+def test_a_contradiction_that_another_option_makes_moot_is_none(line: str, more: str, why: str) -> None:
+    """PerfTest runs these lines."""
+    assert not problems(f"{URI} {line} {more}"), why
+    assert more == "" or problems(f"{URI} {line}") or "-p" in more or "-x 0 -u q" in more, "no contradiction"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-p -qq", "-p -u q -qq -E", "-qq -E -y 0 -u q", "-po -a -n 5", "-q 5 -A 6 -D 9", "-y 0 -e amq.default -K"],
+)
+def test_a_contradiction_that_is_left_is_told(line: str) -> None:
+    """What is declared where it is missing has to be in order; limits above the window are waited for."""
+    assert len(problems(f"{URI} {line}")) == 1
+
+
 def test_all_are_told_at_once() -> None:
     """One round of corrections: values that cannot be read, options against options, and rules of the plan."""
     line = "-h h -x two -r 5 -P 5 -q 5 -A 6 -qp q-%d -sq -z 5 --warmup 9 --slo p99 -k a -K -cri 60-30 -B /none"
@@ -200,6 +251,8 @@ def test_an_ack_interval_of_0_is_perftests(text: str, expected: int) -> None:
         ("-u a,b -D 5 -L 100", "-D -L holds for each queue of a consumer by itself"),
         ("-e amq.default -u a,b -y 2", "the default exchange copies nothing"),
         ("-y 0", "reach no queue"),
+        ("-x 0 -u q -r 5 -s 100", "-r -s have no effect with -x 0: nobody publishes"),
+        ("-y 0 -u q -q 5", "-q has no effect with -y 0: nobody consumes"),
         ("-hst 5 -niot 3 -mda", "without effect here: -hst -niot (there is no JVM); -mda ("),
         ("-ei 3 --verbose", "without effect here: -ei (runs on several hosts"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from perftest.cli.options import tokens, values
 from perftest.cli.options.option import Arity, Effect
 from perftest.cli.options.table import BY_LONG, BY_SHORT, OPTIONS
-from perftest.cli.options.tokens import from_environment, listing
+from perftest.cli.options.tokens import from_environment, listing, without_effect
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,32 @@ def test_variables_may_have_a_prefix() -> None:
     environment = {"RABBITMQ_PERF_TEST_ENV_PREFIX": "PERF_TEST_", "RATE": "1", "PERF_TEST_RATE": "2"}
     assert from_environment(environment) == {"rate": ["2"]}
     assert ("PERF_TEST_RATE", "[2] Messages per second") in [(name, text[:23]) for name, text in listing(environment)]
+
+
+def test_the_last_underscore_of_a_prefix_may_be_left_out() -> None:
+    """As for PerfTest: else every variable were ignored, and the load without its limits."""
+    environment = {"RABBITMQ_PERF_TEST_ENV_PREFIX": "PERF_TEST", "RATE": "1", "PERF_TEST_RATE": "2"}
+    assert from_environment(environment) == {"rate": ["2"]}
+    assert not without_effect(environment)
+    assert "PERF_TEST_RATE" in dict(listing(environment))
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"RABBITMQ_PERF_TEST_ENV_PREFIX": "PT", "RATE": "10"}, ["PT_: no variable with this prefix"]),
+        (
+            {"RABBITMQ_PERF_TEST_ENV_PREFIX": "PT", "PT_RAET": "10", "PT_SIZE": "100"},
+            ["PT_RAET has no effect: no option has this name; did you mean PT_RATE?"],
+        ),
+        ({"AUTOACK": "yes", "POLLING": "false", "JSON_BODY": "true"}, ["AUTOACK has no effect: only true sets -a"]),
+        ({"RATE": "10", "PATH": "/bin"}, []),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_told(environment: dict[str, str], said: list[str]) -> None:
+    """A limit that is dropped in silence puts an unlimited load on somebody's broker."""
+    found = without_effect(environment)
+    assert len(found) == len(said) and all(part in text for part, text in zip(said, found, strict=True)), found
 
 
 def test_every_default_can_be_read() -> None:
