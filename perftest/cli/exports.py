@@ -8,19 +8,39 @@ from perftest.cli.exits import explained
 from perftest.cli.session_options import MetricsOptions, Options
 from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.cli.ui.perftest_lines import CsvFile
+from perftest.engine.accounting.routing import queues_of_each
 from perftest.metrics.interval import Interval
+from perftest.spec.plan import Plan
+
+
+def copies_of(plan: Plan) -> dict[tuple[str, int], int]:
+    """How often each message is delivered, by the names of the measured groups and the numbers of their steps."""
+    found = {}
+    for group in plan.measured:
+        of_group = plan.only(group)
+        queues = queues_of_each(of_group)
+        own = any(not queue.name for queue in of_group.queues)
+        for step in group.steps:
+            consumers = step.settings.consumers * of_group.consuming.channels
+            all_copies = 1 if queues is None else len(queues) + (consumers if own else 0)
+            found[group.name, step.number] = all_copies if consumers else 0
+    return found
 
 
 class MetricsServer:
     """A metrics endpoint that is open until :meth:`close`."""
 
-    def __init__(self, metrics: MetricsOptions) -> None:
+    def __init__(self, metrics: MetricsOptions, plan: Plan) -> None:
         """Open the port. Raises CliError."""
         # prometheus-client is imported only where somebody asks for metrics.
         from perftest.results.exposition import Endpoint, RunCollector
 
         self._collector = RunCollector(
-            prefix=metrics.prefix, labels=metrics.labels, command=metrics.command, exposed=metrics.exposed
+            prefix=metrics.prefix,
+            labels=metrics.labels,
+            command=metrics.command,
+            exposed=metrics.exposed,
+            copies=copies_of(plan),
         )
         fix = "choose another port with -mpp, another address with --metrics-host, or leave out -mpr"
         with explained("metrics cannot be served", f"{metrics.host}:{metrics.port}", fix):
@@ -38,12 +58,12 @@ class MetricsServer:
 class Exports:
     """The CSV file and the metrics endpoint of a run, where they are asked for; ``label`` is the run's name in them."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, plan: Plan) -> None:
         """Open the file and the port. Raises CliError."""
         self.label = options.label or f"test-{datetime.now().astimezone():%H%M%S-%f}"[:-3]
         path = options.output_file
         self._csv = CsvFile(path, self.label, in_millis=options.in_millis) if path is not None else None
-        self._metrics = MetricsServer(options.metrics) if options.metrics is not None else None
+        self._metrics = MetricsServer(options.metrics, plan) if options.metrics is not None else None
 
     def interval(self, record: Interval) -> None:
         """Add an interval of one worker to the metrics, which are those of the measured load."""

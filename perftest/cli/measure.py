@@ -76,7 +76,7 @@ def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
 def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
     hosts = options.faults.names if options.faults is not None else ()
     refuse_actions(plan, options.cluster, options.layout, options.actions, hosts)
-    exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
+    exports = Exports(options, plan)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with (
         rabbitmq(plan, options.cluster, options.out, options.layout) as measured,
         target(measured.plan, options.cluster, options.out, options.layout) as cluster,

@@ -10,8 +10,10 @@ Imported only when an endpoint was asked for.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -24,6 +26,8 @@ from perftest.metrics.interval import Interval, Series
 
 DEFAULT_PORT: Final = 8080
 DEFAULT_PATH: Final = "/metrics"
+SILENCE_S: Final = 30
+"""A connection that asks for nothing for so long is closed."""
 DEFAULT_PREFIX: Final = "perftest_"
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.99)
 """PerfTest's; 0.999 is ours."""
@@ -49,7 +53,8 @@ _LATENCIES: Final = {
 
 class RunCollector:
     """Takes the intervals of a run and gives metrics; ``labels`` stand on every sample, ``exposed`` are further gauges
-    that never change. Two threads may use it."""
+    that never change. ``copies`` tells, by group and step, how many consumers or queues a message is delivered to; one
+    where it does not tell. Two threads may use it."""
 
     def __init__(
         self,
@@ -58,11 +63,13 @@ class RunCollector:
         labels: Mapping[str, str] | None = None,
         command: str = "",
         exposed: Mapping[str, float] | None = None,
+        copies: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         self._prefix = prefix
         self._labels = dict(labels or {})
         self._command = command
         self._exposed = dict(exposed or {})
+        self._copies = dict(copies or {})
         self._lock = threading.Lock()
         self._last: dict[tuple[str, ...], Interval] = {}
         self._totals: dict[str, int] = dict.fromkeys(_COUNTS, 0)
@@ -94,6 +101,9 @@ class RunCollector:
         if "expected_published" not in self._exposed:
             asked = _per_s(records, "intended")
             yield self._gauge("expected_published", "what the schedule asked for, per second", asked)
+        if "expected_consumed" not in self._exposed:
+            about = "what consumers would get of the schedule, per second"
+            yield self._gauge("expected_consumed", about, sum(self._expected(record) for record in records))
         for name, value in self._exposed.items():
             yield self._gauge(name, "as --exposed-metrics has it", value)
         yield self._gauge("unconfirmed", "messages in flight", sum(record.unconfirmed for record in records))
@@ -108,6 +118,9 @@ class RunCollector:
             args.add_metric([self._command, *self._labels.values()], 1)
             yield args
 
+    def _expected(self, record: Interval) -> float:
+        return _per_s([record], "intended") * self._copies.get((record.group, record.step), 1)
+
     def _gauge(self, name: str, about: str, value: float) -> Metric:
         return self._labelled(GaugeMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels)), value)
 
@@ -119,13 +132,16 @@ class RunCollector:
         return family
 
     def _summary(self, name: str, merged: Histogram) -> Metric:
-        """Quantiles of the last interval; count, sum and maximum of the run."""
+        """Quantiles of the last interval; count, sum and maximum of the run. An interval without any value has no
+        quantiles (NaN, as summaries of Prometheus' own clients): a zero would be a perfect latency."""
         full = f"{self._prefix}{name}"
         metric = Metric(full, "latency, from the intended time where there is a schedule", "summary")
         quantiles = (*QUANTILES, *OWN_QUANTILES)
         values_ns = merged.percentiles_ns([100 * quantile for quantile in quantiles])
         for quantile, value_ns in zip(quantiles, values_ns, strict=True):
-            metric.add_sample(full, {**self._labels, "quantile": f"{quantile:g}"}, value_ns / 1e9)
+            metric.add_sample(
+                full, {**self._labels, "quantile": f"{quantile:g}"}, value_ns / 1e9 if merged.total else math.nan
+            )
         metric.add_sample(f"{full}_count", self._labels, self._latency_counts[name])
         metric.add_sample(f"{full}_sum", self._labels, self._latency_sums_s[name])
         metric.add_sample(f"{full}_max", self._labels, self._latency_max_ns[name] / 1e9)
@@ -140,7 +156,7 @@ class Endpoint:
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
-        self._server = make_server(host, port, _application(registry, path), WSGIServer, _Silent)
+        self._server = make_server(host, port, _application(registry, path), _Server, _Silent)
         self.port: int = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
@@ -152,18 +168,30 @@ class Endpoint:
         self._thread.join()
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """Each connection has a thread, so that one which says nothing holds up neither a scrape nor the end of the run."""
+
+    daemon_threads = True
+    block_on_close = False
+
+
 class _Silent(WSGIRequestHandler):
-    """A request handler that logs nothing."""
+    """A request handler that logs nothing, and leaves a client that says nothing."""
+
+    timeout = SILENCE_S
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
         """Say nothing."""
 
 
 def _application(registry: CollectorRegistry, path: str) -> Callable[[dict[str, Any], Any], list[bytes]]:
+    """Answers at ``path``, with or without a slash before and behind it."""
+    place = path.strip("/")
+
     def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        if environ.get("PATH_INFO") != path:
+        if str(environ.get("PATH_INFO")).strip("/") != place:
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-            return [f"metrics are at {path}\n".encode()]
+            return [f"metrics are at /{place}\n".encode()]
         start_response("200 OK", [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)])
         return [generate_latest(registry)]
 

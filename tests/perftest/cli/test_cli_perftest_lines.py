@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from perftest.cli.exits import CliError
-from perftest.cli.exports import MetricsServer
+from perftest.cli.exports import MetricsServer, copies_of
 from perftest.cli.reproduce import plan_of_words
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval, merge
@@ -335,6 +335,20 @@ def test_metrics_are_served_while_the_run_lasts(
     flags = ("-mpr", "-mpp", "0", "-mpe", "/m", "-mt", "a=b", "-em", "expected_published=7", "-mpx", "x_")
     assert run(call, tmp_path, *flags, "--ui", "none")[0] == 0
     assert 'x_expected_published{a="b"} 7.0' in scraped[0] and "x_published" in scraped[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "copies"),
+    [
+        ("-h amqp://h -u q -r 5", 1),
+        ("-h amqp://h -y 3 -Y 2 -r 5", 6),
+        ("-h amqp://h -u a,b -r 5", 2),
+        ("-h amqp://h -u q -y 0 -r 5", 0),
+    ],
+)
+def test_each_message_is_expected_at_every_queue(line: str, copies: int) -> None:
+    """As expected_consumed has it: consumers without a named queue have one each."""
+    assert copies_of(plan_of_words(line.split())) == {("", 1): copies}
 
 
 def test_a_port_that_is_taken_is_told_before_the_run(call: Call, engine: Any, tmp_path: Path) -> None:

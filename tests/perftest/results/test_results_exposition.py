@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -71,11 +74,54 @@ def test_latencies_are_summaries_in_seconds(collector: RunCollector, endpoint: E
 
 
 def test_before_the_first_interval_there_is_an_answer(endpoint: Endpoint) -> None:
-    """Zeros, not an error; and the command line."""
+    """Zeros, not an error; the command line; and no latency."""
     found = scraped(endpoint)
     assert found["perftest_published", ""] == 0
     assert found["perftest_args", ""] == 1
-    assert not any(math.isnan(value) for value in found.values())
+    assert {name for name, value in found.items() if math.isnan(value)} == {
+        (f"perftest_{name}", quantile)
+        for name in ("latency_seconds", "confirm_latency_seconds")
+        for quantile in ("0.5", "0.75", "0.95", "0.99", "0.999")
+    }
+
+
+def test_an_idle_interval_has_no_latency(collector: RunCollector, endpoint: Endpoint) -> None:
+    """A zero would look perfect on every dashboard."""
+    (*_, last) = records.intervals(records.plan(steps=1))
+    collector.interval(last)
+    collector.interval(replace(last, latencies={}, published=0, delivered=0))
+    found = scraped(endpoint)
+    assert math.isnan(found["perftest_latency_seconds", "0.99"])
+    assert found["perftest_latency_seconds_count", ""] == 200 and found["perftest_latency_seconds_max", ""] > 0
+
+
+def test_what_is_expected_of_consumers_is_the_schedule_times_the_copies() -> None:
+    made = RunCollector(labels=LABELS, copies={("", 1): 3})
+    served = Endpoint(made, host="127.0.0.1", port=0)
+    (record, *_) = records.intervals(records.plan(steps=1))
+    made.interval(record)
+    found = scraped(served)
+    served.close()
+    assert found["perftest_expected_consumed", ""] == 3 * found["perftest_expected_published", ""] > 0
+
+
+@pytest.mark.parametrize("path", ["metrics", "/metrics", "/metrics/", "metrics/"])
+@pytest.mark.parametrize("asked", ["/metrics", "/metrics/"])
+def test_slashes_around_the_endpoint_do_not_matter(path: str, asked: str, collector: RunCollector) -> None:
+    served = Endpoint(collector, host="127.0.0.1", port=0, path=path)
+    with urllib.request.urlopen(f"http://127.0.0.1:{served.port}{asked}", timeout=10) as answer:
+        assert answer.status == 200
+    served.close()
+
+
+def test_a_connection_that_says_nothing_holds_up_nobody(collector: RunCollector) -> None:
+    served = Endpoint(collector, host="127.0.0.1", port=0)
+    with socket.create_connection(("127.0.0.1", served.port)):
+        assert scraped(served)
+        closing = threading.Thread(target=served.close, daemon=True)
+        closing.start()
+        closing.join(10)
+        assert not closing.is_alive()
 
 
 def test_another_path_is_told_the_right_one(endpoint: Endpoint) -> None:
