@@ -7,6 +7,7 @@ and imports each command only when somebody calls it.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -96,7 +97,16 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line of this process, and exit with its code."""
+    _replace_what_a_terminal_lacks()
     sys.exit(call(sys.argv[1:]))
+
+
+def _replace_what_a_terminal_lacks() -> None:
+    """Print ? for a character that the encoding of the terminal or the file does not have (the µ of µs, a name): no
+    character may end a measured run. This holds for everything that the process prints, also through click and rich."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def call(arguments: Sequence[str]) -> int:

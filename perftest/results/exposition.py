@@ -38,7 +38,7 @@ _COUNTS: Final = {
     "confirmed": "confirmed",
     "nacked": "nacked",
     "returned": "returned",
-    "consumed": "delivered",
+    "consumed": "handled",
     "redelivered": "redelivered",
     "acked": "acked",
 }

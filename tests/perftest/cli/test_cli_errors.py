@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,3 +153,47 @@ def test_dry_run_shows_steps_and_time(call: Call) -> None:
     assert "in_flight=10000" in out and "6 steps, live: 30m, and up to 30s of draining" in out
     plain = json.loads(call("sweep", "flow_control/in_flight", "--dry-run", "--quick", "--json")[1])
     assert plain["total_s"] == 24 and len(plain["plan"]["steps"]) == 6
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-2"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--help"],
+        ["run", "-d", "µ→漢", "-h", "ämqp://µ"],
+        ["workload", "list"],
+        ["workload", "show", "µ→漢"],
+        ["runs", "list", "--store", "µ→漢"],
+    ],
+)
+def test_no_character_ends_a_command(encoding: str, arguments: list[str], tmp_path: Path) -> None:
+    """A terminal that lacks µ gets a question mark for it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "perftest", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        timeout=120,
+    )
+    assert b"UnicodeEncodeError" not in done.stderr and b"Traceback" not in done.stderr, done.stderr
+
+
+def test_every_stream_replaces_what_it_lacks(tmp_path: Path) -> None:
+    """Also where rich draws, click asks, and the lines of PerfTest are written."""
+    script = tmp_path / "prints.py"
+    script.write_text(
+        "import sys, click\n"
+        "from rich.console import Console\n"
+        "from perftest.cli import main\n"
+        "main._replace_what_a_terminal_lacks()\n"
+        "Console().print('µ 漢 ─')\n"
+        "click.echo('µ 漢')\n"
+        "click.echo('µ 漢', err=True)\n"
+        "click.confirm('µ 漢', default=True)\n"
+        "sys.stdout.write('µ 漢')\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "iso8859-2"}
+    done = subprocess.run([sys.executable, script], env=environment, input=b"\n", capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"? ?") == 4 and b"? ?" in done.stderr
