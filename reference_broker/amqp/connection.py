@@ -481,15 +481,19 @@ class ServerConnection:
         delivery_count: int,
         left: int,
         no_ack: bool,
+        *,
+        counted: bool = False,
     ) -> bool:
-        """Answer a Get with one message; ``left`` messages are ready behind it. False if the channel is gone: then the
-        message belongs back in its queue."""
+        """Answer a Get with one message; ``left`` messages are ready behind it. ``counted`` messages have their
+        ``delivery_count`` in their headers also if it is 0. False if the channel is gone: then the message belongs back
+        in its queue."""
         found = self._channel(channel)
         if found is None:
             return False
         tag = found.next_delivery_tag
         found.next_delivery_tag += 1
-        self._output.append(deliveries.got(channel, tag, message, delivery_count, left, self.state.frame_max))
+        frame_max = self.state.frame_max
+        self._output.append(deliveries.got(channel, tag, message, delivery_count, left, frame_max, counted=counted))
         if not no_ack:
             found.unacked.add(tag, 1, consumer_tag, message_id)
         return True

@@ -96,9 +96,10 @@ def _method(consumer_tag: str, channel: int, route: bytes, redelivered: bool) ->
     return head, bytes((redelivered,)) + route + b"\xce"
 
 
-def _counted(content: Octets, delivery_count: int) -> list[Octets]:
-    """A content, in parts. A count above 0 is written into its headers, unless it is :data:`UNCOUNTED`."""
-    if delivery_count in (0, UNCOUNTED):
+def _counted(content: Octets, delivery_count: int, *, also_zero: bool = False) -> list[Octets]:
+    """A content, in parts. A count above 0 is written into its headers, unless it is :data:`UNCOUNTED`; ``also_zero``
+    a count of 0, too."""
+    if delivery_count == UNCOUNTED or (not delivery_count and not also_zero):
         return [content]
     size = header_size(content)
     return [with_delivery_count(bytes(content[:size]), delivery_count), content[size:]]
@@ -180,14 +181,18 @@ def _for_channel(content: Octets, channel: int) -> Octets:
     return bytes(copy)
 
 
-def got(channel: int, tag: int, message: RunSlice, delivery_count: int, left: int, frame_max: int) -> bytes:
-    """basic.get-ok and its message; ``left`` other messages are ready."""
+def got(
+    channel: int, tag: int, message: RunSlice, delivery_count: int, left: int, frame_max: int, *, counted: bool = False
+) -> bytes:
+    """basic.get-ok and its message; ``left`` other messages are ready. With ``counted``, the headers have a
+    ``delivery_count`` of 0, too: RabbitMQ writes it so into what is fetched from a quorum queue, though not into first
+    deliveries to consumers."""
     run, start, _count, _step = message
     redelivered = bytes((delivery_count > 0,))
     payload = b"".join([_GET_OK, _TAG.pack(tag), redelivered, run.route, LONG.pack(left)])
     method = FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + b"\xce"
     (content,) = contents(run, channel, frame_max, start, 1, 1)
-    return b"".join([method, *_counted(content, delivery_count)])
+    return b"".join([method, *_counted(content, delivery_count, also_zero=counted)])
 
 
 def marked_redelivered(buffers: Sequence[Octets]) -> bytes:

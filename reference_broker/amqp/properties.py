@@ -106,8 +106,8 @@ def set_field(fields: Fields, name: bytes, value: bytes) -> Fields:
 
 @lru_cache(maxsize=256)
 def with_delivery_count(header_frame: bytes, count: int) -> bytes:
-    """The content header frame with ``x-delivery-count``: how often the message was delivered and came back, from 1
-    up."""
+    """The content header frame with ``x-delivery-count``: how often the message was delivered and came
+    back."""
     _kind, channel, size = FRAME_HEAD.unpack_from(header_frame)
     payload = header_frame[FRAME_HEAD.size : FRAME_HEAD.size + size]
     properties = read_properties(payload)

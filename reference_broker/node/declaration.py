@@ -55,6 +55,9 @@ def new_record(
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, f"queue name '{event.queue}' contains a NUL")
     named = event.arguments.get(QUEUE_TYPE, _KIND_WITHOUT_ARGUMENT)
     kind = kinds.get(named) if isinstance(named, str) else None
+    if kind is not None and not event.queue and not kind.takes_server_names:
+        text = f"Cannot declare a server-named queue for type rabbit_{kind.name}_queue"
+        raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     arguments = _arguments(event, name, kind or kinds[DEFAULT_KIND], kinds)
     if kind is None:
         instead = f"declare '{names.short(name)}' with {QUEUE_TYPE}={' or '.join(kinds)}"

@@ -59,7 +59,8 @@ class Gets:
         self._open = consumer
 
         def answered(value: int) -> None:
-            self._answer(channel, core, consumer, event, left=max(value - 1, 0))
+            counted = queue.kind.counts_first_get
+            self._answer(channel, core, consumer, event, left=max(value - 1, 0), counted=counted)
 
         queue.get(consumer, event.no_ack, channel.request(queue, answered, event, "basic.get"))
 
@@ -78,9 +79,17 @@ class Gets:
                 channel.queue_in_use(group).settle(consumer, Outcome.RETURN, ((first, last),))
 
     def _answer(
-        self, channel: FetchingChannel, core: ServerConnection, consumer: ConsumeSession, event: Get, left: int
+        self,
+        channel: FetchingChannel,
+        core: ServerConnection,
+        consumer: ConsumeSession,
+        event: Get,
+        *,
+        left: int,
+        counted: bool,
     ) -> None:
-        """Answer the client. The message, if there is one, came just before the queue's reply."""
+        """Answer the client. The message, if there is one, came just before the queue's reply. ``counted``: it says
+        how often it came back, also if it never did."""
         fetched, self._fetched, self._open = self._fetched, None, None
         if fetched is None:
             core.get_empty(event.channel)
@@ -88,5 +97,5 @@ class Gets:
         number = fetched.message_id
         consumer.next_message_id = number + 1
         what = number, fetched.message, fetched.delivery_count, left, event.no_ack
-        if not core.get_ok(event.channel, event.consumer_tag, *what) and not event.no_ack:
+        if not core.get_ok(event.channel, event.consumer_tag, *what, counted=counted) and not event.no_ack:
             channel.queue_in_use(consumer.group).settle(consumer, Outcome.RETURN, ((number, number),))

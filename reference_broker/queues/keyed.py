@@ -69,4 +69,6 @@ KEYED: Final = QueueKind(
     arguments=_ARGUMENTS,
     foreign_arguments=frozenset({"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),
+    takes_server_names=False,
+    counts_first_get=True,
 )

@@ -443,6 +443,10 @@ class QueueKind:
     """Arguments of other kinds of queues: a declaration with any of them is refused."""
     refused_properties: frozenset[str] = frozenset()
     """Properties that the queue cannot have: of ``auto-delete``, ``exclusive-owner`` and ``non-durable``."""
+    takes_server_names: bool = True
+    """Whether the server may name the queue."""
+    counts_first_get: bool = False
+    """Whether a message that basic.get fetches says how often it came back also if it never did."""
     takes_exclusive_consumers: bool = False
     takes_channel_limits: bool = False
     """Whether consumers may belong to a channel with a limit of its own (``basic.qos`` with ``global``)."""

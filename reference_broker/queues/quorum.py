@@ -43,4 +43,6 @@ QUORUM: Final = QueueKind(
         {"x-key", "x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
     ),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),
+    takes_server_names=False,
+    counts_first_get=True,
 )

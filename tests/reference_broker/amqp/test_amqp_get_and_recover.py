@@ -51,6 +51,20 @@ def test_a_message_is_fetched_and_acknowledged_under_the_tag_of_its_queue() -> N
     assert client.send(1, Basic.Reject(2, False)) == [Settled(1, second.consumer_tag, Outcome.DISCARD, ((0, 0),))]
 
 
+@pytest.mark.parametrize(("counted", "headers"), [(True, {"x-delivery-count": 0}), (False, None)])
+def test_a_fetched_message_may_say_that_it_never_came_back(counted: bool, headers: dict[str, int] | None) -> None:
+    """As RabbitMQ's quorum queues have it, and its classic queues do not."""
+    client = ScriptedClient()
+    client.open()
+    event = asked(client)
+    run = run_of([b"one"])
+    assert client.server.get_ok(1, event.consumer_tag, 0, (run, 0, 1, 1), 0, 0, False, counted=counted)
+    (_, answer), (_, head), _ = client.heard()
+    assert isinstance(answer, Basic.GetOk) and not answer.redelivered
+    assert isinstance(head, header.ContentHeader)
+    assert head.properties.headers == headers
+
+
 def test_nothing_to_fetch_and_nothing_to_acknowledge() -> None:
     client = ScriptedClient()
     client.open()

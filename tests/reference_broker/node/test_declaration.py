@@ -48,6 +48,12 @@ def record_of(event: QueueDeclare) -> Any:
 
 
 WRONG_KIND = [
+    (declare(""), 406, "Cannot declare a server-named queue for type rabbit_quorum_queue"),
+    (
+        declare("", arguments={"x-queue-type": "keyed"}, durable=False),
+        406,
+        "Cannot declare a server-named queue for type rabbit_keyed_queue",
+    ),
     (declare("amq.mine"), 403, "queue name 'amq.mine' contains reserved prefix 'amq.*'"),
     (
         declare(arguments={"x-queue-type": "stream"}),
