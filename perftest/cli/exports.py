@@ -8,23 +8,18 @@ from perftest.cli.exits import explained
 from perftest.cli.session_options import MetricsOptions, Options
 from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.cli.ui.perftest_lines import CsvFile
-from perftest.engine.accounting.routing import queues_of_each
+from perftest.engine.accounting.routing import copies_of as copies
 from perftest.metrics.interval import Interval
 from perftest.spec.plan import Plan
 
 
 def copies_of(plan: Plan) -> dict[tuple[str, int], int]:
     """How often each message is delivered, by the names of the measured groups and the numbers of their steps."""
-    found = {}
-    for group in plan.measured:
-        of_group = plan.only(group)
-        queues = queues_of_each(of_group)
-        own = any(not queue.name for queue in of_group.queues)
-        for step in group.steps:
-            consumers = step.settings.consumers * of_group.consuming.channels
-            all_copies = 1 if queues is None else len(queues) + (consumers if own else 0)
-            found[group.name, step.number] = all_copies if consumers else 0
-    return found
+    return {
+        (group.name, step.number): copies(plan.only(group), step.settings.consumers)
+        for group in plan.measured
+        for step in group.steps
+    }
 
 
 class MetricsServer:

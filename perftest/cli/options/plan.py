@@ -78,7 +78,25 @@ def plan_of(choices: Choices) -> Plan:
         raise SpecError(problems)
     _note_queues_without_consumers(choices, plan)
     _note_what_nobody_does(choices)
+    _note_endless_wait(plan, choices)
     return plan
+
+
+def _note_endless_wait(plan: Plan, choices: Choices) -> None:
+    """Consumers who want more messages than are published wait for others to publish, as for PerfTest."""
+    from perftest.engine.accounting.routing import copies_of
+
+    settings = plan.steps[0].settings
+    published = plan.publishing.messages * settings.publishers * plan.publishing.channels
+    wanted = plan.consuming.messages * settings.consumers * plan.consuming.channels
+    coming = published * copies_of(plan, settings.consumers)
+    if 0 < coming < wanted:
+        ends = "" if math.isfinite(plan.steps[0].duration_s) else "; Ctrl-C or -z ends the run"
+        given = f"-C {plan.publishing.messages} -D {plan.consuming.messages}"
+        choices.note(
+            f"{given}: {coming} messages are published for consumers who want {wanted}: "
+            f"they wait until others publish the rest{ends}"
+        )
 
 
 def _name(label: str) -> str:

@@ -43,9 +43,10 @@ def _path(text: str) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise UnitError(f"{text!r} has an empty name in it", "write names with commas between them")
+    """Empty names are ignored, as by PerfTest: a list may end with a comma."""
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not names:
+        raise UnitError(f"{text!r} has no name in it", "write names with commas between them")
     return names
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from perftest.cli.exits import explained
-from perftest.cli.ui.interval_merger import MergedInterval
+from perftest.cli.ui.interval_merger import MergedInterval, merge
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.intervals import HEADER as CSV_HEADER
@@ -24,6 +24,9 @@ from perftest.results.intervals import csv_line
 from perftest.results.writer import writable
 from perftest.spec.plan import Plan, consumers_work
 
+SHORT: Final = 0.5
+"""An interval at the start that is shorter than this part of the usual length is shown together with the next one: the
+buffers of the sockets take a hundred thousand messages at once, which over some milliseconds looks like a rate."""
 HEADER: Final = "min/median/75th/95th/99th/max"
 _PERCENTILES: Final = (50.0, 75.0, 95.0, 99.0)
 _TIME_WIDTH: Final = len("2026/11/21 16:54:19")
@@ -71,6 +74,8 @@ class Lines:
         self._length_ns = 0
         self._counts: Counter[str] = Counter()
         self._latencies: dict[Series, Histogram] = {}
+        self._short_ns = plan.interval_s * SHORT * 1e9
+        self._held: MergedInterval | None = None
 
     def header(self) -> str:
         """The heading of compact lines; the default ones have none."""
@@ -87,6 +92,12 @@ class Lines:
         if record.phase is Phase.DRAIN or not record.length_ns:
             return ""
         self._add(merged)
+        held, self._held = self._held, None
+        if held is not None and held.record.step == record.step:
+            merged, record = _together(held, merged)
+        elif record.phase is Phase.WARMUP and record.length_ns < self._short_ns:
+            self._held = merged
+            return ""
         rates = [(name, f"{rate_text(rate)} msg/s") for name, rate in self._rates(record)]
         latencies = [(name, self._latency(merged.latencies.get(series))) for name, series in self._series()]
         if self._style.compact:
@@ -144,6 +155,15 @@ class Lines:
 
     def _average(self, counter: str) -> float:
         return self._counts[counter] * 1e9 / self._length_ns if self._length_ns else 0.0
+
+
+def _together(first: MergedInterval, second: MergedInterval) -> tuple[MergedInterval, Interval]:
+    """Two intervals, one after the other, as one."""
+    record = merge([second.record, first.record]).record
+    latencies = {series: Histogram() for series in (*first.latencies, *second.latencies)}
+    for series, histogram in (*first.latencies.items(), *second.latencies.items()):
+        latencies[series].add(histogram)
+    return MergedInterval(record, latencies), record
 
 
 def rate_text(rate: float) -> str:

@@ -22,6 +22,16 @@ def queues_of_each(plan: Plan) -> tuple[int, ...] | None:
     return bound if copied and (own or len(bound) > 1) else None
 
 
+def copies_of(plan: Plan, consumers: int) -> int:
+    """How often each message of a plan with one group of load is delivered, with so many consuming connections."""
+    channels = consumers * plan.consuming.channels
+    if not channels:
+        return 0
+    queues = queues_of_each(plan)
+    own = any(not queue.name for queue in plan.queues)
+    return 1 if queues is None else len(queues) + (channels if own else 0)
+
+
 def _is_copied(exchange: Exchange, publishing: Publishing, *, own: bool) -> bool:
     """Whether queues bound to the exchange get the same messages. Queues that the server names are all bound with the
     same key. No two bindings fit one random key."""

@@ -414,11 +414,14 @@ class _Run:
 
     async def _await_drain(self) -> bool:
         """Wait until every confirmed message was delivered; returns whether that was so in time."""
-        left, stalled = await self._guard(drain(self._measured, self._plan.drain_s, self._pause_and_cut))
+        left, stalled, hopeless = await self._guard(drain(self._measured, self._plan.drain_s, self._pause_and_cut))
         await self._guard(_all(load.flush() for load in self._measured))
         await self._cut(Phase.DRAIN)
         if not left:
             self._event("drained", text="every confirmed message was delivered")
+        elif hopeless:
+            text = f"nobody is left to consume: {left} messages stay in their queues"
+            self._event("not_drained", text=text, left=left)
         elif not self._stop.aborting:
             text = f"{left} messages were not delivered by the end of the drain"
             if stalled:
@@ -543,7 +546,7 @@ class _Run:
         load, background.steady = background.load, False
         try:
             await load.quiesce(self._common_moment())
-            left, _ = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
+            left, *_ = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
             await load.cut(0, background.place(Place(self._step_number, Phase.DRAIN)))
             self._record_background(background, load.take())
             await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)

@@ -77,10 +77,11 @@ class Place(NamedTuple):
 
 class Drained(NamedTuple):
     """How a drain ended: with how many messages that were not delivered, and whether because nothing arrived any more
-    after a worker was lost."""
+    after a worker was lost, or because there is no consumer who could take them (``hopeless``)."""
 
     left: int
     stalled: bool
+    hopeless: bool = False
 
 
 class Cut(NamedTuple):
@@ -555,7 +556,7 @@ async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], 
         hopeless = not any(each["consumers"] or each["unconfirmed"] for each in found)
         stalled = all(monotonic() - moved[at] >= loads[at].stall_s for at in waited_for)
         if not waited_for or hopeless or stalled or monotonic() >= deadline:
-            return Drained(left, bool(waited_for) and stalled and monotonic() < deadline)
+            return Drained(left, bool(waited_for) and stalled and monotonic() < deadline, hopeless)
         if not await pause(max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (monotonic() - began))):
             return Drained(left, False)
 

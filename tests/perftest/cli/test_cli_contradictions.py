@@ -252,6 +252,8 @@ def test_an_ack_interval_of_0_is_perftests(text: str, expected: int) -> None:
         ("-e amq.default -u a,b -y 2", "the default exchange copies nothing"),
         ("-y 0", "reach no queue"),
         ("-x 0 -u q -r 5 -s 100", "-r -s have no effect with -x 0: nobody publishes"),
+        ("-C 10 -D 20 -u q", "10 messages are published for consumers who want 20: they wait"),
+        ("-C 10 -D 10 -u q -y 2 -z 5", "10 messages are published for consumers who want 20"),
         ("-y 0 -u q -q 5", "-q has no effect with -y 0: nobody consumes"),
         ("-hst 5 -niot 3 -mda", "without effect here: -hst -niot (there is no JVM); -mda ("),
         ("-ei 3 --verbose", "without effect here: -ei (runs on several hosts"),
@@ -263,6 +265,21 @@ def test_what_does_nothing_is_said_and_stops_nothing(line: str, note: str) -> No
     plan_of(choices)
     (only,) = choices.notes
     assert note in only
+
+
+@pytest.mark.parametrize("line", ["-C 10 -D 10", "-C 10 -D 10 -y 3", "-C 10 -D 10 -u q", "-D 10", "-C 10 -x 2 -D 20"])
+def test_consumers_that_get_what_they_want_wait_for_nobody(line: str) -> None:
+    """Each consumer without a named queue gets every message."""
+    choices = choices_of(f"-h amqp://h {line}")
+    plan_of(choices)
+    assert choices.notes == []
+
+
+@pytest.mark.parametrize("names", ["a,b,", ",a,b", "a,,b"])
+def test_empty_names_are_ignored(names: str) -> None:
+    """As by PerfTest."""
+    assert [queue.name for queue in plan(f"-h amqp://h -u {names}").queues] == ["a", "b"]
+    assert problems("-h amqp://h -u ,")
 
 
 def test_several_names_of_u_are_perftests_copies() -> None:

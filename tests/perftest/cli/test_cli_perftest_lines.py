@@ -134,6 +134,18 @@ def test_the_summary_is_of_all_that_was_said(records: ModuleType) -> None:
     ]
 
 
+def test_a_short_warm_up_is_shown_with_what_follows(records: ModuleType) -> None:
+    """What sockets buffer in its first milliseconds is no rate."""
+    lines = Lines(plan(records), Style(label="t"))
+    start_ns, short_ns = records.STARTED_NS, 10_000_000
+    burst = interval(records, phase=Phase.WARMUP, length_ns=short_ns, published=80_000)
+    assert lines.interval(merge([burst]), 0.01) == ""
+    after = interval(records, start_ns=start_ns + short_ns, length_ns=990_000_000, published=0, delivered=96)
+    line = lines.interval(merge([after]), 1.0)
+    assert "sent: 80000 msg/s" in line and "received: 100 msg/s" in line
+    assert lines.summary()[0] == "id: t, sending rate avg: 80000 msg/s"
+
+
 def test_received_is_what_consumers_have_processed(records: ModuleType) -> None:
     """With ``-L`` or ``-R`` messages may have come long before: they have a name of their own."""
     lines = Lines(plan(records, publishers=0, consumer_latency_us=1), Style(label="t"))

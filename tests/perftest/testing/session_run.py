@@ -126,7 +126,7 @@ class Run:
             return True
 
         await self.load.quiesce()
-        left, _ = await drain([self.load], drain_s, pause)
+        left, *_ = await drain([self.load], drain_s, pause)
         return not left
 
     async def close(self, *, drained: bool, delete: bool = True) -> None:

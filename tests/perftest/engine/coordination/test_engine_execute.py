@@ -219,6 +219,15 @@ def test_what_a_hypervisor_took_before_the_load_is_in_no_interval(stub: ModuleTy
     assert sum(interval.steal_ns for interval in sink.intervals) == 0
 
 
+def test_a_run_without_consumers_has_nothing_to_drain(stub: ModuleType) -> None:
+    """A warning that is always there is read by nobody."""
+    sink = MemorySink()
+    run(stub, lambda uri: plan(uri, Settings(consumers=0, in_flight=5, size_bytes=100)), sink)
+    assert "drain_timeout" not in sink.kinds()
+    (told,) = (event for event in sink.events if event["kind"] == "not_drained")
+    assert told["left"] == sink.ledgers[0]["undelivered"] > 0
+
+
 async def _backlog(broker: Any, count: int) -> None:
     """Fill the queue q, and leave it so."""
     filler = replace(plan(broker.uri, Settings(consumers=0, size_bytes=100, in_flight=10)), delete_queues=False)
