@@ -78,6 +78,7 @@ class Session:
         host: Host = THIS_HOST,
     ) -> None:
         self._share = share
+        self._host = host
         self._send = send
         of_other_workers = self._share.is_of_another_worker if self._share.workers > 1 else None
         ledger, recorder = Ledger(run, queues=queues_of_each(plan), of_other_workers=of_other_workers), Recorder()
@@ -126,14 +127,24 @@ class Session:
     async def prepare(self, *, fresh: bool) -> dict[str, str]:
         """Declare the exchange and the queues, which one worker does for all; the properties of the broker. ``fresh``
         deletes the queues first. Material that cannot be used is found before."""
-        material.prepare(self.context.plan)
+        await self._make_material()
         properties = await self._topology.prepare(fresh=fresh)
         return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
+
+    async def _make_material(self) -> None:
+        """Make it in a thread where it may take long: thousands of documents take many seconds, and a worker that does
+        not answer a ping for so long is taken for one that hangs. A simulated host has one thread only."""
+        plan = self.context.plan
+        bodies = plan.publishing.bodies
+        if self._host is THIS_HOST and (bodies.files or bodies.json_count or plan.publishing.trace):
+            await asyncio.to_thread(material.prepare, plan)
+        else:
+            material.prepare(plan)
 
     async def connect_consumers(self, settings: Settings) -> int:
         """Bring the number of consumers to that of the settings; returns :meth:`waiting`. Every worker makes the
         publishers' material first: later this work would keep the event loop from serving connections."""
-        material.prepare(self.context.plan)
+        await self._make_material()
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         for consumer in self._departed:
             consumer.forget_queue()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -541,3 +542,21 @@ def test_returned_messages_are_known_by_their_stamp_wherever_it_travels(stub: Mo
             assert (record["nacked"], record["returned"], record["verdict"]) == (1, 2, "ok")
 
     play(scenario())
+
+
+def test_a_worker_answers_while_it_draws_documents(stub: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of large ones take longer than a silent worker is given."""
+    turned = threading.Event()
+    drawn: list[bool] = []
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            documents = Publishing(bodies=Bodies(json_count=1, json_fields=1))
+            run = Run(broker, Settings(size_bytes=100), publishing=documents)
+            monkeypatch.setattr(material, "prepare", lambda plan: drawn.append(turned.wait(10)))
+            asyncio.get_running_loop().call_soon(turned.set)
+            await run.connect()
+            await run.abandon()
+
+    asyncio.run(scenario())
+    assert drawn and all(drawn)
