@@ -78,8 +78,21 @@ def plan_of(choices: Choices) -> Plan:
         raise SpecError(problems)
     _note_queues_without_consumers(choices, plan)
     _note_what_nobody_does(choices)
+    _note_what_is_moot(choices, plan.steps[0].settings)
     _note_endless_wait(plan, choices)
     return plan
+
+
+def _note_what_is_moot(choices: Choices, settings: Settings) -> None:
+    """Options that others make moot, of clients that are there."""
+    if settings.publishers:
+        choices.useless("confirm_timeout", "-c", unless=settings.in_flight != NO_CONFIRMS)
+    if settings.consumers and not choices["polling"]:
+        for key, flag in (("qos", "-q"), ("global_qos", "-Q")):
+            if choices.is_given(key) and choices[key] and settings.ack_interval == AUTOMATIC_ACK:
+                choices.note(f"{flag} has no effect with -a: a broker limits what is unacknowledged")
+    if settings.consumers and settings.ack_interval == 1:
+        choices.useless("ack_interval_ms", "-A", unless=False)
 
 
 def _note_endless_wait(plan: Plan, choices: Choices) -> None:
