@@ -138,7 +138,8 @@ def _step(choices: Choices, publishing: Publishing) -> Step:
     counted = choices["pmessages"] or choices["cmessages"] or choices["exit_when"] not in (None, ExitWhen.NEVER)
     warmup_s = choices["warmup"]
     if warmup_s is None:
-        warmup_s = 0.0 if counted else min(duration_s / 10, _WARMUP_S_MAX)
+        drains = not choices["producers"]  # the first moments of a drain may be all of it
+        warmup_s = 0.0 if counted or drains else min(duration_s / 10, _WARMUP_S_MAX)
     settings = _settings(choices, publishing)
     return Step(number=1, label="", settings=settings, duration_s=duration_s, warmup_s=warmup_s)
 

@@ -28,7 +28,7 @@ _GENERAL = (
         "Timing",
         value("-z --time", "limit_s", "DURATION",
               help="Length of the run, warm-up included. 0, or no -z: the run lasts until Ctrl-C."),
-        value("--warmup", "duration_s", "DURATION", shown="a tenth of -z, at most 5s; 0 with -C, -D or -ew",
+        value("--warmup", "duration_s", "DURATION", shown="a tenth of -z, at most 5s; 0 with -C, -D, -ew or -x 0",
               perftest=False, places=("warmup_s",),
               help="First part of the run, which is recorded but left out of the result."),
         value("--drain", "duration_s", "DURATION", default="10s", perftest=False,

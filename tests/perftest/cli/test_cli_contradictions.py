@@ -318,6 +318,13 @@ def test_a_queue_that_is_filled_or_emptied_is_kept() -> None:
     assert not plan("-h amqp://h -u q -y 0").delete_queues and not plan("-h amqp://h -u q -x 0").delete_queues
 
 
+def test_a_drain_has_no_warm_up() -> None:
+    """A backlog may be gone in its first half second: that is the result."""
+    assert plan("-h amqp://h -u q -x 0 -z 60").steps[0].warmup_s == 0
+    assert plan("-h amqp://h -u q -x 0 -z 60 --warmup 2").steps[0].warmup_s == 2
+    assert plan("-h amqp://h -u q -z 60").steps[0].warmup_s == 5
+
+
 def test_two_runs_without_a_queue_name_do_not_hear_each_other() -> None:
     """Their keys differ, and yet they are the same experiment."""
     from perftest.spec.codec import plan_digest
