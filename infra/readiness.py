@@ -54,6 +54,8 @@ def look(cluster: Cluster, node: Node) -> Look:
         if said.get("forgetful"):
             waits = f"{node.name} {FORGETFUL}"
         return Look(True, False, electing, waits, progress)
+    if not said.get("serves_http", True):  # loading a web server takes a node longer than all the rest
+        return Look(True, False, electing, f"{node.name} opens the port for metrics and management", progress)
     waits = f"{electing} of {said.get('queue_count', 0)} queues have no leader on {node.name}" if electing else ""
     return Look(True, True, electing, waits, progress)
 

@@ -49,6 +49,10 @@ class ControlledNode(Protocol):
     """Whether clients can connect."""
 
     @property
+    def serves_http(self) -> bool:
+        """Whether the metrics port answers, if the node has one."""
+
+    @property
     def metrics(self) -> CollectorRegistry:
         """The node's figures, made when first asked for."""
 
@@ -187,9 +191,9 @@ async def respond(node: ControlledNode, line: bytes) -> dict[str, Any]:
     try:
         match request.get("op"):
             case "summary":
-                return summary(node.shard, listening=node.listening)
+                return summary(node.shard, listening=node.listening, serves_http=node.serves_http)
             case "status":
-                return status(node.shard, listening=node.listening)
+                return status(node.shard, listening=node.listening, serves_http=node.serves_http)
             case "metrics":
                 from reference_broker.node import metrics
 

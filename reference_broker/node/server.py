@@ -137,6 +137,11 @@ class Node:
 
         return metrics.registry(self.shard)
 
+    @property
+    def serves_http(self) -> bool:
+        """Whether the metrics port answers, if the node has one."""
+        return self._web is not None or not self.config.me.metrics_port
+
     async def manage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request about definitions, with what is loaded for such requests only."""
         operator = importlib.import_module(f"{_MANAGEMENT}.operator")

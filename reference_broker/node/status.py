@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
 
 
-def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
+def summary(shard: Shard, *, listening: bool, serves_http: bool) -> dict[str, Any]:
     """What a node says of itself. It looks only at the few queues that have committed most, so a summary is cheap
-    however many queues there are. ``listening``: clients can connect. Counters are cumulative since the node's
-    start."""
+    however many queues there are. ``listening``: clients can connect; ``serves_http``: so can those of the
+    metrics port, if the node has one. Counters are cumulative since the node's start."""
     config, hosting = shard.config, shard.hosting
     metadata = shard.runners[METADATA_GROUP]
     return {
@@ -28,6 +28,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "node": config.node,
         "pid": os.getpid(),
         "ready": metadata.core.leader != NOBODY and listening,
+        "serves_http": serves_http,
         "queue_count": len(hosting.by_group),
         "leading": len(hosting.census.leading),
         "leaderless": len(hosting.census.leaderless),
@@ -85,10 +86,10 @@ def _leads(hosting: Hosting) -> bool:
     return any(not of_queues or group != METADATA_GROUP for group in hosting.census.leading)
 
 
-def status(shard: Shard, *, listening: bool) -> dict[str, Any]:
+def status(shard: Shard, *, listening: bool, serves_http: bool) -> dict[str, Any]:
     """The summary, and where the node stands with each of its queues."""
     rows = [queue_row(queue, shard.hosting.hosted.get(queue.record.group)) for queue in shard.queues.values()]
-    return {**summary(shard, listening=listening), "queues": rows}
+    return {**summary(shard, listening=listening, serves_http=serves_http), "queues": rows}
 
 
 def usage() -> dict[str, int]:

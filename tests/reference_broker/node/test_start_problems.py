@@ -157,7 +157,7 @@ def test_a_finding_of_a_start_is_told_everywhere(caplog: pytest.LogCaptureFixtur
         ]
         named = {"what": "2 are lost", "where": "/q/1", "queue": "orders", "messages": 2, "fix": "mend it"}
         told = [whole_log.row(), named]
-        assert status.summary(shard, listening=True)["findings"] == told
+        assert status.summary(shard, listening=True, serves_http=True)["findings"] == told
         samples = {
             (sample.name, sample.labels["store"]): sample.value
             for family in metrics.NodeCollector(shard)._findings()
