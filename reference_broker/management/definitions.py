@@ -19,6 +19,7 @@ from reference_broker.machines.metadata import MetadataMachine, Policy
 from reference_broker.management import shapes
 from reference_broker.management.shapes import Row
 from reference_broker.patterns import problem_with
+from reference_broker.routing.records import Destination
 
 PARTS: Final = (
     "vhosts", "users", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings",
@@ -64,7 +65,7 @@ def _value(policy: Policy) -> Row:
 
 
 def export(machine: MetadataMachine) -> Row:
-    """Everything that was set up and is durable, and belongs to no connection."""
+    """Everything that was set up, and belongs to no connection."""
     table = machine.access
     vhosts = [export_vhost(machine, name) for name in sorted(table.vhosts)]
     return {
@@ -83,7 +84,8 @@ def export(machine: MetadataMachine) -> Row:
 def export_vhost(machine: MetadataMachine, vhost: str) -> Row:
     """The parts that belong to one virtual host."""
     policies = [each for _key, each in sorted(machine.policies.items()) if each.vhost == vhost]
-    queues = [each for each in machine.queues_in(vhost) if each.durable and not each.exclusive]
+    queues = [each for each in machine.queues_in(vhost) if not each.exclusive]
+    own = {Destination(each.short_name) for each in machine.queues_in(vhost) if each.exclusive}
     table = machine.routing(vhost)
     return {
         "parameters": _parameters(machine, vhost, policies),
@@ -95,10 +97,11 @@ def export_vhost(machine: MetadataMachine, vhost: str) -> Row:
             }
             for each in queues
         ],
-        "exchanges": [shapes.exchange(vhost, each) for each in table.declared() if each.durable],
+        "exchanges": [shapes.exchange(vhost, each) for each in table.declared()],
         "bindings": [
             {key: value for key, value in shapes.binding(vhost, each).items() if key != "properties_key"}
             for each in table.bindings()
+            if each.destination not in own
         ],
     }  # fmt: skip
 
@@ -192,7 +195,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     _TEXT: lambda value: isinstance(value, str),
     _NAME: _is_name,
     _FLAG: lambda value: isinstance(value, bool),
-    _OBJECT: lambda value: isinstance(value, dict),
+    _OBJECT: lambda value: isinstance(value, dict) or value == [],
     _PATTERN: lambda value: isinstance(value, str) and not problem_with(value),
     _TAGS: lambda value: (
         isinstance(value, str) or (isinstance(value, list) and all(isinstance(tag, str) for tag in value))

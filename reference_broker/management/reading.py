@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
+from urllib.parse import quote
 
 import reference_broker
 from reference_broker.access.names import listed
@@ -157,6 +158,14 @@ async def _bindings_to(cluster: Cluster, at: Row) -> list[Row]:
 async def _bindings_between(cluster: Cluster, at: Row) -> list[Row]:
     kind = "queue" if at["kind"] == "q" else "exchange"
     return await _bound(cluster, at, destination_type=kind, destination=at["destination"], source=_exchange(at))
+
+
+async def _binding(cluster: Cluster, at: Row) -> Row:
+    """One binding by its properties key, with or without its percents."""
+    rows = await _bindings_between(cluster, at)
+    return next((row for row in rows if row["properties_key"] == at["key"]), None) or one(
+        rows, properties_key=quote(at["key"], safe="~")
+    )
 
 
 async def _bound(cluster: Cluster, at: Row, **wanted: str) -> list[Row]:
@@ -319,6 +328,7 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "bindings": (EVERYBODY, _bindings),
     "bindings/{vhost}": (EVERYBODY, _bindings),
     "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}": (EVERYBODY, _bindings_between),
+    "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}/{key}": (EVERYBODY, _binding),
     "vhosts": (EVERYBODY, _vhosts),
     "vhosts/{name}": (EVERYBODY, _vhost),
     "vhosts/{vhost}/connections": (EVERYBODY, _connection_rows),

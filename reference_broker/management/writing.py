@@ -33,8 +33,11 @@ _TYPE: Final = "message_type"
 """pamqp's name of the property type."""
 _WHOLE_NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _GET_MAX: Final = 10_000
+_VHOST_LIMITS: Final = ("max-connections", "max-queues")
+_USER_LIMITS: Final = ("max-connections", "max-channels")
 _ACTIONS: Final = {"sync": "sync-queue", "cancel_sync": "cancel-sync-queue"}
 """What a queue can be told to do, and the operation that does it."""
+_ENCODINGS: Final = ("auto", "base64")
 _ACK_MODES: Final = (
     "ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false",
 )  # fmt: skip
@@ -49,6 +52,13 @@ def field(body: Row, key: str, kind: type, default: Any = None) -> Any:
         words = {str: "a text", bool: "true or false", int: "a whole number", dict: "an object", list: "a list"}
         raise ApiError(BAD_REQUEST, f"{key} {value!r}: must be {words[kind]}")
     return value
+
+
+def number(body: Row, key: str, default: int | None = None) -> int:
+    """A whole number where RabbitMQ takes no text for one. Raises :class:`ApiError` 400."""
+    if isinstance(value := body.get(key, default), str):
+        raise ApiError(BAD_REQUEST, f"{key} {value!r}: must be a whole number, not a text")
+    return int(field(body, key, int, default))
 
 
 def _meant(value: Any, kind: type) -> Any:
@@ -102,8 +112,10 @@ async def _get(cluster: Cluster, at: Row, body: Row) -> Outcome:
     """Take messages off a queue, or look at them. The message that is returned last is the first again."""
     count, mode = field(body, "count", int), field(body, "ackmode", str)
     encoding, truncate = field(body, "encoding", str, "auto"), field(body, "truncate", int, 1 << 62)
-    if mode not in _ACK_MODES or not 0 < count <= _GET_MAX:
-        raise ApiError(BAD_REQUEST, f"give a count from 1 to {_GET_MAX} and an ackmode of {', '.join(_ACK_MODES)}")
+    if mode not in _ACK_MODES or not 0 <= count <= _GET_MAX:
+        raise ApiError(BAD_REQUEST, f"give a count from 0 to {_GET_MAX} and an ackmode of {', '.join(_ACK_MODES)}")
+    if encoding not in _ENCODINGS:
+        raise ApiError(BAD_REQUEST, f"encoding {encoding!r}: must be {' or '.join(_ENCODINGS)}")
     found: list[Row] = []
     last_tag = 0
     async with cluster.session(at) as session:
@@ -140,7 +152,7 @@ def _message(answer: Any, properties: Any, payload: bytes, octets: int, encoding
 async def _put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
     is_new = cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None
     asked = method(
-        commands.Exchange.Declare, exchange=at["name"], exchange_type=field(body, "type", str),
+        commands.Exchange.Declare, exchange=at["name"], exchange_type=field(body, "type", str, "direct"),
         durable=field(body, "durable", bool, False), auto_delete=field(body, "auto_delete", bool, False),
         internal=field(body, "internal", bool, False), arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
@@ -221,6 +233,8 @@ async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
 
 async def _put_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
     """A virtual host. Who makes one may do everything in it, as in RabbitMQ."""
+    if field(body, "tracing", bool, False):
+        raise ApiError(BAD_REQUEST, "there is no tracer here that could copy messages: leave tracing out")
     outcome = await _set_vhost(cluster, at["name"], body)
     if outcome[0] == CREATED and at["user"] in cluster.machine.access.users:
         everything = dict.fromkeys(("configure", "write", "read"), ".*")
@@ -251,17 +265,18 @@ async def _delete_vhost(cluster: Cluster, at: Row, _body: Row) -> Outcome:
 
 
 async def _put_vhost_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): field(body, "value", int)})
+    await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): number(body, "value")})
     return NO_CONTENT, None
 
 
 async def _delete_vhost_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
-    await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): -1})
+    if at["limit"] in _VHOST_LIMITS:
+        await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): -1})
     return NO_CONTENT, None
 
 
 def _vhost_limit(at: Row) -> str:
-    if at["limit"] not in ("max-connections", "max-queues"):
+    if at["limit"] not in _VHOST_LIMITS:
         raise ApiError(BAD_REQUEST, f"{at['limit']!r} is no limit of a virtual host: use max-connections or max-queues")
     return str(at["limit"]).replace("-", "_")
 
@@ -318,19 +333,19 @@ async def _delete_topic_permissions(cluster: Cluster, at: Row, _body: Row) -> Ou
 
 
 async def _put_user_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    _check_user(cluster, at["name"])
-    await cluster.change("set-user-limits", name=at["name"], **{_limit(at): field(body, "value", int)})
+    await cluster.change("set-user-limits", name=at["name"], **{_limit(at): number(body, "value")})
     return NO_CONTENT, None
 
 
 async def _delete_user_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     _check_user(cluster, at["name"])
-    await cluster.change("set-user-limits", name=at["name"], **{_limit(at): -1})
+    if at["limit"] in _USER_LIMITS:
+        await cluster.change("set-user-limits", name=at["name"], **{_limit(at): -1})
     return NO_CONTENT, None
 
 
 def _limit(at: Row) -> str:
-    if at["limit"] not in ("max-connections", "max-channels"):
+    if at["limit"] not in _USER_LIMITS:
         raise ApiError(BAD_REQUEST, f"{at['limit']!r} is no limit of a user: use max-connections or max-channels")
     return str(at["limit"]).replace("-", "_")
 
@@ -341,7 +356,7 @@ def _putting_policy(*, operator: bool) -> Writer:
         policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
         op = "set-operator-policy" if operator else "set-policy"
         named = {"name": at["name"], "vhost": at["vhost"]}
-        await cluster.change(op, **named, priority=field(body, "priority", int, 0), **policy)
+        await cluster.change(op, **named, priority=number(body, "priority", 0), **policy)
         return (CREATED if is_new else NO_CONTENT), None
 
     return write
