@@ -15,8 +15,9 @@ import reference_broker
 from reference_broker.access import passwords
 from reference_broker.access.names import can_be_name
 from reference_broker.access.records import Vhost
-from reference_broker.machines.metadata import MetadataMachine, Policy
-from reference_broker.management import shapes
+from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.management import parameters, shapes
+from reference_broker.management.parameters import OPERATOR_POLICY
 from reference_broker.management.shapes import Row
 from reference_broker.patterns import problem_with
 from reference_broker.routing.records import Destination
@@ -27,10 +28,6 @@ PARTS: Final = (
 """In the order of an import."""
 OF_A_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 """The parts that belong to one virtual host."""
-OPERATOR_POLICY: Final = "operator_policy"
-"""The component of parameters that are operators' policies."""
-VHOST_LIMITS: Final = "vhost-limits"
-"""The component of parameters that are limits of virtual hosts."""
 _TEXT: Final = "a text"
 _NAME: Final = "a text of 1 to 255 octets"
 _FLAG: Final = "true or false"
@@ -58,12 +55,6 @@ _FIELDS: Final[dict[str, dict[str, str]]] = {
 """The fields that each part needs."""
 
 
-def _value(policy: Policy) -> Row:
-    """An operator's policy as the value of a parameter."""
-    row = shapes.policy(policy)
-    return {key: row[key] for key in ("pattern", "definition", "priority", "apply-to")}
-
-
 def export(machine: MetadataMachine) -> Row:
     """Everything that was set up, and belongs to no connection."""
     table = machine.access
@@ -88,7 +79,7 @@ def export_vhost(machine: MetadataMachine, vhost: str) -> Row:
     own = {Destination(each.short_name) for each in machine.queues_in(vhost) if each.exclusive}
     table = machine.routing(vhost)
     return {
-        "parameters": _parameters(machine, vhost, policies),
+        "parameters": parameters.of_vhost(machine, vhost),
         "policies": [shapes.policy(each) for each in policies if not each.operator],
         "queues": [
             {
@@ -108,19 +99,6 @@ def export_vhost(machine: MetadataMachine, vhost: str) -> Row:
 
 def _vhost(found: Vhost) -> Row:
     return {"name": found.name, "description": found.description, "tags": list(found.tags)}
-
-
-def _parameters(machine: MetadataMachine, vhost: str, policies: list[Policy]) -> list[Row]:
-    """What RabbitMQ keeps as parameters: operators' policies, and the limits of the virtual host."""
-    limits = shapes.vhost_limits(machine.access.vhosts[vhost])["value"]
-    return [
-        *(
-            {"component": OPERATOR_POLICY, "vhost": vhost, "name": each.name, "value": _value(each)}
-            for each in policies
-            if each.operator
-        ),
-        *([{"component": VHOST_LIMITS, "vhost": vhost, "name": "limits", "value": limits}] if limits else []),
-    ]
 
 
 def problems(given: object, vhosts: set[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from reference_broker.amqp.errors import ReplyCode
 
@@ -29,10 +29,12 @@ _OF_AMQP: Final = {
 class ApiError(Exception):
     """A request is refused."""
 
-    def __init__(self, code: int, reason: str) -> None:
+    def __init__(self, code: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+        self.more = more
+        """What the answer has besides."""
 
     @property
     def word(self) -> str:

@@ -8,16 +8,17 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import reference_broker
-from reference_broker.access.names import listed
 from reference_broker.access.records import Tag
-from reference_broker.management import shapes
+from reference_broker.management import health, parameters, shapes
 from reference_broker.management.cluster import Cluster
 from reference_broker.management.definitions import export, export_vhost
 from reference_broker.management.errors import NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
-from reference_broker.types import METADATA_GROUP
 
-EVERYBODY, MONITORING, ADMINISTRATOR = Tag.MANAGEMENT, Tag.MONITORING, Tag.ADMINISTRATOR
+EVERYBODY, POLICYMAKER, MONITORING, ADMINISTRATOR = (
+    Tag.MANAGEMENT, Tag.POLICYMAKER, Tag.MONITORING, Tag.ADMINISTRATOR,
+)  # fmt: skip
+_CONTEXT: Final = "Metrics, management API and status page"
 Reader = Callable[[Cluster, Row], Awaitable[Any]]
 """Answers a request, whose parameters are the names in its path and ``user``. Raises :class:`ApiError`."""
 
@@ -62,6 +63,7 @@ async def overview(cluster: Cluster, at: Row) -> Row:
     """The cluster at a glance."""
     queues, connections = await _queues(cluster, at), await _connection_rows(cluster, at)
     nodes = await cluster.node_rows()
+    listeners = [row for node in nodes for row in node.get("listeners", ())]
     totals = {key: sum(row[key] for row in queues) for key in ("messages", "messages_ready", "messages_unacknowledged")}
     counters = [node.get("message_stats", {}) for node in nodes]
     told = {key: sum(each.get(key, 0) for each in counters) for key in ("deliver", "redeliver")}
@@ -83,9 +85,11 @@ async def overview(cluster: Cluster, at: Row) -> Row:
         "queue_totals": totals,
         "message_stats": cluster.rates.beside(told, "overview", at["user"]),
         "exchange_types": [{"name": name, "enabled": True} for name in ("direct", "fanout", "headers", "topic")],
-        "listeners": [
-            {"node": member.name, "protocol": "amqp", "ip_address": member.host, "port": member.amqp_port}
-            for member in cluster.shard.config.members
+        "listeners": listeners,
+        "contexts": [
+            {"node": row["node"], "description": _CONTEXT, "path": "/", "ip": row["ip_address"], "port": row["port"]}
+            for row in listeners
+            if row["protocol"] == "http"
         ],
         "alarms": cluster.shard.alarms.reason,
         "findings": [{"node": node["name"], **each} for node in nodes for each in node.get("findings", ())],
@@ -97,47 +101,6 @@ async def whoami(cluster: Cluster, at: Row) -> Row:
     known = cluster.machine.access.users.get(at["user"])
     tags = list(known.tags) if known else [str(Tag.ADMINISTRATOR)]
     return {"name": at["user"], "tags": tags}
-
-
-async def alarms(cluster: Cluster, _at: Row) -> Row:
-    """Whether an alarm stops publishers. 503 if one does."""
-    return _healthy(not cluster.shard.alarms.reason, f"resource alarms: {cluster.shard.alarms.reason}")
-
-
-async def local_alarms(cluster: Cluster, _at: Row) -> Row:
-    """The same for this node."""
-    return _healthy(not cluster.shard.alarms.own, "this node has a resource alarm")
-
-
-async def virtual_hosts(cluster: Cluster, _at: Row) -> Row:
-    """Whether the virtual hosts can be used: whether the metadata has a leader."""
-    return _healthy(bool(cluster.shard.runners[METADATA_GROUP].core.leader), "the metadata has no leader")
-
-
-async def is_quorum_critical(cluster: Cluster, _at: Row) -> Row:
-    """Whether this node may stop: no quorum queue would lose its majority. 503 if one would."""
-    nodes, here = cluster.nodes, cluster.shard.node
-    critical = [
-        listed(record.name)
-        for record in cluster.machine.queues.values()
-        if record.kind != "classic" and here in record.members and len(record.members) > 1
-        and 2 * (sum(nodes[each][1] for each in record.members if each in nodes) - 1) <= len(record.members)
-    ]  # fmt: skip
-    reason = f"{len(critical)} quorum queues would lose their majority, such as {', '.join(critical[:10])}"
-    return _healthy(not critical, reason)
-
-
-async def port_listener(cluster: Cluster, at: Row) -> Row:
-    """Whether this node listens on a port of AMQP."""
-    tls = cluster.shard.config.client_tls
-    ports = {cluster.shard.config.me.amqp_port, *([tls.port] if tls else [])}
-    return _healthy(at["port"] in map(str, ports), f"there is no listener on port {at['port']}")
-
-
-def _healthy(is_well: bool, reason: str) -> Row:
-    if not is_well:
-        raise ApiError(503, reason)
-    return {"status": "ok"}
 
 
 async def _queue_bindings(cluster: Cluster, at: Row) -> list[Row]:
@@ -181,6 +144,28 @@ def _exchange(at: Row) -> str:
 
 async def _users(cluster: Cluster, _at: Row) -> list[Row]:
     return [shapes.user(each) for _name, each in sorted(cluster.machine.access.users.items())]
+
+
+async def _users_without_permissions(cluster: Cluster, at: Row) -> list[Row]:
+    known = {user for user, _vhost in cluster.machine.access.permissions}
+    return [row for row in await _users(cluster, at) if row["name"] not in known]
+
+
+async def _user_limits(cluster: Cluster, at: Row) -> list[Row]:
+    return [{"user": row["name"], "value": row["limits"]} for row in await _users(cluster, at) if row["limits"]]
+
+
+async def _parameters(cluster: Cluster, at: Row) -> list[Row]:
+    vhosts = sorted(cluster.machine.access.vhosts)
+    return _visible(cluster, at, [row for name in vhosts for row in parameters.of_vhost(cluster.machine, name)])
+
+
+async def _global_parameters(cluster: Cluster, _at: Row) -> list[Row]:
+    return parameters.of_cluster(cluster)
+
+
+async def _feature_flags(_cluster: Cluster, _at: Row) -> list[Row]:
+    return parameters.feature_flags()
 
 
 async def _vhosts(cluster: Cluster, at: Row) -> list[Row]:
@@ -269,6 +254,16 @@ def _those_of(read: Reader, **keys: str) -> Reader:
     return found
 
 
+def _of_user(read: Reader) -> Reader:
+    """The rows of a list that belong to a user who exists."""
+
+    async def found(cluster: Cluster, at: Row) -> list[Row]:
+        one(await _users(cluster, at), name=at["name"])
+        return [row for row in await read(cluster, at) if row["user"] == at["name"]]
+
+    return found
+
+
 async def _topic_permissions_in(cluster: Cluster, at: Row) -> list[Row]:
     found: list[Row] = await _those_of(_topic_permissions, user="name", vhost="vhost")(cluster, at)
     if not found:
@@ -310,6 +305,7 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "nodes": (MONITORING, _nodes),
     "nodes/{name}": (MONITORING, _one_of(_nodes, name="name")),
     "connections": (EVERYBODY, _connection_rows),
+    "connections/username/{name}": (EVERYBODY, _those_of(_connection_rows, user="name")),
     "connections/{name}": (EVERYBODY, _one_of(_connection_rows, name="name")),
     "connections/{name}/channels": (EVERYBODY, _channels_of),
     "channels": (EVERYBODY, _channel_rows),
@@ -338,9 +334,12 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "vhost-limits": (EVERYBODY, _vhost_limits),
     "vhost-limits/{vhost}": (EVERYBODY, _vhost_limits),
     "users": (ADMINISTRATOR, _users),
+    "users/without-permissions": (ADMINISTRATOR, _users_without_permissions),
     "users/{name}": (ADMINISTRATOR, _one_of(_users, name="name")),
-    "users/{name}/permissions": (ADMINISTRATOR, _those_of(_permissions, user="name")),
-    "users/{name}/topic-permissions": (ADMINISTRATOR, _those_of(_topic_permissions, user="name")),
+    "users/{name}/permissions": (ADMINISTRATOR, _of_user(_permissions)),
+    "users/{name}/topic-permissions": (ADMINISTRATOR, _of_user(_topic_permissions)),
+    "user-limits": (EVERYBODY, _user_limits),
+    "user-limits/{name}": (EVERYBODY, _of_user(_user_limits)),
     "permissions": (ADMINISTRATOR, _permissions),
     "permissions/{vhost}/{name}": (ADMINISTRATOR, _one_of(_permissions, user="name", vhost="vhost")),
     "topic-permissions": (ADMINISTRATOR, _topic_permissions),
@@ -353,10 +352,23 @@ READERS: Final[dict[str, tuple[Tag, Reader]]] = {
     "operator-policies/{vhost}/{name}": (EVERYBODY, _one_of(_operator_policies, name="name")),
     "definitions": (ADMINISTRATOR, _definitions),
     "definitions/{vhost}": (ADMINISTRATOR, _definitions),
-    "health/checks/alarms": (EVERYBODY, alarms),
-    "health/checks/local-alarms": (EVERYBODY, local_alarms),
-    "health/checks/virtual-hosts": (EVERYBODY, virtual_hosts),
-    "health/checks/node-is-quorum-critical": (EVERYBODY, is_quorum_critical),
-    "health/checks/port-listener/{port}": (EVERYBODY, port_listener),
+    "parameters": (POLICYMAKER, _parameters),
+    "parameters/{component}": (POLICYMAKER, _those_of(_parameters, component="component")),
+    "parameters/{component}/{vhost}": (POLICYMAKER, _those_of(_parameters, component="component")),
+    "parameters/{component}/{vhost}/{name}": (POLICYMAKER, _one_of(_parameters, component="component", name="name")),
+    "global-parameters": (POLICYMAKER, _global_parameters),
+    "global-parameters/{name}": (POLICYMAKER, _one_of(_global_parameters, name="name")),
+    "feature-flags": (ADMINISTRATOR, _feature_flags),
+    "aliveness-test/{vhost}": (EVERYBODY, health.aliveness),
+    "healthchecks/node": (EVERYBODY, health.node),
+    "healthchecks/node/{name}": (EVERYBODY, health.node_of_name),
+    "health/checks/alarms": (EVERYBODY, health.alarms),
+    "health/checks/local-alarms": (EVERYBODY, health.local_alarms),
+    "health/checks/virtual-hosts": (EVERYBODY, health.virtual_hosts),
+    "health/checks/node-is-quorum-critical": (EVERYBODY, health.is_quorum_critical),
+    "health/checks/node-is-mirror-sync-critical": (EVERYBODY, health.is_mirror_sync_critical),
+    "health/checks/port-listener/{port}": (EVERYBODY, health.port_listener),
+    "health/checks/protocol-listener/{protocol}": (EVERYBODY, health.protocol_listener),
+    "health/checks/certificate-expiration/{within}/{unit}": (EVERYBODY, health.certificate_expiration),
 }
 """By path below ``/api/``: the tag that a user needs, and what answers."""

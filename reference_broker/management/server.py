@@ -50,6 +50,7 @@ def add_to(app: web.Application, shard: Shard) -> None:
     cluster = Cluster(shard)
     app.middlewares.append(_told)
     app.router.add_get("/", _page(cluster))
+    app.router.add_get("/api/auth", _auth)
     for path, (tag, reader) in READERS.items():
         app.router.add_get(f"/api/{path}", _read(cluster, tag, reader))
     for (method, path), (tag, writer) in WRITERS.items():
@@ -64,6 +65,11 @@ def _page(cluster: Cluster) -> Handler:
         return web.Response(text=page(), content_type="text/html", headers={POLICY: page_policy()})
 
     return answer
+
+
+async def _auth(_request: web.Request) -> web.Response:
+    """How one logs in: with a name and a password. A page asks before it has a login."""
+    return _json({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
 
 
 def _read(cluster: Cluster, tag: Tag, reader: Reader) -> Handler:
@@ -186,9 +192,8 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _refusal(error: ApiError) -> web.Response:
     headers = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'} if error.code == NOT_AUTHORISED else {}
-    body = {"error": error.word, "reason": error.reason}
-    if error.code == 503:
-        body = {"status": "failed", "reason": error.reason}
+    first = {"status": "failed"} if error.code == 503 else {"error": error.word}
+    body = {**first, "reason": error.reason, **error.more}
     answer = _json(body, error.code, headers)
     if error.code == TOO_SLOW:
         answer.force_close()  # the rest of the body would be taken for the next request

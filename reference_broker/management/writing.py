@@ -16,8 +16,8 @@ from reference_broker.access.records import DEFAULT_VHOST, Tag
 from reference_broker.machines.metadata import policy_key
 from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
-from reference_broker.management.definitions import OPERATOR_POLICY, VHOST_LIMITS
-from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
+from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, ApiError
+from reference_broker.management.parameters import LIMITS, OPERATOR_POLICY, VHOST_LIMITS, feature_flags
 from reference_broker.management.session import method
 from reference_broker.management.shapes import Row
 from reference_broker.node.authorization import OPERATOR
@@ -377,6 +377,82 @@ _put_policy = _putting_policy(operator=False)
 
 
 async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """A parameter that has something behind it."""
+    component, value = at["component"], field(body, "value", dict)
+    if component == OPERATOR_POLICY:
+        return await _putting_policy(operator=True)(cluster, at, value)
+    if component == VHOST_LIMITS and at["name"] == LIMITS:
+        return await _put_limits(cluster, at, value)
+    if component == "policy":
+        raise ApiError(BAD_REQUEST, "policies may not be set using this method")
+    raise ApiError(BAD_REQUEST, f"component {component} not found: there are {OPERATOR_POLICY} and {VHOST_LIMITS} here")
+
+
+async def _put_limits(cluster: Cluster, at: Row, value: Row) -> Outcome:
+    """These limits of a virtual host, and no others."""
+    is_new = not shapes.vhost_limits(cluster.machine.access.vhosts[at["vhost"]])["value"]
+    limits = {_vhost_limit({"limit": limit}): number(value, limit) for limit in value}
+    nothing = {_vhost_limit({"limit": limit}): -1 for limit in _VHOST_LIMITS}
+    await cluster.change("set-vhost-limits", name=at["vhost"], **{**nothing, **limits})
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+async def _delete_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    if at["component"] == OPERATOR_POLICY:
+        return await _deleting_policy(operator=True)(cluster, at, body)
+    there = shapes.vhost_limits(cluster.machine.access.vhosts[at["vhost"]])["value"]
+    if (at["component"], at["name"]) != (VHOST_LIMITS, LIMITS) or not there:
+        raise ApiError(NOT_FOUND, "Not Found")
+    await _put_limits(cluster, at, {})
+    return NO_CONTENT, None
+
+
+async def _put_global_parameter(_cluster: Cluster, at: Row, body: Row) -> Outcome:
+    if "value" not in body:
+        raise ApiError(BAD_REQUEST, "value is missing")
+    raise ApiError(BAD_REQUEST, f"{at['name']!r} cannot be set: nothing here would read it")
+
+
+async def _delete_global_parameter(_cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    raise ApiError(NOT_FOUND, f"there is no global parameter {at['name']!r} that could be deleted")
+
+
+async def _put_cluster_name(cluster: Cluster, _at: Row, body: Row) -> Outcome:
+    name = cluster.shard.config.cluster
+    if field(body, "name", str) != name:
+        raise ApiError(BAD_REQUEST, f"the cluster's name {name!r} is its identity here, by which its nodes know it")
+    return NO_CONTENT, None
+
+
+async def _enable_feature(_cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    if all(flag["name"] != at["name"] for flag in feature_flags()):
+        raise ApiError(BAD_REQUEST, "unsupported")
+    return NO_CONTENT, None
+
+
+async def _delete_users(cluster: Cluster, _at: Row, body: Row) -> Outcome:
+    """Several users, or none: a name that is wrong has nobody deleted."""
+    names = field(body, "users", list)
+    if missing := [name for name in names if not isinstance(name, str) or name not in cluster.machine.access.users]:
+        raise ApiError(BAD_REQUEST, f"no_such_user: {missing[0]!r}")
+    for name in dict.fromkeys(names):
+        await cluster.change("delete-user", name=name)
+    return NO_CONTENT, None
+
+
+async def _start_vhost(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    """A virtual host runs on every node that does."""
+    if (at["name"], True) not in cluster.nodes.values():
+        raise ApiError(BAD_REQUEST, f"no node {at['name']!r} runs in this cluster")
+    return NO_CONTENT, None
+
+
+async def _rebalance(cluster: Cluster, _at: Row, _body: Row) -> Outcome:
+    await cluster.change("rebalance")
+    return NO_CONTENT, None
+
+
+async def _import_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
     """A parameter of definitions: operators' policies are such, and limits of virtual hosts. Parameters of RabbitMQ's
     plugins are left out."""
     value = field(body, "value", dict)
@@ -385,6 +461,16 @@ async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
     elif body.get("component") == VHOST_LIMITS:
         for limit in value:
             await _put_vhost_limit(cluster, at | {"limit": limit}, {"value": field(value, limit, int)})
+    return NO_CONTENT, None
+
+
+async def _delete_connections(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    """All connections of a user: of others only an administrator's request."""
+    if not (at["administers"] or at["user"] == at["name"]):
+        raise ApiError(NOT_AUTHORISED, "User not authorised to delete the connections of others")
+    for row in await cluster.connections():
+        if row["user"] == at["name"]:
+            await cluster.close_connection(row["name"], at.get("reason", "closed via the management API"))
     return NO_CONTENT, None
 
 
@@ -438,7 +524,7 @@ _IMPORTS: Final[dict[str, Writer]] = {
     "users": _put_user,
     "permissions": _put_permission,
     "topic_permissions": _put_topic_permission,
-    "parameters": _put_parameter,
+    "parameters": _import_parameter,
     "policies": _put_policy,
     "exchanges": _put_exchange,
     "queues": _put_queue,
@@ -489,6 +575,16 @@ WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
     ("DELETE", "policies/{vhost}/{name}"): (POLICYMAKER, _deleting_policy(operator=False)),
     ("PUT", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _putting_policy(operator=True)),
     ("DELETE", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _deleting_policy(operator=True)),
+    ("PUT", "parameters/{component}/{vhost}/{name}"): (ADMINISTRATOR, _put_parameter),
+    ("DELETE", "parameters/{component}/{vhost}/{name}"): (ADMINISTRATOR, _delete_parameter),
+    ("PUT", "global-parameters/{name}"): (ADMINISTRATOR, _put_global_parameter),
+    ("DELETE", "global-parameters/{name}"): (ADMINISTRATOR, _delete_global_parameter),
+    ("PUT", "cluster-name"): (ADMINISTRATOR, _put_cluster_name),
+    ("PUT", "feature-flags/{name}/enable"): (ADMINISTRATOR, _enable_feature),
+    ("POST", "users/bulk-delete"): (ADMINISTRATOR, _delete_users),
+    ("POST", "vhosts/{vhost}/start/{name}"): (ADMINISTRATOR, _start_vhost),
+    ("POST", "rebalance/queues"): (ADMINISTRATOR, _rebalance),
+    ("DELETE", "connections/username/{name}"): (EVERYBODY, _delete_connections),
     ("DELETE", "connections/{name}"): (ADMINISTRATOR, _delete_connection),
     ("POST", "definitions"): (ADMINISTRATOR, import_definitions),
     ("POST", "definitions/{vhost}"): (ADMINISTRATOR, _import_into_vhost),

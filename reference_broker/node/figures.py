@@ -16,7 +16,9 @@ from typing import Any, Final, Protocol
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.node.alarms import Alarm, Alarms
 from reference_broker.node.client_channel import ClientChannel
+from reference_broker.node.config import NodeConfig
 from reference_broker.node.hosting import Hosting
+from reference_broker.node.listeners import listeners_of
 from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.requests import Answer, Answered, RequestError
 from reference_broker.node.start_problems import StartFindings
@@ -63,9 +65,15 @@ class Figures:
     """The rows of one node."""
 
     def __init__(
-        self, name: str, clients: LocalClients, hosting: Hosting, alarms: Alarms, findings: StartFindings
+        self,
+        config: NodeConfig,
+        clients: LocalClients,
+        hosting: Hosting,
+        alarms: Alarms,
+        findings: StartFindings,
     ) -> None:
-        self._name = name
+        self._name = config.name
+        self._listeners = listeners_of(config)
         self._clients = clients
         self._hosting = hosting
         self._alarms = alarms
@@ -118,6 +126,7 @@ class Figures:
             "sockets_used": len(self._clients.connections),
             "message_stats": {"deliver": self._clients.delivered, "redeliver": self._clients.redelivered},
             "findings": rows(self._findings.all()),
+            "listeners": self._listeners,
             "queues_led": sum(group != METADATA_GROUP for group in self._hosting.census.leading),
         }
 

@@ -406,6 +406,139 @@ def _administered(
     return done.returncode, "" if PRETTY[1] in words or words[0] == "import" else said
 
 
+STATUS = ("status",)
+PARAMETER = ("component", "vhost", "name", "value")
+OPERATORS = {"pattern": "^asked", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
+ASKING_STEPS: tuple[Step, ...] = (
+    ("GET", "aliveness-test/%2F", None, STATUS),
+    ("GET", "aliveness-test/%2F", None, STATUS),
+    ("GET", "aliveness-test/none", None, ERROR[:1]),
+    ("GET", "queues/%2F/aliveness-test", None, QUEUE),
+    ("DELETE", "queues/%2F/aliveness-test", None, ()),
+    ("GET", "healthchecks/node", None, STATUS),
+    ("GET", "healthchecks/node/none", None, ERROR),
+    ("GET", "health/checks/protocol-listener/amqp", None, ("status", "protocol")),
+    ("GET", "health/checks/protocol-listener/AMQP", None, ("status", "protocol")),
+    ("GET", "health/checks/protocol-listener/amqp091", None, ("status", "protocol")),
+    ("GET", "health/checks/protocol-listener/http", None, ("status", "protocol")),
+    ("GET", "health/checks/protocol-listener/clustering", None, ("status", "protocol")),
+    ("GET", "health/checks/protocol-listener/amqps", None, ("status", "reason", "missing")),
+    ("GET", "health/checks/protocol-listener/nonsense", None, ("status", "reason", "missing")),
+    ("GET", "health/checks/port-listener/1", None, ("status", "reason", "missing")),
+    ("GET", "health/checks/port-listener/x", None, ERROR),
+    ("GET", "health/checks/certificate-expiration/1/days", None, STATUS),
+    ("GET", "health/checks/certificate-expiration/2/weeks", None, STATUS),
+    ("GET", "health/checks/certificate-expiration/3/months", None, STATUS),
+    ("GET", "health/checks/certificate-expiration/4/years", None, STATUS),
+    ("GET", "health/checks/certificate-expiration/x/months", None, ERROR),
+    ("GET", "health/checks/certificate-expiration/1/nonsense", None, ERROR),
+    ("GET", "health/checks/node-is-mirror-sync-critical", None, STATUS),
+    ("GET", "health/checks/nonsense", None, ()),
+    ("GET", "parameters", None, PARAMETER),
+    ("PUT", "operator-policies/%2F/asked", OPERATORS, ()),
+    ("PUT", "vhosts/asked", None, ()),
+    ("PUT", "parameters/vhost-limits/asked/limits", {"value": {"max-queues": 5}}, ()),
+    ("PUT", "parameters/vhost-limits/asked/limits", {"value": {"max-connections": 6}}, ()),
+    ("GET", "parameters", None, PARAMETER),
+    ("GET", "parameters/operator_policy", None, PARAMETER),
+    ("GET", "parameters/operator_policy/%2F", None, PARAMETER),
+    ("GET", "parameters/operator_policy/%2F/asked", None, PARAMETER),
+    ("GET", "parameters/operator_policy/%2F/none", None, ERROR),
+    ("GET", "parameters/vhost-limits/asked", None, PARAMETER),
+    ("GET", "parameters/vhost-limits/asked/limits", None, PARAMETER),
+    ("GET", "parameters/vhost-limits/none", None, ERROR[:1]),
+    ("GET", "parameters/shovel", None, PARAMETER),
+    ("GET", "parameters/shovel/%2F", None, PARAMETER),
+    ("GET", "parameters/shovel/%2F/none", None, ERROR),
+    ("GET", "vhost-limits/asked", None, ("vhost", "value")),
+    ("PUT", "parameters/vhost-limits/asked/limits", {"value": 5}, ()),
+    ("PUT", "parameters/vhost-limits/none/limits", {"value": {"max-queues": 5}}, ()),
+    ("PUT", "parameters/nonsense/%2F/x", {"value": {"a": 1}}, ()),
+    ("PUT", "parameters/policy/%2F/x", {"value": SETTINGS}, ()),
+    ("PUT", "parameters/operator_policy/%2F/asked", {"value": OPERATORS | {"priority": 3}}, ()),
+    ("PUT", "parameters/operator_policy/%2F/asked", {"value": OPERATORS | {"definition": {"wrong": 3}}}, ()),
+    ("GET", "operator-policies/%2F/asked", None, ("name", "vhost", "pattern", "definition", "priority", "apply-to")),
+    ("DELETE", "parameters/vhost-limits/asked/limits", None, ()),
+    ("DELETE", "parameters/operator_policy/%2F/asked", None, ()),
+    ("DELETE", "parameters/operator_policy/%2F/asked", None, ()),
+    ("DELETE", "parameters/shovel/%2F/none", None, ()),
+    ("GET", "global-parameters/none", None, ERROR),
+    ("DELETE", "global-parameters/none", None, ()),
+    ("PUT", "global-parameters/wrong", {}, ()),
+    ("PUT", "feature-flags/quorum_queue/enable", {"name": "quorum_queue"}, ()),
+    ("PUT", "feature-flags/none/enable", {"name": "none"}, ()),
+    ("GET", "auth", None, ("enable_uaa", "uaa_client_id", "uaa_location")),
+    ("PUT", "cluster-name", {}, ()),
+    ("PUT", "users/lonely", {"password": "x", "tags": "a"}, ()),
+    ("PUT", "users/crowd", {"password": "x", "tags": ""}, ()),
+    ("PUT", "permissions/asked/crowd", {"configure": "", "write": "", "read": ""}, ()),
+    ("GET", "users/without-permissions", None, ("name", "tags", "limits")),
+    ("GET", "user-limits/crowd", None, ("user", "value")),
+    ("PUT", "user-limits/crowd/max-channels", {"value": 5}, ()),
+    ("GET", "user-limits", None, ("user", "value")),
+    ("GET", "user-limits/crowd", None, ("user", "value")),
+    ("GET", "user-limits/none", None, ERROR),
+    ("GET", "users/none/permissions", None, ERROR),
+    ("GET", "users/none/topic-permissions", None, ERROR),
+    ("POST", "users/bulk-delete", {"users": ["crowd", "lonely"]}, ()),
+    ("POST", "users/bulk-delete", {"users": ["crowd"]}, ()),
+    ("POST", "users/bulk-delete", {}, ()),
+    ("GET", "user-limits", None, ("user", "value")),
+    ("GET", "connections/username/guest", None, ("name",)),
+    ("DELETE", "connections/username/nobody", None, ()),
+    ("GET", "connections/none", None, ERROR),
+    ("GET", "channels/none", None, ERROR),
+    ("GET", "consumers/%2F", None, ()),
+    ("GET", "consumers/none", None, ERROR[:1]),
+    ("GET", "vhosts/%2F/channels", None, ()),
+    ("GET", "vhosts/none/connections", None, ERROR[:1]),
+    ("GET", "vhosts/none/permissions", None, ERROR[:1]),
+    ("GET", "vhosts/none/topic-permissions", None, ERROR[:1]),
+    ("POST", "vhosts/asked/start/none", None, ()),
+    ("POST", "rebalance/queues", None, ()),
+    ("DELETE", "vhosts/asked", None, ()),
+)  # fmt: skip
+
+
+def test_what_scripts_ask_is_answered_alike(brokers: dict[str, Api]) -> None:
+    found = differences(brokers, ASKING_STEPS)
+    assert not found, found
+
+
+def test_every_feature_flag_here_is_one_of_rabbitmq_and_enabled(brokers: dict[str, Api]) -> None:
+    told = {name: api.call("GET", "feature-flags")[1] for name, api in brokers.items()}
+    ours, rabbit = (
+        {row["name"]: (row["state"], row["stability"], row["desc"]) for row in told[name]}
+        for name in ("ours", "RabbitMQ")
+    )
+    assert ours and ours.items() <= rabbit.items()
+
+
+def test_global_parameters_name_the_cluster_and_nobody_sets_others(brokers: dict[str, Api]) -> None:
+    ours = brokers["ours"]
+    name = ours.call("GET", "cluster-name")[1]["name"]
+    assert {"name": "cluster_name", "value": name} in ours.call("GET", "global-parameters")[1]
+    assert ours.call("GET", "global-parameters/cluster_name") == (200, {"name": "cluster_name", "value": name})
+    assert ours.call("PUT", "cluster-name", {"name": name})[0] == 204
+    for path, body in (("cluster-name", {"name": "other"}), ("global-parameters/a", {"value": 1})):
+        code, answer = ours.call("PUT", path, body)
+        assert (code, "here" in answer["reason"]) == (400, True), answer
+    assert ours.call("GET", "cluster-name")[1]["name"] == name
+
+
+def test_listeners_are_those_that_checks_find(brokers: dict[str, Api]) -> None:
+    for api in brokers.values():
+        rows = api.call("GET", "overview")[1]["listeners"]
+        assert {"amqp", "clustering", "http"} <= {row["protocol"] for row in rows}
+        node = api.call("GET", "overview")[1]["node"]
+        ports = [row["port"] for row in rows if row["node"] == node]
+        assert [api.call("GET", f"health/checks/port-listener/{port}") for port in ports] == [
+            (200, {"status": "ok", "port": port}) for port in ports
+        ]
+        assert api.call("GET", f"healthchecks/node/{node}") == (200, {"status": "ok"})
+        assert api.call("GET", f"nodes/{node}")[1]["running"] is True
+
+
 VHOST_STEPS: tuple[Step, ...] = (
     ("PUT", "vhosts/tenant", {"description": "a tenant", "tags": "one,two"}, ()),
     ("PUT", "vhosts/tenant", {"description": "the tenant", "tags": "one"}, ()),
@@ -542,6 +675,18 @@ ASKED = (
     ("GET", "queues/none", None), ("GET", "connections", None),
     ("GET", "operator-policies/closed", None), ("GET", "topic-permissions/closed/ann", None),
     ("DELETE", "queues/closed/q", None), ("GET", "bindings/closed", None),
+    ("GET", "parameters", None), ("GET", "parameters/vhost-limits", None),
+    ("GET", "parameters/vhost-limits/closed", None), ("GET", "global-parameters", None),
+    ("GET", "feature-flags", None), ("GET", "auth", None), ("GET", "user-limits", None),
+    ("GET", "user-limits/guest", None), ("GET", "user-limits/ann", None), ("GET", "users/without-permissions", None),
+    ("POST", "users/bulk-delete", {"users": []}), ("GET", "aliveness-test/closed", None),
+    ("GET", "aliveness-test/%2F", None), ("GET", "healthchecks/node", None),
+    ("GET", "health/checks/protocol-listener/amqp", None),
+    ("GET", "health/checks/certificate-expiration/1/days", None),
+    ("GET", "health/checks/node-is-mirror-sync-critical", None), ("GET", "health/checks/alarms", None),
+    ("GET", "extensions", None), ("GET", "cluster-name", None), ("POST", "rebalance/queues", None),
+    ("PUT", "feature-flags/quorum_queue/enable", {}), ("PUT", "global-parameters/x", {}),
+    ("DELETE", "global-parameters/none", None),
 )  # fmt: skip
 
 

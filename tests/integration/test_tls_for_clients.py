@@ -19,6 +19,7 @@ from pika.credentials import ExternalCredentials, PlainCredentials
 from infra import local_cluster
 from infra.ports import free_ports
 from reference_broker.node.server import IN_TLS_MAX
+from tests.integration.test_management_as_rabbitmq import Api
 from tests.perftest.testing.certificates import Authority
 
 pytestmark = pytest.mark.processes
@@ -136,3 +137,15 @@ def allow_files(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
+
+
+def test_the_management_api_knows_the_port_and_the_end_of_its_certificate(secured: Secured) -> None:
+    api = Api(f"http://127.0.0.1:{secured.cluster.nodes[0].metrics_port}")
+    ports = {row["protocol"]: row["port"] for row in api.call("GET", "overview")[1]["listeners"]}
+    assert ports["amqp/ssl"] == secured.port
+    assert api.call("GET", f"health/checks/port-listener/{secured.port}")[0] == 200
+    assert api.call("GET", "health/checks/protocol-listener/amqps")[0] == 200
+    assert api.call("GET", "health/checks/certificate-expiration/0/days")[0] == 200
+    code, answer = api.call("GET", "health/checks/certificate-expiration/5000/years")
+    (row,) = answer["expired"]
+    assert (code, answer["status"], row["protocol"]) == (503, "failed", "amqp/ssl")

@@ -18,9 +18,7 @@ def test_channels_are_counted_without_a_look_at_each() -> None:
     async def connections() -> list[dict[str, Any]]:
         return [{"user": "guest", "vhost": "/", "channels": 1700}, {"user": "guest", "vhost": "/", "channels": 3}]
 
-    shard = SimpleNamespace(
-        config=SimpleNamespace(cluster="c", name="n", members=()), alarms=SimpleNamespace(reason="")
-    )
+    shard = SimpleNamespace(config=SimpleNamespace(cluster="c", name="n"), alarms=SimpleNamespace(reason=""))
     cluster: Any = SimpleNamespace(
         shard=shard, queues=rows, node_rows=rows, exchanges=list, connections=connections,
         rates=SimpleNamespace(beside=lambda told, *_: told),
