@@ -43,6 +43,8 @@ class Part:
     is_large: bool = False
     is_persistent: bool = False
     place: Place | None = None
+    is_written: bool = False
+    """Whether the part goes to the drive, by what the queue was when it came."""
     memory_bytes: int = 0
     """What the part counts for in the store's account of memory."""
     gone: list[tuple[int, int, int]] | None = None

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -146,6 +146,10 @@ class ClassicStore:
             queue = self._queues[name.group] = StoredQueue(self, name, found)
         return queue
 
+    def has(self, group: GroupId) -> StoredQueue | None:
+        """The queue of this group, if somebody has asked for it by its name."""
+        return self._queues.get(group)
+
     def keep_only(self, groups: Collection[GroupId]) -> None:
         """Delete what was found of queues that are gone by now."""
         for group in [group for group in self._found if group not in groups]:
@@ -225,7 +229,13 @@ class StoredQueue:
         self._parts = {each.part.seq: each.part for each in self.found}
         for each in self.found:
             each.part.gone = _gone(each)
+            each.part.is_written = True
         self._last_read: tuple[int, MessageRun] | None = None
+
+    def be_lazy(self, is_lazy: bool) -> None:
+        """Write all messages that come from now on, or only those that must survive."""
+        if is_lazy != self.name.is_lazy:
+            self.name = replace(self.name, is_lazy=is_lazy)
 
     def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
         """Take a run of messages behind all others. ``persistent`` is for all messages or for each. Returns the parts.
@@ -244,7 +254,7 @@ class StoredQueue:
 
     def is_written(self, part: Part) -> bool:
         """Whether the part goes to the drive."""
-        return self.name.is_lazy or (part.is_persistent and self.name.is_durable)
+        return part.is_written
 
     def is_confirmed_late(self, part: Part) -> bool:
         """Whether a confirm of the part's messages waits until the writer is done with them."""
@@ -252,12 +262,13 @@ class StoredQueue:
 
     def _keep(self, part: Part) -> None:
         store = self._store
-        is_written, octets = self.is_written(part), 0 if part.run is None else len(part.run.data)
-        drops_body = is_written and (self.name.is_lazy or store.memory_bytes > store.config.memory_bytes)
+        part.is_written = self.name.is_lazy or (part.is_persistent and self.name.is_durable)
+        octets = 0 if part.run is None else len(part.run.data)
+        drops_body = part.is_written and (self.name.is_lazy or store.memory_bytes > store.config.memory_bytes)
         if not drops_body and part.run is not None:
             part.memory_bytes = octets
             store.memory_bytes += octets
-        if is_written:
+        if part.is_written:
             store.submit(Add(self.name, part, drops_body, octets))
 
     def run(self, seq: int) -> MessageRun:

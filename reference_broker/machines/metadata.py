@@ -65,20 +65,30 @@ from reference_broker.machines.mirrors import (
     StartMaster,
 )
 from reference_broker.machines.stored_patterns import UnusablePattern, unusable, unusable_among, unusable_in
-from reference_broker.routing.records import Binding, Exchange
+from reference_broker.routing.records import ALTERNATE, Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 10
+VERSION: Final = 11
 """Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
 membership and no policies, 2 no returning members, 3 no leaders elected by the declaration, 4 only durable queues that
-are replicated, 5 no exchanges, 8 no mirrors. A node of an older version applies no entries of a newer leader, so the
-members of a queue agree whether its first leader is already elected, and all nodes agree on the bindings."""
+are replicated, 5 no exchanges, 8 no mirrors, 10 no policies for exchanges. A node of an older version applies no
+entries of a newer leader, so the members of a queue agree whether its first leader is already elected, and all nodes
+agree on the bindings."""
 
 ArgumentValue = str | int | bool | tuple[str, ...]
 
 _FITS_KEPT: Final = 65536
 """Answers to whether a policy's pattern finds a queue's name. Every list of queues asks again."""
+QUEUES: Final = "queues"
+EXCHANGES: Final = "exchanges"
+ALL: Final = "all"
+"""What a policy may apply to."""
+_OF_EXCHANGES: Final = ALTERNATE.decode()
+"""The setting of policies that is for exchanges."""
+_OF_CLASSIC: Final = ("overflow", "reject-publish-dlx")
+"""A setting that RabbitMQ takes for every queue, and that classic queues alone follow."""
+_CLASSIC: Final = "classic"
 DEFAULT_KIND: Final = "quorum"
 """The kind of a queue whose record names no kind: older records have none."""
 
@@ -165,8 +175,9 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Settings (``definition``) for the queues of a virtual host whose short name ``pattern`` finds, unless a higher
-    policy holds. An ``operator``'s policy holds beside those of users, and sets upper limits only."""
+    """Settings (``definition``) for the queues and exchanges of a virtual host whose short name ``pattern`` finds,
+    unless a higher policy holds. It may apply to *queues* or *exchanges* only. An ``operator``'s policy holds beside
+    those of users, and sets upper limits only."""
 
     name: str
     pattern: str
@@ -174,6 +185,7 @@ class Policy:
     priority: int = 0
     operator: bool = False
     vhost: str = DEFAULT_VHOST
+    apply_to: str = ALL
 
     @property
     def key(self) -> PolicyKey:
@@ -414,10 +426,12 @@ class MetadataMachine:
                 return [Answer(command.node, command.correlation, found)]
             case SetPolicy(policy=policy):
                 self.policies[policy.key] = policy
+                self._follow_policies(policy.vhost)
                 changed = PoliciesChanged(), Answer(command.node, command.correlation, None)
                 return [*_unusable_in(policy), *changed]
             case ClearPolicy(name=name, operator=operator, vhost_name=vhost):
                 self.policies.pop(policy_key(vhost, name, operator=operator), None)
+                self._follow_policies(vhost)
             case DeclareExchange() | DeleteExchange() | Bind() | Unbind():
                 outcome = exchanges.apply(self.routing(command.vhost_name), self.queues, command)
                 return [ExchangeAnswer(command.node, command.correlation, outcome)]
@@ -459,7 +473,14 @@ class MetadataMachine:
         machine.access = access.from_json(content.get("access"))
         tables = content.get("routing", {DEFAULT_VHOST: content})  # up to version 9, those of the virtual host /
         machine._routing = {name: exchanges.table_from_json(tables.get(name, {})) for name in machine.access.vhosts}
+        for name in machine.access.vhosts:
+            machine._follow_policies(name)
         return machine
+
+    def _follow_policies(self, vhost: str) -> None:
+        """Have the exchanges of a virtual host go by its policies."""
+        if (table := self._routing.get(vhost)) is not None:
+            table.follow(alternates(self.policies.values(), vhost))
 
     def unusable_patterns(self) -> list[UnusablePattern]:
         """The patterns of policies and permissions that find nothing, because they cannot be used."""
@@ -492,7 +513,9 @@ class MetadataMachine:
         effects: list[MetadataEffect] = []
         match command:
             case PutVhost(vhost=vhost):
-                self._routing.setdefault(vhost.name, RoutingTable())
+                if vhost.name not in self._routing:
+                    self._routing[vhost.name] = RoutingTable()
+                    self._follow_policies(vhost.name)
             case DeleteVhost(name=name):
                 effects = self._empty_vhost(name)
             case PutPermission(permission=permission) if not missing:
@@ -692,6 +715,7 @@ def _policy_from_json(raw: dict[str, Any]) -> Policy:
         priority=int(raw["priority"]),
         operator=bool(raw.get("operator", False)),
         vhost=raw.get("vhost", DEFAULT_VHOST),
+        apply_to=raw.get("apply_to", ALL),
     )
 
 
@@ -705,19 +729,49 @@ _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
 """How to read the fields of commands that are more than a name or a number."""
 
 
-# Policies. As in RabbitMQ, one policy holds for a queue: of those of its virtual host whose pattern finds its name, the
-# policy of the highest priority (of equals, the first by name). If the declaration sets the same key, the lower of two
-# limits holds; for other values the declaration holds. An operator's policy comes last, and has limits only: the lower
-# holds.
+# Policies. As in RabbitMQ, one policy holds for a queue or an exchange: of those of its virtual host that apply to it
+# and whose pattern finds its name, the policy of the highest priority (of equals, the first by name). If the
+# declaration sets the same key, the lower of two limits holds; for other values the declaration holds. An operator's
+# policy comes last, and has limits only: the lower holds.
 
 
 def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -> Policy | None:
     """The policy that holds for the queue with this name in the cluster: of those of users, or of those of
     operators."""
-    vhost, short_name = vhost_of(name), short(name)
-    asked = [policy for policy in policies if policy.operator is operator and policy.vhost == vhost]
-    asked.sort(key=lambda policy: (-policy.priority, policy.name))
+    asked = _in_order(policies, vhost_of(name), operator=operator, of=QUEUES)
+    short_name = short(name)
     return next((policy for policy in asked if _fits(policy.pattern, short_name)), None)
+
+
+def in_force_for_exchange(policies: Iterable[Policy], vhost: str, name: str) -> Policy | None:
+    """The policy of users that holds for the exchange. Operators' policies have no settings of exchanges."""
+    asked = _in_order(policies, vhost, operator=False, of=EXCHANGES)
+    return next((policy for policy in asked if _fits(policy.pattern, name)), None)
+
+
+def _in_order(policies: Iterable[Policy], vhost: str, *, operator: bool, of: str) -> list[Policy]:
+    """The policies of a virtual host for its queues or its exchanges, the first to hold first."""
+    asked = [
+        policy
+        for policy in policies
+        if policy.operator is operator and policy.vhost == vhost and policy.apply_to in (of, ALL)
+    ]
+    return sorted(asked, key=lambda policy: (-policy.priority, policy.name))
+
+
+def alternates(policies: Iterable[Policy], vhost: str) -> Callable[[str], str | None] | None:
+    """What finds the alternate exchange that a policy gives an exchange of the virtual host; None if no policy gives
+    one."""
+    asked = _in_order(policies, vhost, operator=False, of=EXCHANGES)
+    if not any(_OF_EXCHANGES in dict(policy.definition) for policy in asked):
+        return None
+
+    def alternate(name: str) -> str | None:
+        policy = next((policy for policy in asked if _fits(policy.pattern, name)), None)
+        found = dict(policy.definition).get(_OF_EXCHANGES) if policy is not None else None
+        return None if found is None else str(found)
+
+    return alternate
 
 
 def _unusable_in(policy: Policy) -> list[UnusablePattern]:
@@ -736,6 +790,7 @@ def with_policy(record: QueueRecord, policies: Iterable[Policy]) -> QueueRecord:
         for operator in (False, True)
         if (policy := in_force(several, record.name, operator=operator)) is not None
         for setting in policy.definition
+        if setting[0] != _OF_EXCHANGES and (setting != _OF_CLASSIC or record.kind == _CLASSIC)
     ]
     if not definition:
         return record

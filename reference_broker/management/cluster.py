@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from reference_broker.machines.metadata import MetadataMachine, in_force
+from reference_broker.machines.metadata import MetadataMachine, in_force, in_force_for_exchange
 from reference_broker.management import shapes
 from reference_broker.management.rates import Rates
 from reference_broker.management.session import Session
@@ -114,8 +114,9 @@ class Cluster:
 
     def exchanges(self) -> list[Row]:
         """All exchanges, the predeclared ones too."""
+        policies = list(self.machine.policies.values())
         return [
-            shapes.exchange(vhost, each)
+            shapes.exchange(vhost, each, in_force_for_exchange(policies, vhost, each.name))
             for vhost in sorted(self.machine.access.vhosts)
             for each in [*PREDECLARED.values(), *self.machine.routing(vhost).declared()]
         ]

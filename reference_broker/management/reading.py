@@ -14,6 +14,7 @@ from reference_broker.management.cluster import Cluster
 from reference_broker.management.definitions import export, export_vhost
 from reference_broker.management.errors import NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
+from reference_broker.node.policies import without_effect
 
 EVERYBODY, POLICYMAKER, MONITORING, ADMINISTRATOR = (
     Tag.MANAGEMENT, Tag.POLICYMAKER, Tag.MONITORING, Tag.ADMINISTRATOR,
@@ -200,8 +201,13 @@ async def _topic_permissions(cluster: Cluster, _at: Row) -> list[Row]:
 
 def _policies_of(*, operator: bool) -> Reader:
     async def read(cluster: Cluster, at: Row) -> list[Row]:
-        policies = sorted(cluster.machine.policies.items())
-        return _visible(cluster, at, [shapes.policy(each) for _key, each in policies if each.operator is operator])
+        policies = [each for _key, each in sorted(cluster.machine.policies.items()) if each.operator is operator]
+        idle = [without_effect(dict(each.definition)) for each in policies]
+        rows = [
+            shapes.policy(each) | ({"without_effect": why} if why else {})
+            for each, why in zip(policies, idle, strict=True)
+        ]
+        return _visible(cluster, at, rows)
 
     return read
 

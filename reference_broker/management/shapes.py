@@ -109,8 +109,8 @@ def _effective(policies: Policies) -> Row:
     return found
 
 
-def exchange(vhost: str, found: Exchange) -> Row:
-    """An exchange."""
+def exchange(vhost: str, found: Exchange, policy: Policy | None = None) -> Row:
+    """An exchange, and the policy in force."""
     return {
         "name": found.name,
         "vhost": vhost,
@@ -119,6 +119,7 @@ def exchange(vhost: str, found: Exchange) -> Row:
         "auto_delete": found.auto_delete,
         "internal": found.internal,
         "arguments": arguments(found.arguments),
+        **({"policy": policy.name} if policy is not None else {}),
     }
 
 
@@ -191,6 +192,6 @@ def vhost_limits(found: Vhost) -> Row:
 def policy(found: Policy) -> Row:
     """A policy."""
     return {
-        "vhost": found.vhost, "name": found.name, "pattern": found.pattern, "apply-to": "queues",
+        "vhost": found.vhost, "name": found.name, "pattern": found.pattern, "apply-to": found.apply_to,
         "definition": dict(found.definition), "priority": found.priority,
     }  # fmt: skip

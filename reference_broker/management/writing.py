@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pamqp import commands
 
 from reference_broker.access.records import DEFAULT_VHOST, Tag
-from reference_broker.machines.metadata import policy_key
+from reference_broker.machines.metadata import ALL, policy_key
 from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, ApiError
@@ -354,6 +354,7 @@ def _putting_policy(*, operator: bool) -> Writer:
     async def write(cluster: Cluster, at: Row, body: Row) -> Outcome:
         is_new = policy_key(at["vhost"], at["name"], operator=operator) not in cluster.machine.policies
         policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
+        policy["apply_to"] = field(body, "apply-to", str, ALL)
         op = "set-operator-policy" if operator else "set-policy"
         named = {"name": at["name"], "vhost": at["vhost"]}
         await cluster.change(op, **named, priority=number(body, "priority", 0), **policy)

@@ -14,7 +14,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Final
 
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
 GROUP_SIZE: Final = 3
@@ -129,22 +129,30 @@ def placed(
     census: Census,
     *,
     is_replicated: bool,
+    policies: Collection[Policy] = (),
 ) -> QueueRecord:
     """The record with members, founders and a first leader, whom the declaration elects. The cost does not depend on
     how many queues there are.
 
     The queue gets ``x-quorum-initial-group-size`` members (3 by default), or one on each node if there are fewer nodes.
     ``x-queue-leader-locator`` chooses the first leader: ``client-local`` (default) is the node that the client is
-    connected to, ``balanced`` the node that leads the fewest queues. The leader's node gets a member. The other members
-    go to nodes that run, first to those with the fewest members. A queue that is not replicated has the leader's member
-    only; an exclusive one stays with its connection.
+    connected to, ``balanced`` the node that leads the fewest queues, as ``x-queue-master-locator`` = ``min-masters`` of
+    a classic queue does; one of ``policies`` may say so, too. The leader's node gets a member. The other members go to
+    nodes that run, first to those with the fewest members. A queue that is not replicated has the leader's member only;
+    an exclusive one stays with its connection.
     """
     arguments, held, led = dict(record.arguments), census.members, census.led
     wanted = arguments.get("x-quorum-initial-group-size", GROUP_SIZE)
     size = min(int(str(wanted)), len(nodes)) if is_replicated else 1
     order = sorted(nodes, key=lambda node: (node not in up, held[node], node))
     leader = here
-    if arguments.get("x-queue-leader-locator") == "balanced" and not record.exclusive:
+    if _is_balanced(with_policy(record, policies)) and not record.exclusive:
         leader = min(order, key=lambda node: (node not in up, led[node], node != here, node))
     members = tuple(sorted([leader, *[node for node in order if node != leader][: size - 1]]))
     return replace(record, members=members, founders=members, leader=leader, elected=True)
+
+
+def _is_balanced(record: QueueRecord) -> bool:
+    arguments = dict(record.arguments)
+    is_by_masters = record.kind == "classic" and arguments.get("x-queue-master-locator") == "min-masters"
+    return is_by_masters or arguments.get("x-queue-leader-locator") == "balanced"

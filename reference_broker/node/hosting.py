@@ -198,9 +198,11 @@ class Hosting:
 
     def place(self, record: QueueRecord) -> QueueRecord:
         """The record with its members and its first leader."""
-        nodes = self._ports.nodes
+        nodes, policies = self._ports.nodes, self._ports.metadata.machine.policies.values()
         is_replicated = self.is_replicated(record)
-        record = placed(record, self.node, nodes.all, nodes.up, self.census, is_replicated=is_replicated)
+        record = placed(
+            record, self.node, nodes.all, nodes.up, self.census, is_replicated=is_replicated, policies=policies
+        )
         if is_replicated or record.leader not in nodes.up:
             return record
         return first_mirrors(self._ports.ha_policy(record), record, nodes.up_names, nodes.up, self.census.members)
@@ -306,6 +308,7 @@ class Hosting:
 
     def policies_changed(self) -> None:
         """Another policy may hold: leaders have their queues follow."""
+        self._ports.owned.policies_changed()
         self._reconcile_all()
 
     def _reconcile_all(self) -> None:

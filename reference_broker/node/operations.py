@@ -20,7 +20,7 @@ from reference_broker.access.names import short, shown, vhost_of
 from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
 from reference_broker.node.access_requests import vhost_in
-from reference_broker.node.policies import read_policy
+from reference_broker.node.policies import read_policy, without_effect
 from reference_broker.node.replacement import ClusterPorts, Replacement
 from reference_broker.node.requests import (
     Answer,
@@ -231,7 +231,9 @@ class Operations:
 
     def _set_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
         policy = read_policy(request, operator=operator, vhost=self._vhost(request))
-        done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {policy.name!r}")
+        idle = [f"{key} ({why})" for key, why in without_effect(dict(policy.definition)).items()]
+        told = {"told": f"policy {policy.name!r} is set, but has no full effect: {', '.join(idle)}"} if idle else {}
+        done = self._once(lambda _none: answered({"ok": True} | told), answered, f"policy {policy.name!r}")
         self._metadata.set_policy(policy, done)
 
     def _clear_policy(self, request: Answer, answered: Answered, *, operator: bool = False) -> None:
@@ -248,7 +250,8 @@ class Operations:
         policies = self._metadata.machine.policies
         rows = [
             {"name": policy.name, "pattern": policy.pattern, "definition": dict(policy.definition),
-             "priority": policy.priority, "vhost": policy.vhost}
+             "priority": policy.priority, "vhost": policy.vhost, "apply_to": policy.apply_to,
+             "without_effect": without_effect(dict(policy.definition))}
             for _, policy in sorted(policies.items())
             if policy.operator is operator
         ]  # fmt: skip

@@ -18,7 +18,7 @@ from reference_broker.classic.openings import Openings
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, was_used
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
 from reference_broker.machines.mirrors import store_of
 from reference_broker.node.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
@@ -53,6 +53,10 @@ class OwnedQueues:
         """What the store found lost or damaged when it opened, and what was given up with a master."""
         self._followers: dict[GroupId, Callable[[int], None]] = {}
         """Who hears that messages survive, by the name of the queue in the store."""
+        self._records: dict[GroupId, QueueRecord] = {}
+        """Of each queue and copy that somebody follows, by its name in the store: what was declared."""
+        self.policies: Callable[[], Collection[Policy]] = tuple
+        """The policies of the cluster, as this node knows them."""
         self._config = config
         self._files = files
         self._policy = policy
@@ -84,17 +88,27 @@ class OwnedQueues:
 
     def begin_copy(self, record: QueueRecord, since: int) -> StoredQueue:
         """The messages of the copy ``since`` of a queue. Raises StorageError as :meth:`begin` does."""
-        is_lazy = dict(record.arguments).get("x-queue-mode") == "lazy"
-        name = QueueName(store_of(record.group, since), is_durable=record.durable, is_lazy=is_lazy)
+        name = QueueName(store_of(record.group, since), is_durable=record.durable, is_lazy=self._is_lazy(record))
         return (self.store or self._opened()).queue(name)
+
+    def _is_lazy(self, record: QueueRecord) -> bool:
+        return dict(with_policy(record, self.policies()).arguments).get("x-queue-mode") == "lazy"
+
+    def policies_changed(self) -> None:
+        """Another policy may hold: queues and copies are lazy from now on, or no more."""
+        for name, record in self._records.items():
+            if self.store is not None and (stored := self.store.has(name)) is not None:
+                stored.be_lazy(self._is_lazy(record))
 
     def follow(self, record: QueueRecord, since: int, stored: Callable[[int], None]) -> None:
         """Call ``stored`` when messages of the copy survive, with the number below which they do."""
         self._followers[store_of(record.group, since)] = stored
+        self._records[store_of(record.group, since)] = record
 
     def follow_no_more(self, record: QueueRecord, since: int) -> None:
         """Nobody wants to hear of the copy any more."""
         self._followers.pop(store_of(record.group, since), None)
+        self._records.pop(store_of(record.group, since), None)
 
     def lacks_messages(self, record: QueueRecord, former: str) -> None:
         """A copy here that was not synchronised became the master's, because the node ``former`` was lost. Nobody else

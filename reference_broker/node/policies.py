@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from reference_broker import patterns
 from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.fields import TIME_MS_MAX
-from reference_broker.machines.metadata import Policy
+from reference_broker.machines.metadata import ALL, EXCHANGES, QUEUES, Policy
 from reference_broker.mirroring.placement import HaMode
 from reference_broker.node.requests import Answer, RequestError
 
@@ -17,13 +18,23 @@ _TIMES_MS: Final = range(TIME_MS_MAX + 1)
 _POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
     "max-length": _COUNTS,
     "max-length-bytes": _COUNTS,
-    "overflow": ("drop-head", "reject-publish"),
+    "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
     "message-ttl": _TIMES_MS,
     "expires": _TIMES_MS[1:],
     "delivery-limit": _COUNTS,
     "dead-letter-exchange": None,
     "dead-letter-routing-key": None,
     "dead-letter-strategy": ("at-most-once", "at-least-once"),
+    "alternate-exchange": None,
+    "queue-mode": ("default", "lazy"),
+    "queue-master-locator": ("min-masters", "client-local", "random"),
+    "queue-leader-locator": ("client-local", "balanced", "random", "least-leaders"),
+    "queue-version": range(1, 3),
+    "max-in-memory-length": _COUNTS,
+    "max-in-memory-bytes": _COUNTS,
+    "max-age": None,
+    "stream-max-segment-size-bytes": _COUNTS,
+    "initial-cluster-size": _COUNTS[1:],
     "ha-mode": tuple(HaMode),
     "ha-params": None,
     "ha-sync-mode": ("manual", "automatic"),
@@ -33,8 +44,30 @@ _POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
 }
 """The allowed values of each key; None: any string of at most 255 octets. They are those of a declaration, so every
 committed policy can be applied. ``ha-params`` has rules of its own."""
-_NOT_FOR_OPERATORS: Final = frozenset({"ha-sync-batch-size"})
+_NOT_FOR_OPERATORS: Final = frozenset(
+    {"ha-sync-batch-size", "queue-version", "stream-max-segment-size-bytes", "initial-cluster-size"}
+)
 """Numbers that are no limits."""
+_NO_MEMORY: Final = "bodies of quorum queues are in the log alone, as in RabbitMQ since 3.10"
+_NO_STREAM: Final = "there are no streams here"
+_WITHOUT_EFFECT: Final = {
+    "max-in-memory-length": _NO_MEMORY,
+    "max-in-memory-bytes": _NO_MEMORY,
+    "queue-version": "there is one format of classic queues, which is like version 2",
+    "max-age": _NO_STREAM,
+    "stream-max-segment-size-bytes": _NO_STREAM,
+    "initial-cluster-size": _NO_STREAM,
+}
+"""What policies of RabbitMQ may set and nothing here follows, and why."""
+_APPLY_TO: Final = (QUEUES, EXCHANGES, ALL)
+
+
+def without_effect(definition: Mapping[str, object]) -> dict[str, str]:
+    """The settings of a policy that have no effect, or not on all queues, each with the reason."""
+    found = {key: _WITHOUT_EFFECT[key] for key in sorted(definition) if key in _WITHOUT_EFFECT}
+    if definition.get("overflow") == "reject-publish-dlx":
+        found["overflow"] = "only classic queues can do reject-publish-dlx; others go by their declaration"
+    return found
 
 
 def read_policy(request: Answer, *, operator: bool = False, vhost: str = DEFAULT_VHOST) -> Policy:
@@ -61,10 +94,13 @@ def read_policy(request: Answer, *, operator: bool = False, vhost: str = DEFAULT
         if key != "ha-params" and (wanted := _wanted_instead(_POLICY_KEYS[key], value)) is not None:
             raise RequestError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
     _check_copies(where, definition)
+    if (apply_to := request.get("apply_to", ALL)) not in _APPLY_TO:
+        raise RequestError(f"{where}: it cannot apply to {apply_to!r}", f"use one of {', '.join(_APPLY_TO)}")
     settings = tuple(sorted((key, tuple(each) if isinstance(each, list) else each) for key, each in definition.items()))
     return Policy(
-        name=name, pattern=str(pattern), definition=settings, priority=priority, operator=operator, vhost=vhost
-    )
+        name=name, pattern=str(pattern), definition=settings, priority=priority, operator=operator, vhost=vhost,
+        apply_to=apply_to,
+    )  # fmt: skip
 
 
 def _check_copies(where: str, definition: dict[str, object]) -> None:

@@ -219,6 +219,7 @@ class Shard:
             ClusterPorts(self.nodes, self.metadata, ask, later, self.limits, self.hosting.is_replicated),
             AccessRequests(self.metadata, everywhere, self.random_bits).methods,
         )
+        self.owned.policies = self.policies
         figures = Figures(self.config, self.clients, self.hosting, self.alarms, self.findings)
         self.peer_answers.methods |= {FIGURES: figures.answer, CLOSE: figures.close_connection}
         hosting = self.hosting

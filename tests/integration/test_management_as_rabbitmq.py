@@ -539,6 +539,78 @@ def test_listeners_are_those_that_checks_find(brokers: dict[str, Api]) -> None:
         assert api.call("GET", f"nodes/{node}")[1]["running"] is True
 
 
+POLICY = ("name", "vhost", "pattern", "definition", "priority", "apply-to")
+KEYS: tuple[tuple[str, Any], ...] = (
+    ("max-in-memory-length", 5), ("max-in-memory-length", -5), ("max-in-memory-bytes", 5),
+    ("queue-master-locator", "min-masters"), ("queue-master-locator", "client-local"),
+    ("queue-master-locator", "random"), ("queue-master-locator", "nonsense"), ("queue-master-locator", 5),
+    ("queue-leader-locator", "balanced"), ("queue-leader-locator", "client-local"),
+    ("ha-promote-on-shutdown", "always"), ("ha-promote-on-failure", "always"), ("ha-sync-mode", "automatic"),
+    ("ha-params", 5), ("overflow", "reject-publish-dlx"), ("overflow", "nonsense"), ("queue-version", 2),
+    ("queue-version", 3), ("queue-mode", "lazy"), ("queue-mode", "default"), ("queue-mode", "nonsense"),
+    ("delivery-limit", 5), ("delivery-limit", -1), ("alternate-exchange", "x"), ("alternate-exchange", 5),
+    ("max-age", "1D"), ("stream-max-segment-size-bytes", 5), ("initial-cluster-size", 5), ("max-priority", 5),
+    ("single-active-consumer", True), ("federation-upstream-set", "all"), ("target-group-size", 5),
+    ("dead-letter-strategy", "at-least-once"), ("expires", 0), ("message-ttl", 0),
+)  # fmt: skip
+LIMITS: tuple[tuple[str, Any], ...] = (
+    ("max-in-memory-length", 5), ("max-in-memory-bytes", 5), ("delivery-limit", 5), ("ha-mode", "all"),
+    ("ha-promote-on-failure", "always"), ("alternate-exchange", "x"), ("queue-version", 2), ("queue-mode", "lazy"),
+    ("queue-leader-locator", "balanced"), ("initial-cluster-size", 5), ("message-ttl", 5),
+)  # fmt: skip
+UNROUTABLE = {"properties": {}, "routing_key": "nobody", "payload": "x", "payload_encoding": "string"}
+ALTERNATE = {"pattern": "^px$", "definition": {"alternate-exchange": "lost"}}
+POLICY_STEPS: tuple[Step, ...] = (
+    *(("PUT", f"policies/%2F/key{number}", {"pattern": "^zz", "definition": {key: value}}, ())
+      for number, (key, value) in enumerate(KEYS)),
+    *(("PUT", f"operator-policies/%2F/key{number}", {"pattern": "^zz", "definition": {key: value}}, ())
+      for number, (key, value) in enumerate(LIMITS)),
+    ("GET", "policies/%2F", None, POLICY),
+    ("GET", "operator-policies/%2F", None, POLICY),
+    *(("DELETE", f"policies/%2F/key{number}", None, ()) for number in range(len(KEYS))),
+    *(("DELETE", f"operator-policies/%2F/key{number}", None, ()) for number in range(len(LIMITS))),
+    ("PUT", "exchanges/%2F/px", {"type": "direct"}, ()),
+    ("PUT", "exchanges/%2F/lost", {"type": "fanout"}, ()),
+    ("PUT", "queues/%2F/lost", {}, ()),
+    ("POST", "bindings/%2F/e/lost/q/lost", {}, ()),
+    ("PUT", "policies/%2F/p", ALTERNATE | {"apply-to": "nothing"}, ()),
+    ("PUT", "policies/%2F/p", ALTERNATE | {"apply-to": "classic_queues"}, ()),
+    ("PUT", "policies/%2F/p", ALTERNATE | {"apply-to": "queues"}, ()),
+    ("GET", "policies/%2F/p", None, POLICY),
+    ("GET", "exchanges/%2F/px", None, (*EXCHANGE, "policy")),
+    ("POST", "exchanges/%2F/px/publish", UNROUTABLE, ("routed",)),
+    ("PUT", "policies/%2F/p", ALTERNATE | {"apply-to": "exchanges"}, ()),
+    ("GET", "policies/%2F/p", None, POLICY),
+    ("GET", "exchanges/%2F/px", None, (*EXCHANGE, "policy")),
+    ("POST", "exchanges/%2F/px/publish", UNROUTABLE, ("routed",)),
+    ("PUT", "exchanges/%2F/own", {"type": "direct", "arguments": {"alternate-exchange": "none"}}, ()),
+    ("PUT", "policies/%2F/p", {"pattern": ".*", "definition": {"alternate-exchange": "lost"}}, ()),
+    ("GET", "policies/%2F/p", None, POLICY),
+    ("POST", "exchanges/%2F/px/publish", UNROUTABLE, ("routed",)),
+    ("POST", "exchanges/%2F/own/publish", UNROUTABLE, ("routed",)),
+    ("POST", "exchanges/%2F/amq.topic/publish", UNROUTABLE, ("routed",)),
+    ("POST", "exchanges/%2F/amq.default/publish", UNROUTABLE, ("routed",)),
+    ("PUT", "policies/%2F/higher", {"pattern": "^px$", "definition": {"max-length": 5}, "priority": 1}, ()),
+    ("POST", "exchanges/%2F/px/publish", UNROUTABLE, ("routed",)),
+    ("POST", "queues/%2F/lost/get", GET | {"ackmode": "ack_requeue_false"}, MESSAGE[:-1]),
+    ("PUT", "policies/%2F/higher", {"pattern": "^lost$", "definition": {"max-length": 5}, "priority": 1,
+                                    "apply-to": "exchanges"}, ()),
+    ("POST", "exchanges/%2F/px/publish", UNROUTABLE, ("routed",)),
+    ("DELETE", "policies/%2F/higher", None, ()),
+    ("DELETE", "policies/%2F/p", None, ()),
+    ("POST", "exchanges/%2F/px/publish", UNROUTABLE, ("routed",)),
+    ("DELETE", "exchanges/%2F/px", None, ()),
+    ("DELETE", "exchanges/%2F/own", None, ()),
+    ("DELETE", "exchanges/%2F/lost", None, ()),
+    ("DELETE", "queues/%2F/lost", None, ()),
+)  # fmt: skip
+
+
+def test_policies_take_the_same_settings_and_hold_for_the_same_exchanges(brokers: dict[str, Api]) -> None:
+    found = differences(brokers, POLICY_STEPS)
+    assert not found, found
+
+
 VHOST_STEPS: tuple[Step, ...] = (
     ("PUT", "vhosts/tenant", {"description": "a tenant", "tags": "one,two"}, ()),
     ("PUT", "vhosts/tenant", {"description": "the tenant", "tags": "one"}, ()),

@@ -36,6 +36,7 @@ class _Definition(click.ParamType[Any]):
     """perftest broker set-policy short '^tmp[.]' '{"max-length": 1000}'""",
     """perftest broker set-policy dead '.*' '{"dead-letter-exchange": ""}' --priority 5""",
     """perftest broker set-policy ttl orders '{"message-ttl": 60000}' --json""",
+    """perftest broker set-policy lost '^orders' '{"alternate-exchange": "unroutable"}' --apply-to exchanges""",
 )
 @click.argument("name", metavar="NAME")
 @click.argument("pattern", metavar="PATTERN")
@@ -47,12 +48,19 @@ class _Definition(click.ParamType[Any]):
     default=0,
     help="Priority of the policy. If several policies match a queue, the highest priority wins.",
 )
+@option(
+    "--apply-to",
+    section="Target",
+    type=click.Choice(["queues", "exchanges", "all"]),
+    default="all",
+    help="What the policy is for. Of the settings, alternate-exchange is for exchanges, and all others for queues.",
+)
 @_OPERATOR
 @vhost_option
 def set_policy(operator: bool, directory: Path, as_json: bool, **policy: Any) -> None:
-    """Set a policy for all queues of a virtual host whose names match.
+    """Set a policy for all queues and exchanges of a virtual host whose names match.
 
-    PATTERN is a regular expression on queue names. DEFINITION is a JSON object of settings. With --operator the policy
+    PATTERN is a regular expression on names. DEFINITION is a JSON object of settings. With --operator the policy
     holds beside those of users and sets upper limits: of two limits the lower holds.
     """
     answer = change(directory, op="set-operator-policy" if operator else "set-policy", **policy)
@@ -75,8 +83,19 @@ def policies(operator: bool, directory: Path, as_json: bool) -> None:
     """List the policies of a cluster, of users or with --operator of operators."""
     found = change(directory, op="operator-policies" if operator else "policies")["policies"]
     if not as_json:
-        found = [{**policy, "definition": json.dumps(policy["definition"])} for policy in found]
-    shown = ("vhost", "name", "pattern", "priority", "definition")
+        found = [
+            {**policy, "definition": json.dumps(policy["definition"]), "no effect": ", ".join(policy["without_effect"])}
+            for policy in found
+        ]
+    shown = (
+        "vhost",
+        "name",
+        "pattern",
+        "apply_to",
+        "priority",
+        "definition",
+        "without_effect" if as_json else "no effect",
+    )
     print_table([{key: policy[key] for key in shown} for policy in found], as_json=as_json)
 
 

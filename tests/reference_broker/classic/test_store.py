@@ -284,3 +284,24 @@ def test_a_run_is_cut_where_its_messages_part_ways(seed: int) -> None:
     ]
     assert cut == kinds
     assert len(list(stretches(run, seq, persistent))) == 1 + sum(a != b for a, b in itertools.pairwise(kinds))
+
+
+def test_a_queue_becomes_lazy_and_is_so_no_more() -> None:
+    """By a policy. What came before stays as it came, and what was written goes from the drive when it is taken."""
+    world = StoreWorld()
+    world.declare(1)
+    world.publish(1, [100] * 3, persistent=False)
+    world.queues[1].be_lazy(True)
+    world.publish(1, [100] * 3, persistent=False)
+    world.step()
+    assert len(all_files(world)) == 2
+    world.queues[1].be_lazy(False)
+    world.publish(1, [100] * 3, persistent=False)
+    world.step()
+    world.check_reads()
+    assert world.store.counters.classic_reads == 1, "of three runs one was written"
+    parts = world.queues[1].parts()
+    assert [part.is_written for part in parts] == [False, True, False]
+    world.take(1, list(world.models[1].ready))
+    world.step()
+    assert not world.queues[1].parts()

@@ -17,12 +17,15 @@ from reference_broker.machines.exchanges import (
 )
 from reference_broker.machines.metadata import (
     Answer,
+    ClearPolicy,
     DeclareQueue,
     DeleteQueue,
     MetadataMachine,
+    Policy,
     QueueAdded,
     QueueRecord,
     QueueRemoved,
+    SetPolicy,
     decode,
     encode,
     record_from_json,
@@ -164,3 +167,71 @@ def test_a_snapshot_has_exchanges_and_bindings_and_an_older_one_has_none() -> No
     older["version"] = 5
     del older["routing"]
     assert MetadataMachine.restore(json.dumps(older).encode()).routing().declared() == []
+
+
+def set_policy(priority: int = 0, *, name: str = "p", apply_to: str = "all", **definition: str) -> SetPolicy:
+    settings = tuple((key.replace("_", "-"), value) for key, value in definition.items())
+    return SetPolicy(policy=Policy(name=name, pattern="^orders$", definition=settings, priority=priority,
+                                   apply_to=apply_to), **ASKER)  # fmt: skip
+
+
+LOST = Exchange(name="lost", type=ExchangeType.FANOUT)
+WITH_LOST = (
+    declare(FIRST, 1),
+    DeclareExchange(exchange=replace(ORDERS, arguments=()), **ASKER),
+    DeclareExchange(exchange=LOST, **ASKER),
+    Bind(binding=replace(TO_Q, source="lost"), **ASKER),
+)
+
+
+def route_of(machine: MetadataMachine, exchange: str = "orders") -> tuple[str, ...]:
+    return machine.routing().route(exchange, ("z",))
+
+
+def test_a_policy_gives_exchanges_an_alternate_one() -> None:
+    """It holds for those that are there, for new ones, and after a snapshot; and no more when it is cleared."""
+    machine = MetadataMachine()
+    machine.apply(encode(WITH_LOST))
+    assert route_of(machine) == ()
+    machine.apply(encode([set_policy(alternate_exchange="lost")]))
+    assert (route_of(machine), route_of(machine, "amq.topic")) == (("q",), ())
+    assert route_of(MetadataMachine.restore(machine.snapshot())) == ("q",)
+    machine.apply(encode([DeleteExchange(name="orders", if_unused=False, **ASKER), WITH_LOST[1]]))
+    assert route_of(machine) == ("q",)
+    machine.apply(encode([ClearPolicy(name="p", **ASKER)]))
+    assert route_of(machine) == ()
+
+
+def test_the_policy_that_holds_decides_and_one_for_queues_does_not() -> None:
+    machine = MetadataMachine()
+    machine.apply(encode([*WITH_LOST, set_policy(apply_to="queues", alternate_exchange="lost")]))
+    assert route_of(machine) == ()
+    machine.apply(encode([set_policy(apply_to="exchanges", alternate_exchange="lost")]))
+    assert route_of(machine) == ("q",)
+    machine.apply(encode([set_policy(1, name="higher", expires="5")]))
+    assert route_of(machine) == (), "one policy holds, and the higher one has no such setting"
+
+
+def test_an_alternate_exchange_of_the_declaration_comes_first() -> None:
+    own = replace(ORDERS, arguments=((b"alternate-exchange", b"S\x00\x00\x00\x04none"),))
+    machine = MetadataMachine()
+    declared = DeclareExchange(exchange=own, **ASKER)
+    machine.apply(encode([WITH_LOST[0], declared, *WITH_LOST[2:], set_policy(alternate_exchange="lost")]))
+    assert route_of(machine) == ()
+
+
+def test_an_alternate_exchange_of_a_policy_may_heed_headers() -> None:
+    machine = MetadataMachine()
+    machine.apply(encode(WITH_LOST))
+    assert not machine.routing().heeds_headers("orders")
+    machine.apply(encode([set_policy(alternate_exchange="amq.headers")]))
+    assert machine.routing().heeds_headers("orders")
+
+
+def test_a_policy_that_is_older_than_exchanges_in_policies_applies_to_all() -> None:
+    machine = MetadataMachine()
+    machine.apply(encode([set_policy(alternate_exchange="lost")]))
+    older = json.loads(machine.snapshot())
+    older["version"] = 10
+    del older["policies"][0]["apply_to"]
+    assert MetadataMachine.restore(json.dumps(older).encode()).policies == machine.policies

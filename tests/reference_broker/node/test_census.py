@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node.census import Busiest, Census, placed
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
@@ -99,3 +99,17 @@ def test_the_few_are_those_of_a_look_at_all() -> None:
             assert sorted(commits[each] for each in found) == sorted(commits.values())[-4:]
             assert found == sorted(found, key=lambda each: (-commits[each], each))
     assert 0 < looks < 30, "only after one of the few was deleted"
+
+
+def test_a_policy_may_choose_the_node_that_leads_the_fewest_queues() -> None:
+    """For classic queues under the older name, too. The policy leaves the arguments of the queue as they were."""
+    census, up = Census(NODES[0]), NODES[:3]
+    census.queue_is(record(1, (NODES[0],), NODES[0]))
+    for kind, key, value in (
+        ("quorum", "queue-leader-locator", "balanced"), ("classic", "queue-master-locator", "min-masters"),
+    ):  # fmt: skip
+        new = QueueRecord(name="new", group=GroupId(9), members=(), kind=kind)
+        policy = Policy(name="p", pattern="^new$", definition=((key, value),))
+        for policies, leader in (((), NODES[0]), ((policy,), NODES[1])):
+            found = placed(new, NODES[0], up, up, census, is_replicated=kind == "quorum", policies=policies)
+            assert (found.leader, found.arguments) == (leader, ())

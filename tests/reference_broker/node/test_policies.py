@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from reference_broker.machines.config import NO_LIMIT
+from reference_broker.machines.config import NO_LIMIT, Overflow
 from reference_broker.machines.metadata import QueueRecord, with_policy
-from reference_broker.node.policies import read_policy
+from reference_broker.node.policies import read_policy, without_effect
 from reference_broker.node.requests import RequestError
 from reference_broker.queues.settings import config_of
 from reference_broker.types import GroupId, NodeId
@@ -70,3 +71,53 @@ def test_operators_set_upper_limits_only() -> None:
     assert policy.operator and policy.key != read_policy(request(max_length=5)).key
     with pytest.raises(RequestError, match="nothing that an operator's policy can set"):
         read_policy(request(overflow="drop-head"), operator=True)
+
+
+OF_RABBITMQ = {
+    "alternate-exchange": "lost", "queue-mode": "lazy", "queue-version": 2, "queue-master-locator": "min-masters",
+    "queue-leader-locator": "balanced", "max-in-memory-length": 0, "max-in-memory-bytes": 5, "max-age": "1D",
+    "stream-max-segment-size-bytes": 5, "initial-cluster-size": 3, "overflow": "reject-publish-dlx",
+}  # fmt: skip
+IDLE = {
+    "queue-version", "max-in-memory-length", "max-in-memory-bytes", "max-age", "stream-max-segment-size-bytes",
+    "initial-cluster-size", "overflow",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic", "keyed"])
+def test_settings_that_only_rabbitmq_follows_are_taken_and_do_nothing(kind: str) -> None:
+    """A policy of RabbitMQ moves here with its queues, and no queue stops at what it cannot follow."""
+    policy = read_policy({**request(), "definition": OF_RABBITMQ})
+    assert set(without_effect(dict(policy.definition))) == IDLE
+    config = config_of(with_policy(replace(RECORD, kind=kind), [policy]))
+    if kind == "classic":
+        assert config.overflow is Overflow.REJECT_PUBLISH_DLX
+        config = replace(config, overflow=Overflow.DROP_HEAD)
+    assert config == config_of(replace(RECORD, kind=kind))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"alternate-exchange": 5}, {"queue-mode": "eager"}, {"queue-version": 3}, {"queue-master-locator": "any"},
+        {"max-in-memory-length": -1}, {"max-age": 5}, {"initial-cluster-size": 0}, {"max-priority": 5},
+    ],
+)  # fmt: skip
+def test_what_rabbitmq_refuses_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        read_policy({**request(), "definition": wrong})
+
+
+def test_a_policy_for_exchanges_is_none_for_queues() -> None:
+    asked = {**request(max_length=5), "apply_to": "exchanges"}
+    assert with_policy(RECORD, [read_policy(asked)]) == RECORD
+    with pytest.raises(RequestError, match="cannot apply to 'topics'"):
+        read_policy({**asked, "apply_to": "topics"})
+
+
+def test_operators_set_the_limits_that_they_set_in_rabbitmq() -> None:
+    limits = {"max-in-memory-length": 1, "max-in-memory-bytes": 1, "delivery-limit": 1, "max-length": 1, "expires": 1}
+    assert dict(read_policy({**request(), "definition": limits}, operator=True).definition) == limits
+    for key in ("queue-version", "initial-cluster-size", "alternate-exchange", "queue-mode"):
+        with pytest.raises(RequestError):
+            read_policy({**request(), "definition": {key: OF_RABBITMQ[key]}}, operator=True)
