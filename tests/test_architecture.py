@@ -122,7 +122,7 @@ MAY_IMPORT = {
         *(f"reference_broker.{each}" for each in ("node", "amqp", "anatomy", "log", "raft", "storage")),
         *(f"reference_broker.queues.{each}" for each in ("arguments", "kinds", "port", "session")),
         *(f"reference_broker.machines.{each}" for each in ("access", "effects", "exchanges", "metadata", "mirrors")),
-        "reference_broker.machines.stored_patterns",
+        *(f"reference_broker.machines.{each}" for each in ("policies", "stored_patterns")),
         "reference_broker.mirroring",
         "reference_broker.access",
         "reference_broker.routing",

@@ -34,7 +34,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from reference_broker import patterns
 from reference_broker.access.names import can_be_name, qualified, short, vhost_of
 from reference_broker.access.records import DEFAULT_VHOST, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
@@ -64,8 +63,17 @@ from reference_broker.machines.mirrors import (
     MoveMaster,
     StartMaster,
 )
+from reference_broker.machines.policies import (
+    Policy,
+    PolicyKey,
+    SettingValue,
+    alternates,
+    in_effect,
+    policy_from_json,
+    policy_key,
+)
 from reference_broker.machines.stored_patterns import UnusablePattern, unusable, unusable_among, unusable_in
-from reference_broker.routing.records import ALTERNATE, Binding, Exchange
+from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId
 
@@ -76,19 +84,8 @@ are replicated, 5 no exchanges, 8 no mirrors, 10 no policies for exchanges. A no
 entries of a newer leader, so the members of a queue agree whether its first leader is already elected, and all nodes
 agree on the bindings."""
 
-ArgumentValue = str | int | bool | tuple[str, ...]
+ArgumentValue = SettingValue
 
-_FITS_KEPT: Final = 65536
-"""Answers to whether a policy's pattern finds a queue's name. Every list of queues asks again."""
-QUEUES: Final = "queues"
-EXCHANGES: Final = "exchanges"
-ALL: Final = "all"
-"""What a policy may apply to."""
-_OF_EXCHANGES: Final = ALTERNATE.decode()
-"""The setting of policies that is for exchanges."""
-_OF_CLASSIC: Final = ("overflow", "reject-publish-dlx")
-"""A setting that RabbitMQ takes for every queue, and that classic queues alone follow."""
-_CLASSIC: Final = "classic"
 DEFAULT_KIND: Final = "quorum"
 """The kind of a queue whose record names no kind: older records have none."""
 
@@ -171,34 +168,6 @@ class QueueRecord:
         """The node that the replica on ``node`` has voted for in the first term, by the declaration. Nobody, if the
         replica joined later or the declaration elected no leader."""
         return self.leader if self.elected and not self.membership_epoch(node) else NOBODY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """Settings (``definition``) for the queues and exchanges of a virtual host whose short name ``pattern`` finds,
-    unless a higher policy holds. It may apply to *queues* or *exchanges* only. An ``operator``'s policy holds beside
-    those of users, and sets upper limits only."""
-
-    name: str
-    pattern: str
-    definition: tuple[tuple[str, ArgumentValue], ...]
-    priority: int = 0
-    operator: bool = False
-    vhost: str = DEFAULT_VHOST
-    apply_to: str = ALL
-
-    @property
-    def key(self) -> PolicyKey:
-        """Its name among all policies: an operator's and a user's may have the same name."""
-        return policy_key(self.vhost, self.name, operator=self.operator)
-
-
-PolicyKey = tuple[str, str, bool]
-
-
-def policy_key(vhost: str, name: str, *, operator: bool) -> PolicyKey:
-    """The name of a policy among all policies."""
-    return vhost, name, operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,7 +437,7 @@ class MetadataMachine:
             record = record_from_json(raw)
             machine.queues[record.name] = record
         for raw in content.get("policies", ()):
-            policy = _policy_from_json(raw)
+            policy = policy_from_json(raw)
             machine.policies[policy.key] = policy
         machine.access = access.from_json(content.get("access"))
         tables = content.get("routing", {DEFAULT_VHOST: content})  # up to version 9, those of the virtual host /
@@ -706,22 +675,9 @@ def _nested(value: Any) -> Any:
             return value
 
 
-def _policy_from_json(raw: dict[str, Any]) -> Policy:
-    definition = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in raw["definition"])
-    return Policy(
-        name=raw["name"],
-        pattern=raw["pattern"],
-        definition=definition,
-        priority=int(raw["priority"]),
-        operator=bool(raw.get("operator", False)),
-        vhost=raw.get("vhost", DEFAULT_VHOST),
-        apply_to=raw.get("apply_to", ALL),
-    )
-
-
 _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
     "record": record_from_json,
-    "policy": _policy_from_json,
+    "policy": policy_from_json,
     "exchange": exchanges.exchange_from_json,
     "binding": exchanges.binding_from_json,
     **access.FROM_JSON,
@@ -729,80 +685,12 @@ _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
 """How to read the fields of commands that are more than a name or a number."""
 
 
-# Policies. As in RabbitMQ, one policy holds for a queue or an exchange: of those of its virtual host that apply to it
-# and whose pattern finds its name, the policy of the highest priority (of equals, the first by name). If the
-# declaration sets the same key, the lower of two limits holds; for other values the declaration holds. An operator's
-# policy comes last, and has limits only: the lower holds.
-
-
-def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -> Policy | None:
-    """The policy that holds for the queue with this name in the cluster: of those of users, or of those of
-    operators."""
-    asked = _in_order(policies, vhost_of(name), operator=operator, of=QUEUES)
-    short_name = short(name)
-    return next((policy for policy in asked if _fits(policy.pattern, short_name)), None)
-
-
-def in_force_for_exchange(policies: Iterable[Policy], vhost: str, name: str) -> Policy | None:
-    """The policy of users that holds for the exchange. Operators' policies have no settings of exchanges."""
-    asked = _in_order(policies, vhost, operator=False, of=EXCHANGES)
-    return next((policy for policy in asked if _fits(policy.pattern, name)), None)
-
-
-def _in_order(policies: Iterable[Policy], vhost: str, *, operator: bool, of: str) -> list[Policy]:
-    """The policies of a virtual host for its queues or its exchanges, the first to hold first."""
-    asked = [
-        policy
-        for policy in policies
-        if policy.operator is operator and policy.vhost == vhost and policy.apply_to in (of, ALL)
-    ]
-    return sorted(asked, key=lambda policy: (-policy.priority, policy.name))
-
-
-def alternates(policies: Iterable[Policy], vhost: str) -> Callable[[str], str | None] | None:
-    """What finds the alternate exchange that a policy gives an exchange of the virtual host; None if no policy gives
-    one."""
-    asked = _in_order(policies, vhost, operator=False, of=EXCHANGES)
-    if not any(_OF_EXCHANGES in dict(policy.definition) for policy in asked):
-        return None
-
-    def alternate(name: str) -> str | None:
-        policy = next((policy for policy in asked if _fits(policy.pattern, name)), None)
-        found = dict(policy.definition).get(_OF_EXCHANGES) if policy is not None else None
-        return None if found is None else str(found)
-
-    return alternate
-
-
 def _unusable_in(policy: Policy) -> list[UnusablePattern]:
     whose = "operator policy" if policy.operator else "policy"
     return unusable(f"{whose} {policy.name!r} of virtual host {policy.vhost!r}", (policy.pattern,))
 
 
-_fits: Final = lru_cache(_FITS_KEPT)(patterns.finds)
-
-
 def with_policy(record: QueueRecord, policies: Iterable[Policy]) -> QueueRecord:
     """The record with the arguments in effect."""
-    several = list(policies)
-    definition = [
-        setting
-        for operator in (False, True)
-        if (policy := in_force(several, record.name, operator=operator)) is not None
-        for setting in policy.definition
-        if setting[0] != _OF_EXCHANGES and (setting != _OF_CLASSIC or record.kind == _CLASSIC)
-    ]
-    if not definition:
-        return record
-    arguments = dict(record.arguments)
-    for key, value in definition:
-        arguments[f"x-{key}"] = _merged_value(arguments.get(f"x-{key}"), value)
-    return replace(record, arguments=tuple(sorted(arguments.items())))
-
-
-def _merged_value(declared: ArgumentValue | None, value: ArgumentValue) -> ArgumentValue:
-    if declared is None:
-        return value
-    if isinstance(declared, int) and isinstance(value, int) and declared >= 0:
-        return min(declared, value)
-    return declared
+    arguments = in_effect(record.name, record.kind, record.arguments, policies)
+    return record if arguments == record.arguments else replace(record, arguments=arguments)

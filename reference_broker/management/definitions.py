@@ -1,8 +1,7 @@
 """Definitions: everything that was set up, as one JSON object. RabbitMQ's format, so either broker takes the other's.
 
-An import is checked as a whole first. If anything is wrong, all of it is told and nothing is done. Then the parts are
-done in an order in which each finds what it needs. What is there already stays: an import adds and changes, and removes
-nothing.
+The form of an import is checked here, and all that is wrong is told. What is there already stays: an import
+(:mod:`reference_broker.management.importing`) adds and changes, and removes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _HASH: Final = "a hash of rabbit_password_hashing_sha256"
 _VHOST: Final = "a virtual host that exists or stands here"
 _FIELDS: Final[dict[str, dict[str, str]]] = {
     "vhosts": {"name": _NAME},
-    "users": {"name": _NAME, "password_hash": _HASH, "tags": _TAGS},
+    "users": {"name": _NAME, "tags": _TAGS},
     "permissions": {"user": _NAME, "vhost": _VHOST, "configure": _PATTERN, "write": _PATTERN, "read": _PATTERN},
     "topic_permissions": {"user": _NAME, "vhost": _VHOST, "exchange": _TEXT, "write": _PATTERN, "read": _PATTERN},
     "parameters": {"component": _TEXT, "vhost": _VHOST, "name": _NAME, "value": _OBJECT},
@@ -101,6 +100,20 @@ def _vhost(found: Vhost) -> Row:
     return {"name": found.name, "description": found.description, "tags": list(found.tags)}
 
 
+def place_of(part: str, row: Row) -> Row:
+    """What the path of a request names, out of a row of definitions."""
+    match part:
+        case "bindings":
+            kind = "q" if row["destination_type"] == "queue" else "e"
+            return {"name": row["source"], "destination": row["destination"], "kind": kind}
+        case "permissions" | "topic_permissions":
+            return {"name": row["user"]}
+        case "vhosts":
+            return {"vhost": row["name"]}
+        case _:
+            return {"name": row["name"]}
+
+
 def problems(given: object, vhosts: set[str]) -> list[str]:
     """Everything that is wrong with definitions, each as "part[number].key: value: rule"; ``vhosts`` exist already."""
     if not isinstance(given, dict):
@@ -114,8 +127,7 @@ def problems(given: object, vhosts: set[str]) -> list[str]:
             continue
         for number, row in enumerate(rows):
             found += [f"{part}[{number}]{problem}" for problem in _wrong(row, _FIELDS[part], vhosts)]
-            if part == "parameters":
-                found += [f"{part}[{number}]{problem}" for problem in _wrong_policy(row)]
+            found += [f"{part}[{number}]{problem}" for problem in _MORE.get(part, _nothing)(row)]
     return found or [*_contradictions(given)]
 
 
@@ -124,10 +136,23 @@ def _wrong(row: object, fields: dict[str, str], vhosts: set[str]) -> Iterator[st
         yield ": must be an object"
         return
     for key, kind in fields.items():
+        if key not in row and (key, kind) == ("arguments", _OBJECT):
+            continue
         if key not in row:
             yield f".{key}: is missing: must be {kind}"
         elif not (_is_vhost(row[key], vhosts) if kind is _VHOST else _KINDS[kind](row[key])):
             yield f".{key}: {row[key]!r}: must be {kind}{_why(kind, row[key])}"
+
+
+def _nothing(_row: Any) -> Iterator[str]:
+    yield from ()
+
+
+def _wrong_secret(row: Any) -> Iterator[str]:
+    """What is wrong with the password of a user, or its hash, of which one must be there."""
+    if isinstance(row, dict):
+        fields = {"password": _TEXT} if "password" in row else {"password_hash": _HASH}
+        yield from _wrong(row, fields, set())
 
 
 def _wrong_policy(row: Any) -> Iterator[str]:
@@ -135,6 +160,9 @@ def _wrong_policy(row: Any) -> Iterator[str]:
     value = row.get("value") if isinstance(row, dict) and row.get("component") == OPERATOR_POLICY else None
     if isinstance(value, dict):
         yield from (f".value{problem}" for problem in _wrong(value, {"pattern": _PATTERN}, set()))
+
+
+_MORE: Final[dict[str, Callable[[Any], Iterator[str]]]] = {"parameters": _wrong_policy, "users": _wrong_secret}
 
 
 def _why(kind: str, value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from reference_broker.management.cluster import Cluster
 from reference_broker.management.definitions import export
 from reference_broker.management.errors import ApiError
-from reference_broker.management.writing import import_definitions
+from reference_broker.management.importing import import_definitions
 from reference_broker.node.requests import Answer, failure
 from reference_broker.node.shard import Shard
 
@@ -19,7 +19,7 @@ async def answer(shard: Shard, request: Answer) -> Answer:
         return {"ok": True, "definitions": export(cluster.machine)}
     given: Any = request.get("definitions")
     try:
-        await import_definitions(cluster, {}, given)
+        _code, said = await import_definitions(cluster, {}, given)
     except ApiError as refused:
         return failure(refused.reason, "mend the file and import it again")
-    return {"ok": True}
+    return {"ok": True, **(said or {})}

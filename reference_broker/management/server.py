@@ -20,6 +20,7 @@ from reference_broker.access.records import Tag
 from reference_broker.management.browsers import check_origin, check_type, page, page_policy
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, TOO_SLOW, ApiError, of_amqp
+from reference_broker.management.importing import IMPORTERS
 from reference_broker.management.listing import listed, with_columns
 from reference_broker.management.reading import READERS, Reader, check_vhost
 from reference_broker.management.session import RefusedError
@@ -53,7 +54,7 @@ def add_to(app: web.Application, shard: Shard) -> None:
     app.router.add_get("/api/auth", _auth)
     for path, (tag, reader) in READERS.items():
         app.router.add_get(f"/api/{path}", _read(cluster, tag, reader))
-    for (method, path), (tag, writer) in WRITERS.items():
+    for (method, path), (tag, writer) in {**WRITERS, **IMPORTERS}.items():
         app.router.add_route(method, f"/api/{path}", _write(cluster, tag, writer))
 
 

@@ -10,17 +10,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
-from pamqp import commands
+from pamqp import base, commands
 
-from reference_broker.access.records import DEFAULT_VHOST, Tag
-from reference_broker.machines.metadata import ALL, policy_key
+from reference_broker.access.records import Tag
+from reference_broker.machines.policies import ALL, policy_key
 from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.parameters import LIMITS, OPERATOR_POLICY, VHOST_LIMITS, feature_flags
 from reference_broker.management.session import method
 from reference_broker.management.shapes import Row
-from reference_broker.node.authorization import OPERATOR
 
 ADMINISTRATOR, POLICYMAKER, EVERYBODY = Tag.ADMINISTRATOR, Tag.POLICYMAKER, Tag.MANAGEMENT
 CREATED: Final = 201
@@ -33,7 +32,7 @@ _TYPE: Final = "message_type"
 """pamqp's name of the property type."""
 _WHOLE_NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _GET_MAX: Final = 10_000
-_VHOST_LIMITS: Final = ("max-connections", "max-queues")
+LIMITS_OF_VHOSTS: Final = ("max-connections", "max-queues")
 _USER_LIMITS: Final = ("max-connections", "max-channels")
 _ACTIONS: Final = {"sync": "sync-queue", "cancel_sync": "cancel-sync-queue"}
 """What a queue can be told to do, and the operation that does it."""
@@ -69,15 +68,20 @@ def _meant(value: Any, kind: type) -> Any:
     return {} if kind is dict and value == [] else value
 
 
-async def _put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Declare a queue."""
     is_new = cluster.machine.queue(at["vhost"], at["name"]) is None
-    asked = method(
+    async with cluster.session(at) as session:
+        await session.call(declared_queue(at, body), commands.Queue.DeclareOk)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+def declared_queue(at: Row, body: Row) -> base.Frame:
+    """The declaration of a queue. Raises :class:`ApiError`."""
+    return method(
         commands.Queue.Declare, queue=at["name"], durable=field(body, "durable", bool, False),
         auto_delete=field(body, "auto_delete", bool, False), arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
-    async with cluster.session(at) as session:
-        await session.call(asked, commands.Queue.DeclareOk)
-    return (CREATED if is_new else NO_CONTENT), None
 
 
 async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
@@ -149,16 +153,21 @@ def _message(answer: Any, properties: Any, payload: bytes, octets: int, encoding
     }
 
 
-async def _put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Declare an exchange."""
     is_new = cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None
-    asked = method(
+    async with cluster.session(at) as session:
+        await session.call(declared_exchange(at, body), commands.Exchange.DeclareOk)
+    return (CREATED if is_new else NO_CONTENT), None
+
+
+def declared_exchange(at: Row, body: Row) -> base.Frame:
+    """The declaration of an exchange. Raises :class:`ApiError`."""
+    return method(
         commands.Exchange.Declare, exchange=at["name"], exchange_type=field(body, "type", str, "direct"),
         durable=field(body, "durable", bool, False), auto_delete=field(body, "auto_delete", bool, False),
         internal=field(body, "internal", bool, False), arguments=field(body, "arguments", dict, {}),
     )  # fmt: skip
-    async with cluster.session(at) as session:
-        await session.call(asked, commands.Exchange.DeclareOk)
-    return (CREATED if is_new else NO_CONTENT), None
 
 
 async def _delete_exchange(cluster: Cluster, at: Row, _body: Row) -> Outcome:
@@ -197,17 +206,22 @@ def _payload(text: str, encoding: str) -> bytes:
     raise ApiError(BAD_REQUEST, f"payload_encoding {encoding!r}: must be string or base64")
 
 
-async def _bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    key, arguments = field(body, "routing_key", str, ""), field(body, "arguments", dict, {})
+async def bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Add a binding."""
     async with cluster.session(at) as session:
-        if at["kind"] == "q":
-            fields = {"queue": at["destination"], "exchange": at["name"], "routing_key": key, "arguments": arguments}
-            await session.call(method(commands.Queue.Bind, **fields), commands.Queue.BindOk)
-        else:
-            fields = {"destination": at["destination"], "source": at["name"], "routing_key": key}
-            asked = method(commands.Exchange.Bind, **fields, arguments=arguments)
-            await session.call(asked, commands.Exchange.BindOk)
+        answer = commands.Queue.BindOk if at["kind"] == "q" else commands.Exchange.BindOk
+        await session.call(binding(at, body), answer)
     return CREATED, None
+
+
+def binding(at: Row, body: Row, *, adds: bool = True) -> base.Frame:
+    """The method that adds or removes a binding. Raises :class:`ApiError`."""
+    key, arguments = field(body, "routing_key", str, ""), field(body, "arguments", dict, {})
+    if at["kind"] == "q":
+        kind: type[base.Frame] = commands.Queue.Bind if adds else commands.Queue.Unbind
+        return method(kind, queue=at["destination"], exchange=at["name"], routing_key=key, arguments=arguments)
+    kind = commands.Exchange.Bind if adds else commands.Exchange.Unbind
+    return method(kind, destination=at["destination"], source=at["name"], routing_key=key, arguments=arguments)
 
 
 async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
@@ -217,16 +231,10 @@ async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
         if (found.source, to.name, to.is_exchange) == (at["name"], at["destination"], is_exchange) and (
             at["key"] in (shapes.properties_key(found), unquote(shapes.properties_key(found)))
         ):
-            arguments = shapes.arguments(found.arguments)
+            row = {"routing_key": found.key, "arguments": shapes.arguments(found.arguments)}
             async with cluster.session(at) as session:
-                if is_exchange:
-                    fields = {"destination": to.name, "source": found.source, "routing_key": found.key}
-                    asked = method(commands.Exchange.Unbind, **fields, arguments=arguments)
-                    await session.call(asked, commands.Exchange.UnbindOk)
-                else:
-                    fields = {"queue": to.name, "exchange": found.source, "routing_key": found.key}
-                    asked = method(commands.Queue.Unbind, **fields, arguments=arguments)
-                    await session.call(asked, commands.Queue.UnbindOk)
+                answer = commands.Exchange.UnbindOk if is_exchange else commands.Queue.UnbindOk
+                await session.call(binding(at, row, adds=False), answer)
             return NO_CONTENT, None
     raise ApiError(NOT_FOUND, "Not Found")
 
@@ -235,19 +243,15 @@ async def _put_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
     """A virtual host. Who makes one may do everything in it, as in RabbitMQ."""
     if field(body, "tracing", bool, False):
         raise ApiError(BAD_REQUEST, "there is no tracer here that could copy messages: leave tracing out")
-    outcome = await _set_vhost(cluster, at["name"], body)
+    outcome = await set_vhost(cluster, at["name"], body)
     if outcome[0] == CREATED and at["user"] in cluster.machine.access.users:
         everything = dict.fromkeys(("configure", "write", "read"), ".*")
         await cluster.change("set-permissions", user=at["user"], vhost=at["name"], **everything)
     return outcome
 
 
-async def _import_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    """A virtual host of definitions: newer ones have what describes it as ``metadata``."""
-    return await _set_vhost(cluster, at["vhost"], {**field(body, "metadata", dict, {}), **body})
-
-
-async def _set_vhost(cluster: Cluster, name: str, body: Row) -> Outcome:
+async def set_vhost(cluster: Cluster, name: str, body: Row) -> Outcome:
+    """Add a virtual host, or change what describes it."""
     values: Row = {"description": field(body, "description", str)} if "description" in body else {}
     if "tags" in body:
         values["tags"] = definitions.tags_of(field(body, "tags", str if isinstance(body["tags"], str) else list))
@@ -270,18 +274,19 @@ async def _put_vhost_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
 
 
 async def _delete_vhost_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
-    if at["limit"] in _VHOST_LIMITS:
+    if at["limit"] in LIMITS_OF_VHOSTS:
         await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): -1})
     return NO_CONTENT, None
 
 
 def _vhost_limit(at: Row) -> str:
-    if at["limit"] not in _VHOST_LIMITS:
+    if at["limit"] not in LIMITS_OF_VHOSTS:
         raise ApiError(BAD_REQUEST, f"{at['limit']!r} is no limit of a virtual host: use max-connections or max-queues")
     return str(at["limit"]).replace("-", "_")
 
 
-async def _put_user(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_user(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Add a user, or change password and tags."""
     is_new = at["name"] not in cluster.machine.access.users
     tags = definitions.tags_of(field(body, "tags", str if isinstance(body.get("tags"), str) else list))
     secret = {key: body[key] for key in ("password", "password_hash") if key in body} or {"password_hash": ""}
@@ -302,10 +307,11 @@ async def _delete_user(cluster: Cluster, at: Row, _body: Row) -> Outcome:
 async def _grant(cluster: Cluster, at: Row, body: Row) -> Outcome:
     if at["of"] not in cluster.machine.access.vhosts:
         raise ApiError(BAD_REQUEST, "vhost_or_user_not_found")
-    return await _put_permission(cluster, at | {"vhost": at["of"]}, body)
+    return await put_permission(cluster, at | {"vhost": at["of"]}, body)
 
 
-async def _put_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Set what a user may do in a virtual host."""
     is_new = (at["name"], at["vhost"]) not in cluster.machine.access.permissions
     patterns = {key: field(body, key, str) for key in ("configure", "write", "read")}
     await cluster.change("set-permissions", user=at["name"], vhost=at["vhost"], **patterns)
@@ -319,7 +325,8 @@ async def _delete_permission(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _put_topic_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_topic_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    """Set the routing keys that a user may use."""
     values = {key: field(body, key, str) for key in ("exchange", "write", "read")}
     is_new = (at["name"], at["vhost"], values["exchange"]) not in cluster.machine.access.topic_permissions
     await cluster.change("set-topic-permissions", user=at["name"], vhost=at["vhost"], **values)
@@ -350,17 +357,25 @@ def _limit(at: Row) -> str:
     return str(at["limit"]).replace("-", "_")
 
 
-def _putting_policy(*, operator: bool) -> Writer:
+def putting_policy(*, operator: bool) -> Writer:
+    """What sets a policy, an ``operator``'s or a user's."""
+
     async def write(cluster: Cluster, at: Row, body: Row) -> Outcome:
         is_new = policy_key(at["vhost"], at["name"], operator=operator) not in cluster.machine.policies
-        policy = {"pattern": field(body, "pattern", str), "definition": field(body, "definition", dict)}
-        policy["apply_to"] = field(body, "apply-to", str, ALL)
         op = "set-operator-policy" if operator else "set-policy"
         named = {"name": at["name"], "vhost": at["vhost"]}
-        await cluster.change(op, **named, priority=number(body, "priority", 0), **policy)
+        await cluster.change(op, **named, **policy_of(body))
         return (CREATED if is_new else NO_CONTENT), None
 
     return write
+
+
+def policy_of(body: Row) -> Row:
+    """What a policy says, as a request of operators has it. Raises :class:`ApiError`."""
+    return {
+        "pattern": field(body, "pattern", str), "definition": field(body, "definition", dict),
+        "priority": number(body, "priority", 0), "apply_to": field(body, "apply-to", str, ALL),
+    }  # fmt: skip
 
 
 def _deleting_policy(*, operator: bool) -> Writer:
@@ -374,26 +389,26 @@ def _deleting_policy(*, operator: bool) -> Writer:
     return write
 
 
-_put_policy = _putting_policy(operator=False)
+put_policy = putting_policy(operator=False)
 
 
 async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
     """A parameter that has something behind it."""
     component, value = at["component"], field(body, "value", dict)
     if component == OPERATOR_POLICY:
-        return await _putting_policy(operator=True)(cluster, at, value)
+        return await putting_policy(operator=True)(cluster, at, value)
     if component == VHOST_LIMITS and at["name"] == LIMITS:
-        return await _put_limits(cluster, at, value)
+        return await put_limits(cluster, at, value)
     if component == "policy":
         raise ApiError(BAD_REQUEST, "policies may not be set using this method")
     raise ApiError(BAD_REQUEST, f"component {component} not found: there are {OPERATOR_POLICY} and {VHOST_LIMITS} here")
 
 
-async def _put_limits(cluster: Cluster, at: Row, value: Row) -> Outcome:
+async def put_limits(cluster: Cluster, at: Row, value: Row) -> Outcome:
     """These limits of a virtual host, and no others."""
     is_new = not shapes.vhost_limits(cluster.machine.access.vhosts[at["vhost"]])["value"]
     limits = {_vhost_limit({"limit": limit}): number(value, limit) for limit in value}
-    nothing = {_vhost_limit({"limit": limit}): -1 for limit in _VHOST_LIMITS}
+    nothing = {_vhost_limit({"limit": limit}): -1 for limit in LIMITS_OF_VHOSTS}
     await cluster.change("set-vhost-limits", name=at["vhost"], **{**nothing, **limits})
     return (CREATED if is_new else NO_CONTENT), None
 
@@ -404,7 +419,7 @@ async def _delete_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
     there = shapes.vhost_limits(cluster.machine.access.vhosts[at["vhost"]])["value"]
     if (at["component"], at["name"]) != (VHOST_LIMITS, LIMITS) or not there:
         raise ApiError(NOT_FOUND, "Not Found")
-    await _put_limits(cluster, at, {})
+    await put_limits(cluster, at, {})
     return NO_CONTENT, None
 
 
@@ -453,18 +468,6 @@ async def _rebalance(cluster: Cluster, _at: Row, _body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _import_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    """A parameter of definitions: operators' policies are such, and limits of virtual hosts. Parameters of RabbitMQ's
-    plugins are left out."""
-    value = field(body, "value", dict)
-    if body.get("component") == OPERATOR_POLICY:
-        await _putting_policy(operator=True)(cluster, at, value)
-    elif body.get("component") == VHOST_LIMITS:
-        for limit in value:
-            await _put_vhost_limit(cluster, at | {"limit": limit}, {"value": field(value, limit, int)})
-    return NO_CONTENT, None
-
-
 async def _delete_connections(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     """All connections of a user: of others only an administrator's request."""
     if not (at["administers"] or at["user"] == at["name"]):
@@ -479,59 +482,6 @@ async def _delete_connection(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     if not await cluster.close_connection(at["name"], at.get("reason", "closed via the management API")):
         raise ApiError(NOT_FOUND, "Not Found")
     return NO_CONTENT, None
-
-
-async def _import_into_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    """Definitions of one virtual host, whose rows need not name it."""
-    rows = {
-        part: [{**row, "vhost": at["vhost"]} if isinstance(row, dict) else row for row in each]
-        for part, each in body.items()
-        if isinstance(each, list) and part in definitions.OF_A_VHOST
-    }
-    return await import_definitions(cluster, at, {**body, **rows})
-
-
-async def import_definitions(cluster: Cluster, at: Row, body: Row) -> Outcome:
-    """Definitions: all problems are told before anything is done."""
-    wrong = definitions.problems(body, set(cluster.machine.access.vhosts))
-    if wrong:
-        raise ApiError(BAD_REQUEST, f"nothing was imported: {'; '.join(wrong)}")
-    for part, write in _IMPORTS.items():
-        for number, row in enumerate(body.get(part, [])):
-            try:
-                place = {"user": OPERATOR, "vhost": row.get("vhost", DEFAULT_VHOST)}
-                await write(cluster, place | _path_of(part, row), row)
-            except (ApiError, OperationError) as error:
-                raise ApiError(BAD_REQUEST, f"{part}[{number}]: {error}; everything before it was imported") from error
-    return NO_CONTENT, None
-
-
-def _path_of(part: str, row: Row) -> Row:
-    """What the path of a request names, out of a row of definitions."""
-    match part:
-        case "bindings":
-            kind = "q" if row["destination_type"] == "queue" else "e"
-            return {"name": row["source"], "destination": row["destination"], "kind": kind}
-        case "permissions" | "topic_permissions":
-            return {"name": row["user"]}
-        case "vhosts":
-            return {"vhost": row["name"]}
-        case _:
-            return {"name": row["name"]}
-
-
-_IMPORTS: Final[dict[str, Writer]] = {
-    "vhosts": _import_vhost,
-    "users": _put_user,
-    "permissions": _put_permission,
-    "topic_permissions": _put_topic_permission,
-    "parameters": _import_parameter,
-    "policies": _put_policy,
-    "exchanges": _put_exchange,
-    "queues": _put_queue,
-    "bindings": _bind,
-}
-"""How each part of definitions is imported, in order."""
 
 
 def _check_queue(cluster: Cluster, at: Row) -> None:
@@ -550,31 +500,31 @@ def _check_user(cluster: Cluster, name: str) -> None:
 
 
 WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
-    ("PUT", "queues/{vhost}/{name}"): (EVERYBODY, _put_queue),
+    ("PUT", "queues/{vhost}/{name}"): (EVERYBODY, put_queue),
     ("DELETE", "queues/{vhost}/{name}"): (EVERYBODY, _delete_queue),
     ("DELETE", "queues/{vhost}/{name}/contents"): (EVERYBODY, _purge),
     ("POST", "queues/{vhost}/{name}/get"): (EVERYBODY, _get),
     ("POST", "queues/{vhost}/{name}/actions"): (EVERYBODY, _act),
-    ("PUT", "exchanges/{vhost}/{name}"): (EVERYBODY, _put_exchange),
+    ("PUT", "exchanges/{vhost}/{name}"): (EVERYBODY, put_exchange),
     ("DELETE", "exchanges/{vhost}/{name}"): (EVERYBODY, _delete_exchange),
     ("POST", "exchanges/{vhost}/{name}/publish"): (EVERYBODY, _publish),
-    ("POST", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}"): (EVERYBODY, _bind),
+    ("POST", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}"): (EVERYBODY, bind),
     ("DELETE", "bindings/{vhost}/e/{name}/{kind:[qe]}/{destination}/{key}"): (EVERYBODY, _unbind),
     ("PUT", "vhosts/{name}"): (ADMINISTRATOR, _put_vhost),
     ("DELETE", "vhosts/{name}"): (ADMINISTRATOR, _delete_vhost),
     ("PUT", "vhost-limits/{vhost}/{limit}"): (ADMINISTRATOR, _put_vhost_limit),
     ("DELETE", "vhost-limits/{vhost}/{limit}"): (ADMINISTRATOR, _delete_vhost_limit),
-    ("PUT", "users/{name}"): (ADMINISTRATOR, _put_user),
+    ("PUT", "users/{name}"): (ADMINISTRATOR, put_user),
     ("DELETE", "users/{name}"): (ADMINISTRATOR, _delete_user),
     ("PUT", "permissions/{of}/{name}"): (ADMINISTRATOR, _grant),
     ("DELETE", "permissions/{vhost}/{name}"): (ADMINISTRATOR, _delete_permission),
-    ("PUT", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, _put_topic_permission),
+    ("PUT", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, put_topic_permission),
     ("DELETE", "topic-permissions/{vhost}/{name}"): (ADMINISTRATOR, _delete_topic_permissions),
     ("PUT", "user-limits/{name}/{limit}"): (ADMINISTRATOR, _put_user_limit),
     ("DELETE", "user-limits/{name}/{limit}"): (ADMINISTRATOR, _delete_user_limit),
-    ("PUT", "policies/{vhost}/{name}"): (POLICYMAKER, _put_policy),
+    ("PUT", "policies/{vhost}/{name}"): (POLICYMAKER, put_policy),
     ("DELETE", "policies/{vhost}/{name}"): (POLICYMAKER, _deleting_policy(operator=False)),
-    ("PUT", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _putting_policy(operator=True)),
+    ("PUT", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, putting_policy(operator=True)),
     ("DELETE", "operator-policies/{vhost}/{name}"): (ADMINISTRATOR, _deleting_policy(operator=True)),
     ("PUT", "parameters/{component}/{vhost}/{name}"): (ADMINISTRATOR, _put_parameter),
     ("DELETE", "parameters/{component}/{vhost}/{name}"): (ADMINISTRATOR, _delete_parameter),
@@ -587,7 +537,5 @@ WRITERS: Final[dict[tuple[str, str], tuple[Tag, Writer]]] = {
     ("POST", "rebalance/queues"): (ADMINISTRATOR, _rebalance),
     ("DELETE", "connections/username/{name}"): (EVERYBODY, _delete_connections),
     ("DELETE", "connections/{name}"): (ADMINISTRATOR, _delete_connection),
-    ("POST", "definitions"): (ADMINISTRATOR, import_definitions),
-    ("POST", "definitions/{vhost}"): (ADMINISTRATOR, _import_into_vhost),
 }
 """By method and path below ``/api/``: the tag that a user needs, and what does it."""

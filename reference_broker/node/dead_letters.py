@@ -32,7 +32,8 @@ from reference_broker.amqp.addressing import address_of, without_copies
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
+from reference_broker.machines.metadata import QueueRecord, with_policy
+from reference_broker.machines.policies import Policy
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
 from reference_broker.node.local_clients import Connection, LocalClients

@@ -63,7 +63,7 @@ def declare(channel: AskingChannel, event: ExchangeDeclare) -> None:
         _check_not_default(event.exchange)
         if not event.passive:
             if existing is None:
-                _check_new(event, channel.vhost)
+                _check_new(event, channel.vhost.exchange_called(event.exchange))
             _declare_new(channel, event)
             return
         if existing is None:
@@ -76,8 +76,18 @@ def declare(channel: AskingChannel, event: ExchangeDeclare) -> None:
     channel.exchange_done(event)
 
 
-def _declare_new(channel: AskingChannel, event: ExchangeDeclare) -> None:
-    wanted = Exchange(
+def check(event: ExchangeDeclare, what: str, existing: Exchange | None) -> None:
+    """Raises :class:`DeclarationError` if the exchange cannot be declared like this, beside the ``existing`` one of its
+    name, if there is one. ``what`` is the exchange in RabbitMQ's words."""
+    _check_not_default(event.exchange)
+    if existing is None:
+        _check_new(event, what)
+    else:
+        _check_equal(event, what, _wanted(event), existing)
+
+
+def _wanted(event: ExchangeDeclare) -> Exchange:
+    return Exchange(
         name=event.exchange,
         type=ExchangeType(event.type),
         durable=event.durable,
@@ -85,6 +95,10 @@ def _declare_new(channel: AskingChannel, event: ExchangeDeclare) -> None:
         internal=event.internal,
         arguments=event.fields,
     )
+
+
+def _declare_new(channel: AskingChannel, event: ExchangeDeclare) -> None:
+    wanted = _wanted(event)
 
     def answered(existing: Exchange) -> None:
         try:
@@ -149,14 +163,14 @@ def _check_not_default(name: str) -> None:
         raise DeclarationError(ReplyCode.ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
-def _check_new(event: ExchangeDeclare, vhost: VirtualHost) -> None:
+def _check_new(event: ExchangeDeclare, what: str) -> None:
     name = event.exchange
     if name.startswith(_RESERVED) and name not in PREDECLARED:
         text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
         raise DeclarationError(ReplyCode.ACCESS_REFUSED, text)
     alternate = event.arguments.get(_ALTERNATE)
     if alternate is not None and not isinstance(alternate, str):
-        text = f"invalid type '{type_name(alternate)}' for arg '{_ALTERNATE}' in {vhost.exchange_called(name)}"
+        text = f"invalid type '{type_name(alternate)}' for arg '{_ALTERNATE}' in {what}"
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 

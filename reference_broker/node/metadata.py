@@ -35,7 +35,6 @@ from reference_broker.machines.metadata import (
     MetadataEffect,
     MetadataMachine,
     PoliciesChanged,
-    Policy,
     QueueAdded,
     QueueCommand,
     QueueRecord,
@@ -53,6 +52,7 @@ from reference_broker.machines.mirrors import (
     MoveMaster,
     StartMaster,
 )
+from reference_broker.machines.policies import Policy
 from reference_broker.machines.stored_patterns import UnusablePattern
 from reference_broker.node.group import GroupRunner
 from reference_broker.routing.records import Arguments, Binding, Exchange

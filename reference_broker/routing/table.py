@@ -159,6 +159,11 @@ class RoutingTable:
         for name in sorted(self._known):
             yield from sorted(self._known[name].bindings)
 
+    def has(self, binding: Binding) -> bool:
+        """Whether the binding is there."""
+        known = self._known.get(binding.source)
+        return known is not None and binding in known.bindings
+
     def is_in_use(self, name: str) -> bool:
         """Whether the exchange has bindings."""
         return name in self._known and bool(self._known[name].bindings)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from infra import local_cluster
 from infra.local_cluster import Cluster
+from reference_broker.management.importing import IMPORTERS
 from reference_broker.management.reading import READERS
 from reference_broker.management.writing import WRITERS
 from tests.integration.test_management_as_rabbitmq import Api
@@ -58,7 +59,7 @@ FIELDS = st.sampled_from([
 ])  # fmt: skip
 OBJECTS = st.dictionaries(FIELDS, VALUES, max_size=6).map(lambda each: json.dumps(each).encode())
 QUERIES = st.sampled_from(["page", "page_size", "sort", "columns", "name", "use_regex", "vhost"])
-PATHS = sorted({path for _method, path in WRITERS} | set(READERS))
+PATHS = sorted({path for _method, path in {**WRITERS, **IMPORTERS}} | set(READERS))
 
 
 @st.composite

@@ -35,7 +35,8 @@ def export_definitions(file: Path, directory: Path, as_json: bool) -> None:
 def import_definitions(file: Path, directory: Path, as_json: bool) -> None:
     """Add what a file of definitions has, from this cluster or from a RabbitMQ.
 
-    Everything that is wrong with FILE is told, and then nothing is imported. What the cluster has already stays.
+    Everything that is wrong with FILE is told, and then nothing is imported. What the cluster has already stays. What a
+    RabbitMQ has and nothing here could do is left out, and told.
     """
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
@@ -47,7 +48,8 @@ def import_definitions(file: Path, directory: Path, as_json: bool) -> None:
         raise click.BadParameter(f"{file} holds no JSON object", param_hint="FILE")
     answer = change(directory, op="import-definitions", definitions=given)
     counts = {part: len(given.get(part, [])) for part in _PARTS}
-    say(f"imported {_told(counts)}", {"imported": counts, **answer}, as_json)
+    ignored = [f"left out: {' '.join(row.values())}" for row in answer.get("ignored", ())]
+    say("\n".join([f"imported {_told(counts)}", *ignored]), {"imported": counts, **answer}, as_json)
 
 
 def _told(counts: dict[str, int]) -> str:

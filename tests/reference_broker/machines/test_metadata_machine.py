@@ -21,7 +21,6 @@ from reference_broker.machines.metadata import (
     DeclareQueue,
     DeleteQueue,
     MetadataMachine,
-    Policy,
     QueueAdded,
     QueueRecord,
     QueueRemoved,
@@ -31,6 +30,7 @@ from reference_broker.machines.metadata import (
     record_from_json,
     record_to_json,
 )
+from reference_broker.machines.policies import Policy
 from reference_broker.routing.records import Binding, Destination, Exchange, ExchangeType
 from reference_broker.types import NOBODY, GroupId, NodeId
 

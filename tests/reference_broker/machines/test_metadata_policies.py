@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import (
-    ClearPolicy,
-    MetadataMachine,
-    Policy,
-    QueueRecord,
-    SetPolicy,
-    encode,
-    in_force,
-    with_policy,
-)
+from reference_broker.machines.metadata import ClearPolicy, MetadataMachine, QueueRecord, SetPolicy, encode, with_policy
+from reference_broker.machines.policies import Policy, in_force
 from reference_broker.types import GroupId, NodeId
 
 ASKER: dict[str, Any] = {"node": NodeId(1), "correlation": 7}

@@ -17,14 +17,13 @@ from reference_broker.machines.metadata import (
     DeclareQueue,
     DeleteQueue,
     MetadataMachine,
-    Policy,
     QueueRecord,
     QueueRemoved,
     SetPolicy,
     decode,
     encode,
-    in_force,
 )
+from reference_broker.machines.policies import Policy, in_force
 from reference_broker.routing.records import Binding, Destination, Exchange, ExchangeType
 from reference_broker.types import GroupId, NodeId
 

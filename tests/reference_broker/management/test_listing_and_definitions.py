@@ -78,8 +78,8 @@ def test_the_definitions_of_a_new_cluster_have_no_problem() -> None:
         ({"users": [5]}, ["users[0]: must be an object"]),
         ({"users": [{"name": "", "password_hash": "x", "tags": 5}]}, [
             "users[0].name: '': must be a text of 1 to 255 octets",
-            "users[0].password_hash: 'x': must be a hash of rabbit_password_hashing_sha256",
             "users[0].tags: 5: must be words, as a list or with commas",
+            "users[0].password_hash: 'x': must be a hash of rabbit_password_hashing_sha256",
         ]),
         ({"permissions": [{"user": "u", "vhost": "v", "configure": "(", "write": 1, "read": ""}]}, [
             "permissions[0].vhost: 'v': must be a virtual host that exists or stands here",

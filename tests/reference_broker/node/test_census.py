@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.policies import Policy
 from reference_broker.node.census import Busiest, Census, placed
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from reference_broker.machines.config import NO_LIMIT
-from reference_broker.machines.metadata import AddMember, ClearPolicy, Policy, QueueRecord, RemoveMember, SetPolicy
+from reference_broker.machines.metadata import AddMember, ClearPolicy, QueueRecord, RemoveMember, SetPolicy
+from reference_broker.machines.policies import Policy
 from reference_broker.node.group import GroupRunner
 from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, NodeId, Priority

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.policies import Policy
 from reference_broker.node.endings import Ending
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import Queue
