@@ -192,15 +192,13 @@ def publish(channel: BlockingChannel, queue: str, count: int = 1, **properties: 
 
 
 def get(channel: BlockingChannel, queue: str, **options: Any) -> tuple[Any, ...]:
-    """The next message, waited for: what is told about it, headers and body. RabbitMQ 3.10 counts from 0, we from 1 as
-    later ones do; and when a message died nobody can know beforehand."""
+    """The next message, waited for: what is told about it, headers and body. When a message died nobody can know
+    beforehand."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         method, properties, body = channel.basic_get(queue, **options)
         if method is not None:
             headers = dict(properties.headers or {})
-            if headers.get("x-delivery-count") == 0:
-                del headers["x-delivery-count"]
             for death in headers.get("x-death", []):
                 assert death.pop("time") is not None
             told = (method.delivery_tag, method.redelivered, method.exchange, method.routing_key, method.message_count)
