@@ -48,7 +48,10 @@ def import_definitions(file: Path, directory: Path, as_json: bool) -> None:
         raise click.BadParameter(f"{file} holds no JSON object", param_hint="FILE")
     answer = change(directory, op="import-definitions", definitions=given)
     counts = {part: len(given.get(part, [])) for part in _PARTS}
-    ignored = [f"left out: {' '.join(row.values())}" for row in answer.get("ignored", ())]
+    ignored = [
+        f"{row['row']}: {row['key']} has no effect: {row['why']}" if "key" in row else f"{row['row']}: {row['why']}"
+        for row in answer.get("ignored", ())
+    ]
     say("\n".join([f"imported {_told(counts)}", *ignored]), {"imported": counts, **answer}, as_json)
 
 
