@@ -35,8 +35,7 @@ class _Definition(click.ParamType[Any]):
     "set-policy",
     """perftest broker set-policy short '^tmp[.]' '{"max-length": 1000}'""",
     """perftest broker set-policy dead '.*' '{"dead-letter-exchange": ""}' --priority 5""",
-    """perftest broker set-policy ttl orders '{"message-ttl": 60000}' --json""",
-    """perftest broker set-policy lost '^orders' '{"alternate-exchange": "unroutable"}' --apply-to exchanges""",
+    """perftest broker set-policy lost '^orders' '{"alternate-exchange": "unroutable"}' --apply-to exchanges --json""",
 )
 @click.argument("name", metavar="NAME")
 @click.argument("pattern", metavar="PATTERN")
