@@ -57,7 +57,9 @@ def _is_in_exclusive_use(state: State, command: Checkout) -> bool:
     """Whether another consumer is alone, or this one wants to be alone and cannot."""
     holder = state.exclusive
     if holder is not None and holder.status in _SUBSCRIBED and state.consumer(holder.id) is holder:
-        return holder.id != command.consumer  # its prefetch may change
+        if holder.id == command.consumer and not command.exclusive:
+            state.exclusive = None
+        return holder.id != command.consumer  # the prefetch of the holder may change
     state.exclusive = None
     if not command.exclusive:
         return False

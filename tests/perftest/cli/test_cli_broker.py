@@ -85,7 +85,9 @@ METRICS = [
     {"name": "b", "type": "gauge", "samples": [{"name": "b", "labels": {"queue": "q"}, "value": 0.5}]},
     {"name": "i", "type": "info", "samples": [{"name": "i_info", "labels": {"cluster": "c"}, "value": 1.0}]},
 ]
-POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "priority": 2, "vhost": "/"}
+POLICY = {
+    "name": "p", "pattern": "^q", "definition": {"max-length": 10}, "priority": 2, "apply_to": "all", "vhost": "/",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -126,8 +128,9 @@ POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "prior
         (
             ["policies"],
             {"op": "policies"},
-            {"ok": True, "policies": [POLICY]},
-            'vhost  name  pattern  priority  definition\n/      p     ^q              2  {"max-length": 10}',
+            {"ok": True, "policies": [{**POLICY, "without_effect": {}}]},
+            "vhost  name  pattern  apply_to  priority  definition          no effect\n"
+            '/      p     ^q       all              2  {"max-length": 10}',
         ),
         (
             ["metrics", "2"],

@@ -395,6 +395,8 @@ class Oracle:
     def in_exclusive_use(self, command: Checkout) -> bool:
         """Somebody is alone, or this one wants to be and is not."""
         others = [one for one in self.subscribers.values() if one.status not in ("getting", "cancelled")]
+        if any(one.exclusive and one.id == command.consumer for one in others):
+            return False  # it is alone, and asks for another prefetch
         wants_alone = command.exclusive and (bool(others) or self.config.single_active)
         return wants_alone or any(one.exclusive for one in others)
 
