@@ -106,6 +106,7 @@ def broken_relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]
             yield ("drives", name), rule, f"give exactly one of {', '.join(_KINDS)}", None
         if drive.figures is not None:
             yield from _figures(name, drive.figures)
+    yield from _shared_bandwidth(layout)
     for role in ROLES[:-1]:
         if role not in layout.roles:
             yield ("roles",), f"the role {role} has no drive", f"add {role}: {next(iter(layout.drives))}", None
@@ -115,6 +116,15 @@ def broken_relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]
             yield ("roles", place), f"there is no drive {drive_name!r}", fix, drive_name
     for name in layout.drives.keys() - set(layout.roles.values()):
         yield ("drives", name), f"no role lies on drive {name}", "place a role on it, or remove it", None
+
+
+def _shared_bandwidth(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:
+    """What all drives reach together is a part of the model within the node: no other drive would heed it."""
+    others = [name for name, drive in layout.drives.items() if drive.profile is None and drive.figures is None]
+    if layout.octets_per_second and others:
+        rule = f"what all drives reach together does not hold for drive {others[0]}, which is no modelled one"
+        fix = "remove it, or give each drive a profile or figures"
+        yield ("octets_per_second",), rule, fix, layout.octets_per_second
 
 
 def _figures(name: str, figures: Figures) -> Iterator[tuple[Location, str, str, Any]]:

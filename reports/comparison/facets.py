@@ -65,8 +65,10 @@ def _plan(base: Run, candidate: Run) -> Iterator[Difference]:
 
 
 def _experiment(run: Run) -> dict[str, Any]:
-    """The plan without names; steps by their number, for the order in which they run may be drawn."""
+    """The plan without names and without the broker, which is usually the reason for a comparison; steps by their
+    number, for the order in which they run may be drawn."""
     plan = {key: value for key, value in run.manifest["plan"].items() if key not in _NO_PART_OF_THE_PLAN}
+    plan["cluster"] = {key: value for key, value in (plan.get("cluster") or {}).items() if key != "broker"}
     return {**plan, "steps": sorted(plan.get("steps") or (), key=lambda step: int(step.get("number") or 0))}
 
 

@@ -173,6 +173,8 @@ def _escaped(text: str) -> str:
 
 
 def _difference(each: Difference) -> str:
+    if each.base == each.candidate:
+        return f"{each.where}: {each.base}, on both sides"
     return f"{each.where}: {each.base} against {each.candidate}"
 
 

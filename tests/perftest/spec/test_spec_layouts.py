@@ -54,6 +54,8 @@ def test_a_modelled_drive_has_figures_with_units() -> None:
         (", wal: fast", "", 5, "the role wal has no drive", "add wal: disk"),
         ("wal: fast", "wal: slow", 5, "there is no drive 'slow'", "use one of: disk, fast"),
         ("wal: fast", "wal: disk", 4, "no role lies on drive fast", "place a role on it, or remove it"),
+        ("roles:", "octets_per_second: 250MB\nroles:", 5,
+         "what all drives reach together does not hold for drive disk, which is no modelled one", "or give each drive"),
         ("wal: fast", "wals: fast", 5, "'wals' is not one of", "did you mean 'wal'?"),
         ("roles:", "io: {pool: 0}\nroles:", 5, "{'pool': 0} is no I/O policy", "{pool: N} with N from 1 to 1024"),
         ("data: disk", "tape: disk", 5, "roles.tape: 'tape' is not one of", "write 'data'"),

@@ -192,9 +192,18 @@ def test_names_with_markup_stay_names(make: Make) -> None:
 def test_another_broker_is_what_one_wants_to_know(make: Make) -> None:
     """It is shown, and its durability, said in other words, is no obstacle."""
     other = {"product": "reference_broker", "durability": "fdatasync on a majority"}
-    result = compare(runs_of(make("a", seed=1)), runs_of(make("b", seed=2, facts=other)))
+    base, candidate = runs_of(make("a", seed=1)), runs_of(make("b", seed=2, facts=other))
+    base[0].manifest["plan"]["cluster"] = {"nodes": 3, "broker": "rabbitmq"}
+    candidate[0].manifest["plan"]["cluster"] = {"nodes": 3, "broker": "reference"}
+    result = compare(base, candidate)
     assert not result.refused
     assert "broker.product: RabbitMQ against reference_broker" in text.shown_differences(result)
+
+
+def test_what_is_wrong_on_both_sides_is_said_once(make: Make) -> None:
+    sides = (runs_of(make(name, seed=seed, end=False)) for seed, name in enumerate("ab"))
+    told = text.refusal(compare(*sides))
+    assert told.endswith(", on both sides") and told.count("killed or is still running") == 1
 
 
 def test_repetitions_must_be_of_one_measurement(make: Make) -> None:
