@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +16,7 @@ from perftest.cli.sections import SectionedCommand, json_option, option
 
 if TYPE_CHECKING:
     from perftest.importers.notes import Imported
+    from perftest.spec.problem import Problem
 
 _ABOVE_MAX: Final = 4
 """How many directories above a playlist are looked into: it lies in orchestration/run/playlists/…"""
@@ -97,12 +100,27 @@ def _import(source: str, topologies: Path | None) -> Imported:
     """The workloads of one source. Raises SpecError if the generator would refuse a workload."""
     from perftest.cli.command_line_import import refused
     from perftest.importers.write import problems_of
+    from perftest.spec.problem import SpecError
 
-    found = _converted(source, topologies)
+    try:
+        found = _converted(source, topologies)
+    except SpecError as error:
+        raise SpecError([_with_line(each) for each in error.problems]) from error
     problems = [each for workload in found.workloads for each in problems_of(workload.content, source[:60])]
     if problems:
         raise refused(problems)
     return found
+
+
+def _with_line(problem: Problem) -> Problem:
+    """The problem with the line of its key in the file that a person wrote, if the key can be found there."""
+    from perftest.importers.write import line_of
+
+    if problem.line is not None or not problem.path or not _is_file(Path(problem.file)):
+        return problem
+    with suppress(OSError, UnicodeDecodeError):
+        return replace(problem, line=line_of(problem.path, Path(problem.file).read_text(encoding="utf-8-sig")))
+    return problem
 
 
 def _converted(source: str, topologies: Path | None) -> Imported:

@@ -15,9 +15,9 @@ import yaml
 
 from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.section import Section
-from perftest.importers.write import BACKGROUNDS_MAX, name_of, plain_number
+from perftest.importers.write import BACKGROUNDS_MAX, QUEUES_MAX, name_of, plain_number
 from perftest.spec.condense import duration
-from perftest.spec.rules import SIZE_BYTES_MIN
+from perftest.spec.rules import PUBLISHERS_MAX, SIZE_BYTES_MIN
 from perftest.spec.units import UNLIMITED
 
 STEPS_MAX: Final = 1000
@@ -73,8 +73,10 @@ def _resolved(text: str, notes: Notes) -> str:
 def _workload(source: Section, find: Find) -> dict[str, Any]:
     topics, producers = max(source.count("topics", default=1), 1), source.count("producersPerTopic", default=1)
     subscriptions = source.count("subscriptionsPerTopic", default=1)
+    consumers = subscriptions * source.count("consumerPerSubscription", default=1)
+    _check_size(source, topics, producers, subscriptions, consumers)
     load, publishing = _load(source, topics, producers), _bodies(source, find)
-    load["consumers"] = subscriptions * source.count("consumerPerSubscription", default=1)
+    load["consumers"] = consumers
     if not load["publishers"] and not load["consumers"]:
         source.wrong("producersPerTopic", "nobody publishes and nobody consumes", "write 1 or more")
     title = source.text("name").strip() or "OpenMessaging workload"
@@ -105,6 +107,18 @@ def _workload(source: Section, find: Find) -> dict[str, Any]:
     }
     _say_what_is_missing(source)
     return {key: value for key, value in workload.items() if value not in ("", {}, [])}
+
+
+def _check_size(source: Section, topics: int, producers: int, subscriptions: int, consumers: int) -> None:
+    """Refuse what is too much at once, before it is written out and checked."""
+    if topics * max(subscriptions, 1) > QUEUES_MAX:
+        what = f"{topics} topics of {subscriptions} subscriptions are more than {QUEUES_MAX} queues"
+        source.wrong("topics", what, "write fewer, and run several workloads beside each other")
+    for key, each in (("producersPerTopic", producers), ("subscriptionsPerTopic", consumers)):
+        if topics * each > PUBLISHERS_MAX:
+            what = f"{topics * each} clients are more than the {PUBLISHERS_MAX} that a run can tell apart"
+            source.wrong(key, what, "write fewer, or fewer topics")
+    source.notes.stop_at_problems()
 
 
 def _queue(name: str) -> dict[str, Any]:

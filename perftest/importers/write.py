@@ -20,6 +20,8 @@ ORDER: Final = tuple(each.alias or name for name, each in Workload.model_fields.
 NAME_MAX: Final = 80
 BACKGROUNDS_MAX: Final = 8
 """Further background loads are left out: each is a process."""
+QUEUES_MAX: Final = 10_000
+"""Queues of a workload at most. A source with more is refused before a queue of it is written out."""
 _APART: Final = ("queues", "load", "exchange", "publishing", "consuming", "connecting", "background", "sweep", "step")
 """Keys with an empty line before them."""
 _FLOW_MAX: Final = 100
@@ -36,6 +38,24 @@ def name_of(text: str, room: int = NAME_MAX) -> str:
 def plain_number(number: float) -> int | float:
     """A whole number without a decimal point."""
     return int(number) if number == int(number) else number
+
+
+def line_of(path: str, text: str) -> int | None:
+    """The line of a key path (``benchmarks[1].topology``) in a text of YAML or JSON; None if it is not there."""
+    line: int | None = None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    for part in re.findall(r"[^.\[\]]+", path):
+        if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+        elif isinstance(node, yaml.MappingNode) and (found := [each for each in node.value if each[0].value == part]):
+            line, node = found[0][0].start_mark.line + 1, found[0][1]
+        else:
+            return None
+    return line
 
 
 def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = ()) -> str:

@@ -15,6 +15,7 @@ from perftest.importers.patterns import matches
 from perftest.importers.rabbittesttool.clients import Consumers, Publishers, consumers_of, publishers_of
 from perftest.importers.rabbittesttool.policy import Policy, properties
 from perftest.importers.section import Section
+from perftest.importers.write import QUEUES_MAX
 
 EXCHANGES: Final = {
     "fanout": "fanout",
@@ -79,6 +80,9 @@ class Group:
 def read_group(source: Section, policies: list[Policy]) -> Group:
     """Read a group and everything in it."""
     name, copies = source.text("name"), source.count("scale", default=1)
+    if copies > QUEUES_MAX:
+        source.wrong("scale", f"{copies} copies are more than {QUEUES_MAX} queues", "write fewer")
+        source.notes.stop_at_problems()
     kinds = {"single-vhost": "", "multiple-vhost": "yes", "multiple-vhosts": "yes"}
     many_vhosts = source.choice("scaleType", default="multiple-vhosts", known=kinds) and copies > 1
     if many_vhosts:
@@ -119,6 +123,9 @@ def _exchange(source: Section) -> tuple[str, str] | None:
 
 def _queues(source: Section, prefixes: list[str], policies: list[Policy]) -> Queues | None:
     prefix, scale = source.text("prefix", "group"), source.count("scale", default=1)
+    if scale * len(prefixes) > QUEUES_MAX:
+        source.wrong("scale", f"{scale * len(prefixes)} queues are more than {QUEUES_MAX}", "write fewer")
+        source.notes.stop_at_problems()
     arguments = properties(source)
     for policy in policies:
         if policy.matches(prefix):

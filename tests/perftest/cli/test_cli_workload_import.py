@@ -201,3 +201,45 @@ def test_a_documented_line_is_the_plan_that_run_makes_of_it(
         plan.connecting.shutdown_timeout_s, 0
     )
     assert same == plan
+
+
+@pytest.mark.parametrize(
+    ("topics", "subscriptions", "what", "line"),
+    [
+        (1_000_000, 1, "1000000 topics of 1 subscriptions are more than 10000 queues", 3),
+        (2, 1_000_000, "2 topics of 1000000 subscriptions are more than 10000 queues", 3),
+        (100, 1000, "100000 clients are more than the 65536 that a run can tell apart", 6),
+    ],
+)
+def test_too_much_is_refused_before_it_is_written_out(
+    call: Call, tmp_path: Path, topics: int, subscriptions: int, what: str, line: int
+) -> None:
+    """A million topics took minutes and gigabytes. The line is that of the file that a person wrote."""
+    source = tmp_path / "omb.yaml"
+    source.write_text(
+        f"name: big\n# much\ntopics: {topics}\nmessageSize: 100\nproducersPerTopic: 1\n"
+        f"subscriptionsPerTopic: {subscriptions}\nproducerRate: 1000\n"
+    )
+    code, _, err = call("workload", "import", str(source))
+    assert code == 2 and what in err and f"{source}:{line}: " in err
+
+
+def test_a_problem_within_a_list_has_its_line(call: Call, tmp_path: Path) -> None:
+    source = tmp_path / "playlist.json"
+    source.write_text('{"benchmarks": [\n {"topology": "one.json"},\n {"topology": "two.json"}]}\n')
+    code, _, err = call("workload", "import", str(source))
+    assert code == 2
+    assert f"{source}:2: benchmarks[0].topology" in err and f"{source}:3: benchmarks[1].topology" in err
+
+
+@pytest.mark.parametrize("place", ["topologyGroups[0]", "topologyGroups[0].queues[0]"])
+def test_too_many_queues_of_a_topology_are_refused_before_they_are_written_out(
+    call: Call, tmp_path: Path, place: str
+) -> None:
+    topology = json.loads((DATA / "topology_exchanges.json").read_text())
+    group = topology["topologyGroups"][0]
+    (group if place.endswith("Groups[0]") else group["queues"][0])["scale"] = 5_000_000
+    source = tmp_path / "topology.json"
+    source.write_text(json.dumps(topology, indent=1))
+    code, _, err = call("workload", "import", str(source))
+    assert code == 2 and "are more than 10000" in err and f"{place}.scale" in err
