@@ -27,7 +27,8 @@ FILE_MAX_BYTES: Final = 1 << 30
 UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _FORMATS: Final = (
-    "give the CSV of PerfTest (--output-file), the result JSON of OpenMessaging Benchmark, or a log of HdrHistogram"
+    "give the CSV of PerfTest (--output-file) or what it printed, the result JSON of OpenMessaging Benchmark, or a log "
+    "of HdrHistogram"
 )
 
 # fmt: off

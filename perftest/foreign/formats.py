@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from perftest.foreign.hdr_log import is_hdr_log, read_hdr_log
 from perftest.foreign.measured import ForeignFileError, ForeignRun
 from perftest.foreign.openmessaging import is_openmessaging_result, read_openmessaging
-from perftest.foreign.perftest_csv import is_perftest_csv, read_perftest_csv
+from perftest.foreign.perftest_csv import (
+    is_perftest_console,
+    is_perftest_csv,
+    read_perftest_console,
+    read_perftest_csv,
+)
 from perftest.metrics.interval import Series
 
 
@@ -23,11 +28,18 @@ def read_result(octets: bytes, file: str, *, unit_ns: int | None, tags: Mapping[
     try:
         text = octets.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        text = octets.decode("cp1252", "replace")  # of Windows: a micro sign there, or a spreadsheet's file
+        if is_perftest_csv(text):
+            return read_perftest_csv(text, file)
+        if is_perftest_console(text):
+            return read_perftest_console(text, file)
         line = octets.count(b"\n", 0, error.start) + 1
         fix = "give the file as the tool wrote it, not packed"
         raise ForeignFileError("this is no text in UTF-8", f"{file}:{line}", fix) from error
     if is_perftest_csv(text):
         return read_perftest_csv(text, file)
+    if is_perftest_console(text):
+        return read_perftest_console(text, file)
     if is_hdr_log(text):
         if unit_ns is None:
             fix = "tell the unit: --unit ns, --unit us or --unit ms"

@@ -1,7 +1,10 @@
-"""PerfTest's CSV (``--output-file``): rates, and percentiles of each interval; pure.
+"""PerfTest's CSV (``--output-file``) and its console: rates, and percentiles of each interval; pure.
 
 The file has neither counts nor histograms. A count is the rate times the length of the interval, rounded. Percentiles
 stay what they are: those of one interval, as stated.
+
+Files of old versions, of other locales and out of spreadsheets are read, too: columns of PerfTest 1 and 2.1, a micro
+sign that lost its encoding, decimal commas, and semicolons between cells.
 """
 
 from __future__ import annotations
@@ -28,15 +31,24 @@ from perftest.metrics.interval import Series
 TOOL: Final = "PerfTest"
 _COUNTS: Final = {
     "published (msg/s)": "published",
+    "sent (msg/s)": "published",
     "returned (msg/s)": "returned",
     "confirmed (msg/s)": "confirmed",
     "nacked (msg/s)": "nacked",
     "received (msg/s)": "delivered",
 }
 _NAMES: Final = {"min": "min_ns", "median": "p50_ns", "75th p.": "p75_ns", "95th p.": "p95_ns", "99th p.": "p99_ns"}
-_LATENCY: Final = re.compile(r"(min|median|75th p\.|95th p\.|99th p\.) (consumer|confirm) latency \((µs|us|μs|ms)\)")
-_SERIES: Final = {"consumer": Series.E2E, "confirm": Series.CONFIRM}
-_UNITS_NS: Final = {"µs": 1000, "μs": 1000, "us": 1000, "ms": 1_000_000}
+_UNIT: Final = r"ms|milliseconds|us|microseconds|(?:[µμ?\ufffd]|Âµ|Î¼)s"
+"""Units of latencies. The micro sign may have been read in another encoding than it was written."""
+_LATENCY: Final = re.compile(rf"(min|median|75th p\.|95th p\.|99th p\.) (?:(consumer|confirm) )?latency \(({_UNIT})\)")
+_SERIES: Final = {"consumer": Series.E2E, "confirm": Series.CONFIRM, None: Series.E2E}
+_LINE: Final = re.compile(r"^id: ([^,]*), time:? ([\d.,]+) ?s, (.*)$")
+"""An interval as PerfTest prints it."""
+_RATE: Final = re.compile(r"(sent|published|returned|confirmed|nacked|received): ([\d.,]+) msg/s")
+_PERCENTILES: Final = re.compile(
+    rf"min/median/75th/95th/99th(?:/max)? (?:(consumer|confirm) )?latency: ([\d.,]+(?:/[\d.,]+)*) ({_UNIT})"
+)
+_PRINTED: Final = ("min", "median", "75th p.", "95th p.", "99th p.")
 _FIX: Final = "give the file as PerfTest wrote it with --output-file, or remove the line"
 
 
@@ -44,6 +56,38 @@ def is_perftest_csv(text: str) -> bool:
     """Whether the first line is the header of PerfTest's CSV."""
     cells = _cells(text.partition("\n")[0])
     return cells[:2] == ["id", "time (s)"]
+
+
+def is_perftest_console(text: str) -> bool:
+    """Whether a line is an interval as PerfTest prints it."""
+    return any(_LINE.match(line.strip()) for line in text[:10_000].splitlines())
+
+
+def read_perftest_console(text: str, file: str) -> ForeignRun:
+    """The run that the console of PerfTest tells of. Other lines are passed over.
+
+    :raises ForeignFileError: a line of an interval cannot be used
+    """
+    rows = [(number, _printed(match)) for number, line in enumerate(text.splitlines(), 1)
+            if (match := _LINE.match(line.strip())) is not None]  # fmt: skip
+    header = list(dict.fromkeys(name for _, row in rows for name in row))
+    odd = _header(header, f"{file}:{rows[0][0]}")
+    return _run([(number, [row.get(name, "") for name in odd]) for number, row in rows], odd, file)
+
+
+def _printed(match: re.Match[str]) -> dict[str, str]:
+    """The cells of a printed interval, by the columns of the CSV."""
+    found = {"id": match[1], "time (s)": _plain(match[2])}
+    found |= {f"{name} (msg/s)": _plain(rate) for name, rate in _RATE.findall(match[3])}
+    for series, values, unit in _PERCENTILES.findall(match[3]):
+        for name, value in zip(_PRINTED, values.split("/"), strict=False):
+            found[f"{name} {series or 'consumer'} latency ({unit})"] = _plain(value)
+    return found
+
+
+def _plain(number: str) -> str:
+    """A number with a decimal point: PerfTest prints no separators between thousands."""
+    return number.replace(",", ".")
 
 
 def read_perftest_csv(text: str, file: str) -> ForeignRun:
@@ -56,25 +100,46 @@ def read_perftest_csv(text: str, file: str) -> ForeignRun:
     rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
     if not rows:
         raise ForeignFileError("the file has no interval", file, "give the file of a run that lasted long enough")
-    slices: list[Slice] = []
-    stated: list[Stated] = []
-    begin_ns = 0
+    read: list[tuple[int, list[str]]] = []
     for number, line in rows:
         where = f"{file}:{number}"
-        cells = _cells(line)
+        cells = _joined(_cells(line), len(header))
         if cells == header:
             _refuse("a second run begins here", where, "split the file, one run each: PerfTest writes one header a run")
         if len(cells) != len(header):
             _refuse(f"{len(cells)} cells under {len(header)} columns", where)
+        read.append((number, cells))
+    return _run(read, header, file)
+
+
+def _joined(cells: list[str], count: int) -> list[str]:
+    """The cells of a line with decimal commas, which look like more cells than there are columns: the time has three
+    decimals, and a rate below 1 has two."""
+    joined = cells[:1]
+    rest = cells[1:]
+    while rest:
+        cell = rest.pop(0)
+        decimals = 3 if len(joined) == 1 else 2
+        is_split = rest and len(joined) + 1 + len(rest) > count and len(rest[0]) == decimals and rest[0].isdigit()
+        joined.append(f"{cell}.{rest.pop(0)}" if is_split and cell.isdigit() else cell)
+    return joined
+
+
+def _run(rows: Sequence[tuple[int, list[str]]], header: list[str], file: str) -> ForeignRun:
+    slices: list[Slice] = []
+    stated: list[Stated] = []
+    begin_ns = 0
+    for number, cells in rows:
+        where = f"{file}:{number}"
         end_ns = _time_ns(cells[1], begin_ns, where)
         slices.append(_slice(header, cells, begin_ns, end_ns - begin_ns, where))
         stated += _stated(header, cells, begin_ns, end_ns - begin_ns, where)
         begin_ns = end_ns
     told = {name for each in slices for name in each.counts}
-    absent = [name for name in _COUNTS.values() if name not in told]
+    absent = [name for name in dict.fromkeys(_COUNTS.values()) if name not in told]
     return ForeignRun(
         tool=TOOL,
-        name=_name(_cells(rows[0][1])[0]),
+        name=_name(rows[0][1][0]),
         slices=slices,
         stated=stated,
         unknown=_unknown(absent),
@@ -126,7 +191,7 @@ def _stated(header: Sequence[str], cells: Sequence[str], begin_ns: int, length_n
         match = _LATENCY.fullmatch(name)
         if match is None or (value := _number(name, cell, where)) is None:
             continue
-        found = ns_of(value, _UNITS_NS[match[3]])
+        found = ns_of(value, 1_000_000 if match[3] in ("ms", "milliseconds") else 1000)
         if found is None:
             _refuse(f"{name} is {cell[:40]}, longer than any run", where)
         figures.setdefault(_SERIES[match[2]], {})[_NAMES[match[1]]] = found
@@ -149,7 +214,7 @@ def _number(name: str, cell: str, where: str) -> float | None:
     if cell.strip() in ("", "NaN"):
         return None
     try:
-        value = float(cell)
+        value = float(_plain(cell))
     except ValueError:
         value = -1.0
     if not math.isfinite(value) or value < 0:
@@ -158,8 +223,9 @@ def _number(name: str, cell: str, where: str) -> float | None:
 
 
 def _cells(line: str) -> list[str]:
+    mark = ";" if line.count(";") > line.count(",") else ","
     try:
-        return [cell.strip().removeprefix("\ufeff") for cell in next(csv.reader([line]), [])]
+        return [cell.strip().removeprefix("\ufeff") for cell in next(csv.reader([line], delimiter=mark), [])]
     except csv.Error:
         return []
 

@@ -126,6 +126,57 @@ def test_tags_say_what_they_measured_or_the_import_is_refused() -> None:
         read(lines.encode(), None)
 
 
+OLD_HEADER = (
+    "id,time (s),sent (msg/s),returned (msg/s),confirmed (msg/s),nacked (msg/s),received (msg/s),"
+    "min latency (microseconds),median latency (microseconds),75th p. latency (microseconds),"
+    "95th p. latency (microseconds),99th p. latency (microseconds)"
+)
+ROW = "test,1.000,1000,0,0,0,990,100,200,300,400,500"
+MICRO = OLD_HEADER.replace("sent", "published").replace(" latency (microseconds)", " consumer latency (µs)")
+CONSOLE = """id: test-1, starting consumer #0
+id: test-1, time: 1.000s, sent: 1000 msg/s, received: 990 msg/s, min/median/75th/95th/99th consumer latency: \
+100/200/300/400/500 µs
+id: test-1, time 2.000 s, sent: 1000 msg/s, received: 990 msg/s, min/median/75th/95th/99th/max consumer latency: \
+100/200/300/400/500/900 µs
+test stopped (Reached time limit)
+id: test-1, sending rate avg: 1000 msg/s
+""".replace("\\\n", "")
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        f"{OLD_HEADER}\n{ROW}\n".encode(),
+        f"{MICRO}\n{ROW}\n".encode("cp1252"),
+        f"{MICRO}\n{ROW}\n".encode().decode("cp1252").encode(),
+        f"{MICRO}\n{ROW}\n".replace("µ", "?").encode(),
+        f"{MICRO}\n{ROW}\n".replace("µ", "\ufffd").encode(),
+        f"{MICRO}\n{ROW}\n".replace("1.000", "1,000").encode(),
+        f"{MICRO}\n{ROW}\n".replace(",", ";").replace("1.000", "1,000").encode("cp1252"),
+        f"{MICRO}\r\n{ROW}\r\n".encode("utf-8-sig"),
+        CONSOLE.encode(),
+        CONSOLE.replace("µs", "us").encode(),
+        CONSOLE.replace("consumer ", "").replace("time: 1.000s", "time: 1,000s").encode("cp1252"),
+    ],
+    ids=["of 1.x", "cp1252", "twice encoded", "question mark", "replaced", "decimal comma", "spreadsheet", "windows",
+         "console", "console in ASCII", "old console"],
+)  # fmt: skip
+def test_files_that_people_have_are_read(octets: bytes) -> None:
+    run = read(octets)
+    first = run.slices[0]
+    assert (first.length_ns, first.counts["published"], first.counts["delivered"]) == (10**9, 1000, 990)
+    assert run.stated[0].series is Series.E2E
+    assert run.stated[0].figures == {
+        "min_ns": 100_000, "p50_ns": 200_000, "p75_ns": 300_000, "p95_ns": 400_000, "p99_ns": 500_000,
+    }  # fmt: skip
+
+
+def test_rates_below_one_with_decimal_commas_are_joined() -> None:
+    run = read(f"{MICRO}\ntest,1,000,0,25,0,0,0,0,50,100,200,300,400,500\ntest,9,000,2,0,0,0,2,,,,,\n".encode())
+    assert [each.length_ns for each in run.slices] == [10**9, 8 * 10**9]
+    assert [each.counts["published"] for each in run.slices] == [0, 16]
+
+
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
