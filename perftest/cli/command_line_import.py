@@ -15,6 +15,7 @@ from perftest.cli.options.plan import plan_of
 from perftest.cli.options.table import BY_KEY
 from perftest.importers.command_line import Line, lines_of
 from perftest.importers.notes import Converted, Imported, Notes
+from perftest.importers.perftest_multi import command_lines
 from perftest.importers.write import name_of
 from perftest.spec.behaviour import ExitWhen, RoutingKeys
 from perftest.spec.condense import workload_of
@@ -47,6 +48,23 @@ _OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency", "broker_m
 _SHOWN: Final = ("show_version", "show_environment", "show_metrics")
 
 
+def import_scenarios(data: list[Any], file: str) -> Imported:
+    """A workload for each load of a specification of PerfTestMulti. Raises SpecError with all problems."""
+    notes = Notes(file)
+    named = command_lines(data, notes)
+    stem = name_of(file.rpartition("/")[2].rpartition(".")[0], 30)
+    found: list[Converted] = []
+    for number, (name, text) in enumerate(named, 1):
+        (line,) = lines_of(text, notes)
+        own = Notes(file)
+        workload = _workload(line, f"{stem}/{number:03}_{name_of(name, 40)}", own, place=name)
+        notes.problems += own.problems
+        if workload is not None:
+            found.append(Converted(workload, own.found))
+    notes.stop_at_problems()
+    return Imported(found, notes.found)
+
+
 def import_command_lines(text: str, file: str) -> Imported:
     """A workload for each command line in a text. Raises SpecError with the problems of all lines."""
     notes = Notes(file)
@@ -73,9 +91,10 @@ INLINE: Final = "command line"
 """The name of a source that was typed as an argument."""
 
 
-def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
+def _workload(line: Line, name: str, notes: Notes, place: str | None = None) -> dict[str, Any] | None:
     read = tokens.read(line.words)
-    place = f"line {line.number}" if line.number > 1 or notes.file != INLINE else ""
+    if place is None:
+        place = f"line {line.number}" if line.number > 1 or notes.file != INLINE else ""
     for complaint in read.complaints:
         notes.problem(place, complaint.what, complaint.fix)
     if read.complaints:

@@ -124,9 +124,10 @@ def _with_line(problem: Problem) -> Problem:
 
 
 def _converted(source: str, topologies: Path | None) -> Imported:
-    from perftest.cli.command_line_import import INLINE, import_command_lines
+    from perftest.cli.command_line_import import INLINE, import_command_lines, import_scenarios
     from perftest.importers.command_line import is_command_line
     from perftest.importers.openmessaging import import_openmessaging, is_openmessaging
+    from perftest.importers.perftest_multi import is_multi
     from perftest.importers.rabbittesttool import import_playlist, import_topology, is_playlist, is_topology
 
     path = Path(source)
@@ -136,6 +137,8 @@ def _converted(source: str, topologies: Path | None) -> Imported:
         fix = "give a file that can be read, or a command line in quotes: 'perf-test -x 1 -y 2'"
         raise CliError(f"this is neither a file nor a command line of PerfTest: {source}", "SOURCE", fix, Exit.USAGE)
     text, data = _read(path)
+    if is_multi(data):
+        return import_scenarios(data, source)
     if is_playlist(data):
         return import_playlist(text, source, _Neighbours(path, topologies).text_of)
     if is_topology(data):

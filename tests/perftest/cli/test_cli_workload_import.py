@@ -243,3 +243,22 @@ def test_too_many_queues_of_a_topology_are_refused_before_they_are_written_out(
     source.write_text(json.dumps(topology, indent=1))
     code, _, err = call("workload", "import", str(source))
     assert code == 2 and "are more than 10000" in err and f"{place}.scale" in err
+
+
+@pytest.mark.parametrize(
+    ("scenario", "what"),
+    [
+        (5, "a scenario is a mapping"),
+        ({"name": "a", "type": "odd", "params": [{}]}, "this is no scenario of simple, varying, rate-vs-latency"),
+        ({"name": "a", "type": "simple", "params": []}, "with params"),
+        ({"name": "a", "type": "varying", "params": [{}], "variables": [{"name": "confirm"}]}, "a list of values"),
+        ({"name": "a", "type": "varying", "params": [{}],
+          "variables": [{"name": key, "values": list(range(1, 30))} for key in ("confirm", "min-msg-size")]},
+         "more than 200 combinations"),
+    ],
+)  # fmt: skip
+def test_scenarios_that_are_none_are_refused(call: Call, tmp_path: Path, scenario: object, what: str) -> None:
+    source = tmp_path / "multi.json"
+    source.write_text(json.dumps([{"name": "good", "type": "simple", "params": [{"confirm": 1}]}, scenario]))
+    code, _, err = call("workload", "import", str(source))
+    assert code == 2 and what in err and "[1]" in err
