@@ -247,7 +247,7 @@ def _free_rate(prober: Prober, settings: Settings) -> float:
         fix = f"see {found.path}; make probes longer with --time"
         raise CliError("nothing came through, even without a schedule", str(found.path), fix, Exit.UNTRUSTED)
     line = f"without a schedule: {rate:,.0f} msg/s came through"
-    line += " (the load generator was the limit)" if found.limits else ""
+    line += " (the load generator or its machine was the limit)" if found.limits else ""
     record = {"rate": None, "delivered_per_s": rate, "invalid": bool(found.limits), "path": str(found.path)}
     prober.note(record, line)
     return float(rate)
@@ -318,14 +318,14 @@ def _found(answer: Answer, objectives: str) -> str:
     if answer.limited and answer.rate is None:
         return (
             f"INVALID: whether any rate meets {objectives} is not known: at {answer.below:,.0f} msg/s, the lowest "
-            "tried, the load generator was the limit, not the broker"
+            "tried, the load generator or its machine was the limit, not the broker"
         )
     if answer.rate is None:
         return f"no rate meets {objectives}"
     if answer.limited:
         return (
             f"INVALID: the highest rate that meets {objectives} is not known; it is at least {answer.rate:,.0f} msg/s "
-            f"(at {answer.below:,.0f} the load generator was the limit, not the broker)"
+            f"(at {answer.below:,.0f} the load generator or its machine was the limit, not the broker)"
         )
     bracket = f"fails at {answer.below:,.0f}" if answer.below is not None else "nothing higher was tried"
     return f"the highest rate that meets {objectives}: {answer.rate:,.0f} msg/s ({bracket})"

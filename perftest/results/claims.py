@@ -32,7 +32,7 @@ from statistics import geometric_mean
 from typing import Any, Final
 
 from perftest.results.summary import PERCENTILES
-from perftest.results.trust import is_limited, samples_for, step_checks, supports
+from perftest.results.trust import Status, samples_for, step_checks, supports
 from perftest.spec.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
 from perftest.spec.trends import Finding, Trend
 
@@ -169,8 +169,8 @@ class _Figures:
 
     def _doubt(self, step: str, row: Row) -> str:
         trust = row["trust"] if "trust" in row else [check.to_json() for check in step_checks(row)]
-        if is_limited(trust):
-            return f"at {step} the load generator was the limit"
+        if broken := [check for check in trust if check["status"] == Status.FAIL]:
+            return f"{step} is INVALID: {broken[0]['text'] or broken[0]['check']}"
         series, dot, statistic = self.objective.metric.partition(".")
         if not dot or not statistic.startswith("p"):
             return ""

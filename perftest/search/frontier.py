@@ -130,7 +130,8 @@ def _invalid(points: Sequence[Point], judged: int) -> list[str]:
     most = max(limited, key=lambda point: point.rate)
     rest = "every other one was compared" if judged else "none was compared"
     return [
-        f"INVALID: in {len(limited)} of {len(points)} settings the load generator was the limit, not the broker; "
+        f"INVALID: in {len(limited)} of {len(points)} settings the load generator or its machine was the limit, "
+        "not the broker; "
         f"{rest}. What they can do is not known: with {most.setting} at least {most.rate:,.0f} msg/s"
     ]
 

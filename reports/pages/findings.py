@@ -148,7 +148,8 @@ def _peak(found: Curve) -> str:
     if sweep.limited:
         return (
             f"The delivered rate reaches at least {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} "
-            f"there. More is not known: with {', '.join(sweep.limited)} the load generator was the limit."
+            f"there. More is not known: with {', '.join(sweep.limited)} the load generator or its machine was the "
+            "limit."
         )
     rivals = _rivals(found, sweep.steps[sweep.rate], sweep.peak)
     return (

@@ -119,7 +119,7 @@ def _notes(run: pd.Series[Any], steps: pd.DataFrame, curve: findings.Curve | Non
         return []
     why = "only one step delivered messages" if settings.swept(run) else "no setting was swept"
     if settings.swept(run) and len(limited(steps)) > 1:
-        why = "in all steps but one at most the load generator was the limit"
+        why = "in all steps but one at most the load generator or its machine was the limit"
     return [Sentence(text=f"There is no knee curve: {why}.")]
 
 

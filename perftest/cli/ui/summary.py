@@ -114,7 +114,8 @@ def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     enough = f"; {', '.join(smallest)} with {ENOUGH:.0%} of it" if smallest else ""
     peak = f"{'at least ' if found.limited else ''}{found.rate_at(found.peak):,.0f} msg/s"
-    without = f" Not known of {', '.join(found.limited)}: the load generator was the limit." if found.limited else ""
+    unknown = f" Not known of {', '.join(found.limited)}: the load generator or its machine was the limit."
+    without = unknown if found.limited else ""
     return (
         f"Knee at {found.label(found.knee)} (highest rate / p99): {found.rate_at(found.knee):,.0f} msg/s at p99 "
         f"{milliseconds(int(found.latency_ns_at(found.knee)))} ms. Peak {peak} at "

@@ -123,7 +123,7 @@ def test_what_the_generator_limited_is_said_and_never_recommended() -> None:
     assert frontier(found) == [found[0]]
     told = sentences(found)
     assert told[0].startswith("recommended: in-flight 100")
-    assert "INVALID: in 1 of 2 settings the load generator was the limit" in told[-1]
+    assert "INVALID: in 1 of 2 settings the load generator or its machine was the limit" in told[-1]
     assert "in-flight 1000, prefetch 100, ack interval 1 at least 900 msg/s" in told[-1]
     assert not any("saturates" in each or "still grows" in each for each in told), "the comparison has one setting left"
     assert sentences([limited])[0] == "no setting can be recommended"

@@ -32,6 +32,9 @@ def row(label: str, rate: float, *, p99_ms: float = 1.0, count: int = 100_000, l
     } | {"trust": trust}
 
 
+STEAL = [{"check": "steal", "status": "fail", "text": "25.9 % was stolen"}]
+
+
 def rounds(rates: Sequence[float], count: int, spread: float = 0.01) -> list[list[dict[str, Any]]]:
     """Repetitions whose rates lie ``spread`` above and below in turn; each step of its own phase."""
     steps = list(enumerate(zip(STEPS, rates, strict=True)))
@@ -174,7 +177,8 @@ def test_of_latencies_the_lowest_is_best() -> None:
     ("spoil", "doubt"),
     [
         (lambda rows: rows.pop(1), "s=2 was not measured"),
-        (lambda rows: rows.__setitem__(1, row("s=2", 9e9, limited=True)), "the load generator was the limit"),
+        (lambda rows: rows.__setitem__(1, row("s=2", 9e9, limited=True)), "s=2 is INVALID: generator_cpu"),
+        (lambda rows: rows.__setitem__(1, row("s=2", 9e9) | {"trust": STEAL}), "s=2 is INVALID: 25.9 % was stolen"),
         (
             lambda rows: rows.__setitem__(1, row("s=2", 9e9, count=500)),
             "only 500 samples, and needs 1,000, 20 s",
