@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from perftest.cli.exits import MEANING
 from perftest.cli.main import cli
+from perftest.cli.options.table import OPTIONS
 from perftest.engine.accounting import stamp
 from perftest.engine.publishing import publisher
 from perftest.engine.workers import health, shares
@@ -148,6 +149,23 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
             yield from leaves(child, (*path, name))
     else:
         yield path, command
+
+
+@pytest.mark.parametrize("name", ["docs/cli.md", "docs/tutorial.md", "docs/layouts.md", "docs/reading-a-report.md"])
+def test_options_in_sentences_are_there(name: str) -> None:
+    """A promise about an option that no command has leaves the reader with an error, too."""
+    known = {"--help", *(f"--{long}" for option in OPTIONS for long in option.long)}
+    known |= {
+        flag
+        for _, command in leaves(cli)
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
+    codes = [code for code in re.findall(r"`([^`\n]+)`", read(name)) if not code.startswith("python -m")]
+    named = {flag for code in codes for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code)}
+    assert named
+    assert not {flag for flag in named if not any(each.startswith(flag) for each in known)}  # names may be shortened
 
 
 def test_every_option_is_explained() -> None:
