@@ -101,7 +101,6 @@ CASES = {
     "channel that was never opened": (method(60, 80, struct.pack(">QB", 1, 0), channel=7), 504),
     "close-ok for a channel that is open": (method(20, 41), 503),
     "close-ok for a channel that was never opened": (method(20, 41, channel=7), 504),
-    "secret that is not the password": (method(10, 70, b"\0\0\0\x02\xff\xfe\x03old", channel=0), 530),
     "ack of nothing": (method(60, 80, struct.pack(">QB", 42, 0)), 406),
     "unknown exchange": (method(60, 40, b"\x00\x00\x04nope\x01q\x00") + struct.pack(">BHI", 2, 1, 14)
                          + struct.pack(">HHQH", 60, 0, 0, 0) + b"\xce", 404),

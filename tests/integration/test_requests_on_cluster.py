@@ -87,8 +87,7 @@ def test_requests_to_a_queue_that_is_deleted_meanwhile_are_answered(cluster: Clu
     asking.hears(1, Basic.ConsumeOk)
     local_cluster.pause(cluster, home.name)
     try:
-        asking.send(1, Basic.Cancel("c"), Queue.Declare(0, "", passive=False, nowait=False, durable=True,
-                                                        arguments=QUORUM))  # fmt: skip
+        asking.send(1, Basic.Cancel("c"), Queue.Declare(0, "behind", durable=True, arguments=QUORUM))
         asking.send(2, Basic.Consume(0, "alone", "d"), Basic.Qos(0, 1, False))
         asking.send(3, Basic.Get(0, "alone"), Basic.Get(0, "alone"))
         asking.send(4, Queue.Purge(0, "alone"))
