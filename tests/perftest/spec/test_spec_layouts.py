@@ -55,7 +55,7 @@ def test_a_modelled_drive_has_figures_with_units() -> None:
         ("wal: fast", "wal: slow", 5, "there is no drive 'slow'", "use one of: disk, fast"),
         ("wal: fast", "wal: disk", 4, "no role lies on drive fast", "place a role on it, or remove it"),
         ("roles:", "octets_per_second: 250MB\nroles:", 5,
-         "what all drives reach together does not hold for drive disk, which is no modelled one", "or give each drive"),
+         "what all drives reach together does not hold for drive disk, which is no modelled one", "or give the drive"),
         ("wal: fast", "wals: fast", 5, "'wals' is not one of", "did you mean 'wal'?"),
         ("roles:", "io: {pool: 0}\nroles:", 5, "{'pool': 0} is no I/O policy", "{pool: N} with N from 1 to 1024"),
         ("data: disk", "tape: disk", 5, "roles.tape: 'tape' is not one of", "write 'data'"),
@@ -72,6 +72,19 @@ def test_each_problem_names_its_line_and_its_remedy(old: str, new: str, line: in
     assert old in GOOD
     text = told(GOOD.replace(old, new))
     assert rule in text and fix in text and f"drives.yaml:{line}" in text
+
+
+@pytest.mark.parametrize(
+    ("disk", "refused"),
+    [("{profile: nvme}", False), ("{fuse: {profile: st1-1t, size: 2GB}}", True), ("{directory: /x}", True)],
+)
+def test_the_bandwidth_of_all_drives_needs_modelled_ones(disk: str, refused: bool) -> None:
+    """A FUSE drive never heeded it, and the run was told to have it."""
+    text = GOOD.replace("{directory: /var/lib/broker}", disk) + "octets_per_second: 250MB\n"
+    if refused:
+        assert "what all drives reach together does not hold for drive disk" in told(text)
+    else:
+        assert parse_layout(text, "drives.yaml")[0].octets_per_second == 250_000_000
 
 
 def test_all_problems_are_told_at_once() -> None:
