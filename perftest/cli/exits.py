@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 import click
@@ -40,6 +40,15 @@ MEANING = {
     Exit.DAMAGED: "files of a run were damaged, changed or lost after it, or a run cannot be read; the rest was used",
     Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",
 }
+
+
+_GRAVITY = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNTRUSTED)
+
+
+def gravest(codes: Iterable[Exit]) -> Exit:
+    """The exit code of a command that made several runs: that of the gravest of them."""
+    found = set(codes)
+    return next((code for code in _GRAVITY if code in found), Exit.OK)
 
 
 class CliError(HelpfulError):

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.exits import CliError, Exit, explained
+from perftest.cli.exits import CliError, Exit, explained, gravest
 from perftest.cli.judgement import is_missed, judged, keep
 from perftest.cli.layouts import SERIES, sides_in
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory, undo_leftovers
 from perftest.cli.rounds import (
-    GRAVITY,
     Rounds,
     enough_in,
     means,
     plan_of_round,
     put_unfinished_aside,
+    recorded_codes,
     rounds_from_json,
     rounds_to_json,
     runs_in,
@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 def measure_series(
     plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, Layout], place: Path | None = None
 ) -> Exit:
-    """Measure the plan on each layout in each round, and return the gravest exit code. ``layouts`` are by the words
-    with which they were named. With ``place``, continue the series in that directory."""
+    """Measure the plan on each layout in each round. Return the gravest exit code of all runs of the series.
+
+    ``layouts`` are by the words with which they were named. With ``place``, continue the series in that directory.
+    """
     undo_leftovers(place or options.out)
     place = place or _new_directory(plan, options, rounds, list(layouts))
     sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
@@ -67,13 +69,21 @@ def measure_series(
             codes.append(Exit(measure(plan_of_round(plan, rounds, number), here)))
             if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
                 _tell(place, rounds, options, None, cut_short=True)
-                return codes[-1]
-    found = judged(plan, [run for side in sides_in(place) for run in runs_in(side)])
+                return gravest([*codes, *_recorded(place)])
+    found = judged(plan, _runs(place))
     keep(found, place)
     _tell(place, rounds, options, found, cut_short=False)
     if options.assert_findings and is_missed(found):
         codes.append(Exit.MISSED)
-    return next((code for code in GRAVITY if code in codes), Exit.OK)
+    return gravest([*codes, *_recorded(place)])
+
+
+def _runs(place: Path) -> list[Path]:
+    return [run for side in sides_in(place) for run in runs_in(side)]
+
+
+def _recorded(place: Path) -> list[Exit]:
+    return recorded_codes(_runs(place))
 
 
 def _is_enough(sides: Sequence[Path], rounds: Rounds) -> bool:
@@ -113,7 +123,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | N
     ended by a metric, print the metric of each step on each layout, too."""
     sides = sides_in(place)
     steps = _means(sides, rounds, as_json=options.as_json)
-    runs = [run for side in sides for run in runs_in(side)]
+    runs = _runs(place)
     report, doubt = report_or_doubt(runs, place) if options.report and runs and not cut_short else (None, None)
     if options.as_json:
         record: dict[str, object] = {"record": "layouts", "path": str(place), "report": str(report) if report else None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit, explained
+from perftest.cli.exits import CliError, Exit, explained, gravest
 from perftest.cli.judgement import is_missed, judged, keep, read_named
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory, undo_leftovers
@@ -32,7 +32,6 @@ UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
 """Fewer rounds do not tell how much rounds differ."""
 CONFIDENCE: Final = 0.95
-GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNTRUSTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ def finished_steps(run: Run) -> set[int]:
 
 
 def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None = None) -> Exit:
-    """Run the rounds and return the gravest of their exit codes.
+    """Run the rounds and return the gravest exit code of all of them, those before an interruption too.
 
     Each round is a run of its own. All rounds lie below one directory, which ``perftest compare`` takes as one side.
     With ``directory``, continue the rounds in that directory.
@@ -96,7 +95,7 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
     _tell(place, rounds, options, found, cut_short=cut_short)
     if options.assert_findings and is_missed(found):
         codes.append(Exit.MISSED)
-    return next((code for code in GRAVITY if code in codes), Exit.OK)
+    return gravest([*codes, *recorded_codes(runs_in(place))])
 
 
 def plan_of_round(plan: Plan, rounds: Rounds, number: int) -> Plan:
@@ -170,6 +169,12 @@ def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
 def runs_in(place: Path) -> list[Path]:
     """The runs of a directory, in the order in which they began."""
     return sorted(each.parent for each in place.glob("*/manifest.json"))
+
+
+def recorded_codes(runs: Iterable[Path]) -> list[Exit]:
+    """The exit codes that these runs recorded. A run that was killed recorded none."""
+    ends = [read_manifest(run).get("ended") or {} for run in runs]
+    return [Exit(end["exit_code"]) for end in ends if end.get("exit_code") in set(Exit)]
 
 
 def put_unfinished_aside(place: Path) -> None:

@@ -19,10 +19,9 @@ from typing import Any
 import click
 
 from perftest.cli.calibration import Calibration
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, gravest
 from perftest.cli.judgement import is_missed, judged
 from perftest.cli.layouts import Inline
-from perftest.cli.rounds import GRAVITY
 from perftest.cli.simulated_run import Limits, simulate
 from perftest.cli.simulation import Setup
 from perftest.cli.ui.summary import doubts, steps_table, terminal_width, where_and_next, wrapped_lines
@@ -108,7 +107,7 @@ def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool, assert_finding
         _print_verdicts(plans[digest].name, each, as_json=as_json)
     if assert_findings and (not found or any(map(is_missed, found.values()))):
         codes.append(Exit.MISSED)
-    return next((code for code in GRAVITY if code in codes), Exit.OK)
+    return gravest(codes)
 
 
 def _print_verdicts(name: str, found: Reproduction | None, *, as_json: bool) -> None:

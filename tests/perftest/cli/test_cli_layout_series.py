@@ -49,7 +49,7 @@ class Engine:
             for record in records.intervals(plan, seed=number, messages=messages):
                 writer.interval(record)
         writer.ledger(records.ledger())
-        writer.finish("interrupted" if code == 130 else "failed" if code == 1 else "finished", "")
+        writer.finish("interrupted" if code == 130 else "failed" if code == 1 else "finished", "", code)
         return code
 
 
@@ -101,6 +101,15 @@ def test_the_gravest_code_is_that_of_the_series(call: Call, engine: Engine, tmp_
     engine.codes = {1: 5}
     assert call(*VARY, "--out", str(tmp_path))[0] == 5
     assert layouts(engine) == ["one_hdd", "three_hdd"]
+
+
+def test_an_interruption_hides_no_lost_message(call: Call, engine: Engine, tmp_path: Path) -> None:
+    """Neither when the series ends early, nor when the rest of it is made later."""
+    engine.codes = {1: 3, 2: 130}
+    assert call(*VARY, "--out", str(tmp_path))[0] == 3
+    (place,) = tmp_path.iterdir()
+    assert call("sweep", "--resume", str(place), "--no-report")[0] == 3
+    assert layouts(engine) == ["one_hdd", "three_hdd", "three_hdd"]
 
 
 def test_what_was_interrupted_is_continued(call: Call, engine: Engine, tmp_path: Path) -> None:

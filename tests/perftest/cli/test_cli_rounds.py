@@ -27,6 +27,8 @@ class Engine:
     rates: tuple[int, ...] = (200,)
     stop_after: dict[int, int] = field(default_factory=dict)
     """In which round (from 1) to interrupt within which step (from 1)."""
+    codes: dict[int, int] = field(default_factory=dict)
+    """With which code a round (from 1) ends; 0 if it is not there."""
     plans: list[Plan] = field(default_factory=list)
 
     def measure(self, plan: Plan, options: Options) -> int:
@@ -45,8 +47,9 @@ class Engine:
                 writer.event({"t_ns": 3, "kind": "interrupted", "step": step.number})
                 break
         writer.ledger(records.ledger())
-        writer.finish("interrupted" if stop else "finished", "")
-        return 130 if stop else 0
+        code = 130 if stop else self.codes.get(number, 0)
+        writer.finish("interrupted" if stop else "finished", "", code)
+        return code
 
 
 @pytest.fixture
@@ -134,6 +137,13 @@ def test_an_interrupted_round_is_put_aside_and_made_again(call: Call, engine: En
     assert code == 0
     assert len(list(place.glob("*/manifest.json"))) == 3
     assert len(list(place.glob("unfinished/*/manifest.json"))) == 1
+    assert len(engine.plans) == 4
+
+
+def test_rounds_before_an_interruption_count_in_the_exit_code(call: Call, engine: Engine, tmp_path: Path) -> None:
+    engine.codes, engine.stop_after = {1: 5}, {2: 1}
+    assert call("sweep", *VARY, "--repeats", "3", "--out", str(tmp_path))[0] == 130
+    assert call("sweep", "--resume", str(only(tmp_path)), "--no-report")[0] == 5
     assert len(engine.plans) == 4
 
 
