@@ -17,6 +17,22 @@ ROOT = Path(__file__).resolve().parent.parent
 OURS = ("perftest", "reference_broker", "reports", "infra", "workloads")
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 800
+FILES_MAX = 25
+"""Files on one floor, besides ``__init__.py``: as many names as a reader takes in at a glance."""
+
+_ROOMS = "reference_broker.node"
+_BASE = ("alarms", "classic_place", "config", "drive_config", "ports", "start_problems")
+"""Files of a node that every room may use."""
+ROOMS = {
+    "links": (),
+    "replication": ("links",),
+    "owned": ("links", "replication"),
+    "hosting": ("links", "replication", "owned"),
+    "clients": ("links", "replication", "owned", "hosting"),
+    "operations": ("links", "replication", "owned", "hosting", "clients"),
+    "endpoints": ("links", "replication", "owned", "hosting", "clients", "operations", "shard"),
+}
+"""The rooms of a node, from the bottom up, and what each may import besides itself and the base."""
 
 _CLIENTS = (
     "perftest.engine.connections",
@@ -314,6 +330,22 @@ def test_imports_stay_within_the_rules(name: str) -> None:
         if imported.split(".")[0] in OURS and imported != rule.split(".")[0]:
             allowed = longest_prefix(imported, MAY_IMPORT[rule])
             assert allowed, f"{MODULES[name]}:{line}: {rule} may not import {imported}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_of_the_node_knows_only_the_rooms_below(room: str) -> None:
+    allowed = tuple(f"{_ROOMS}.{each}" for each in (room, *ROOMS[room], *_BASE))
+    inside = f"{_ROOMS}.{room}."
+    for name in (each for each in MODULES if each.startswith(inside)):
+        for imported, line in imported_names(parsed(name), for_types=True):
+            if imported.startswith(f"{_ROOMS}."):
+                assert longest_prefix(imported, allowed), f"{MODULES[name]}:{line}: {room} may not import {imported}"
+
+
+def test_the_rooms_of_the_node_are_all_in_the_table() -> None:
+    assert {path.name for path in (ROOT / "reference_broker/node").iterdir() if (path / "__init__.py").exists()} == {
+        *ROOMS
+    }
 
 
 def test_no_files_import_each_other() -> None:

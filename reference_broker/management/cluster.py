@@ -13,8 +13,8 @@ from reference_broker.management import shapes
 from reference_broker.management.rates import Rates
 from reference_broker.management.session import Session
 from reference_broker.management.shapes import Row
-from reference_broker.node.figures import CLOSE, FIGURES
-from reference_broker.node.requests import Answer
+from reference_broker.node.links.peer_requests import Answer
+from reference_broker.node.operations.figures import CLOSE, FIGURES
 from reference_broker.node.shard import Shard
 from reference_broker.routing.records import PREDECLARED
 from reference_broker.types import NodeId
@@ -61,7 +61,7 @@ class Cluster:
         return answer
 
     async def rows(self, kind: str) -> list[Row]:
-        """The rows of a kind (:mod:`reference_broker.node.figures`) of all nodes that answer."""
+        """The rows of a kind (:mod:`reference_broker.node.operations.figures`) of all nodes that answer."""
         parts = await asyncio.gather(*(self._rows_of(node, kind) for node in self.shard.nodes.running))
         return [row for part in parts for row in part]
 

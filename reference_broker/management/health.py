@@ -18,7 +18,7 @@ from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
 from reference_broker.management.session import method
 from reference_broker.management.shapes import Row
 from reference_broker.node.config import NodeConfig
-from reference_broker.node.listeners import listeners_of
+from reference_broker.node.operations.listeners import listeners_of
 from reference_broker.types import METADATA_GROUP
 
 _ALIVE: Final = "aliveness-test"

@@ -29,10 +29,11 @@ from reference_broker.management.definitions import PARTS, place_of
 from reference_broker.management.errors import ApiError
 from reference_broker.management.parameters import OPERATOR_POLICY, VHOST_LIMITS
 from reference_broker.management.shapes import Row
-from reference_broker.node import declaration, exchange_requests
-from reference_broker.node.declaration import DeclarationError
-from reference_broker.node.policies import read_policy, without_effect
-from reference_broker.node.requests import RequestError
+from reference_broker.node.clients import exchange_requests
+from reference_broker.node.hosting import declaration
+from reference_broker.node.hosting.declaration import DeclarationError
+from reference_broker.node.links.peer_requests import RequestError
+from reference_broker.node.operations.policy_check import read_policy, without_effect
 from reference_broker.queues.port import QueueKind
 from reference_broker.routing.headers import wrong_match
 from reference_broker.routing.records import PREDECLARED, Binding, ExchangeType

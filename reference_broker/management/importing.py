@@ -27,7 +27,7 @@ from reference_broker.management.parameters import OPERATOR_POLICY
 from reference_broker.management.session import RefusedError, method
 from reference_broker.management.shapes import Row
 from reference_broker.management.writing import ADMINISTRATOR, NO_CONTENT, Outcome, Writer, field
-from reference_broker.node.authorization import OPERATOR
+from reference_broker.node.clients.authorization import OPERATOR
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from reference_broker.management.cluster import Cluster
 from reference_broker.management.definitions import export
 from reference_broker.management.errors import ApiError
 from reference_broker.management.importing import import_definitions
-from reference_broker.node.requests import Answer, failure
+from reference_broker.node.links.peer_requests import Answer, failure
 from reference_broker.node.shard import Shard
 
 

@@ -14,7 +14,7 @@ from reference_broker.management.cluster import Cluster
 from reference_broker.management.definitions import export, export_vhost
 from reference_broker.management.errors import NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
-from reference_broker.node.policies import without_effect
+from reference_broker.node.operations.policy_check import without_effect
 
 EVERYBODY, POLICYMAKER, MONITORING, ADMINISTRATOR = (
     Tag.MANAGEMENT, Tag.POLICYMAKER, Tag.MONITORING, Tag.ADMINISTRATOR,

@@ -26,8 +26,8 @@ from reference_broker.management.reading import READERS, Reader, check_vhost
 from reference_broker.management.session import RefusedError
 from reference_broker.management.shapes import Row
 from reference_broker.management.writing import WRITERS, Writer
-from reference_broker.node.authorization import is_loopback
-from reference_broker.node.http_port import POLICY
+from reference_broker.node.clients.authorization import is_loopback
+from reference_broker.node.endpoints.http_port import POLICY
 from reference_broker.node.shard import Shard
 
 log = logging.getLogger(__name__)

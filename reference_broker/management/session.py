@@ -17,8 +17,8 @@ from pamqp import base, body, commands, frame, header
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.management.errors import BAD_REQUEST, ApiError
-from reference_broker.node.authorization import ClientGate, NodeAccess
-from reference_broker.node.client import ClientConnection
+from reference_broker.node.clients.authorization import ClientGate, NodeAccess
+from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.shard import Shard
 
 _CHANNEL: Final = 1

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from reference_broker.log.errors import LogError
 from reference_broker.node.config import ConfigError, NodeConfig, load
+from reference_broker.node.links.tls import clients_context, server_context
 from reference_broker.node.server import Node
 from reference_broker.node.start_problems import StartError, files_problem
-from reference_broker.node.tls import clients_context, server_context
 
 
 def main() -> int:

@@ -227,11 +227,11 @@ class NodeConfig:
     Every role has a directory of its own, which may lie on a drive of its own. The defaults are ``segments`` in
     ``data_dir`` for ``segment_dir``, ``classic`` there for ``classic_dir``, and ``data_dir`` itself for ``logs_dir``.
     With ``exit_with_stdin`` the node ends with the process that started it. ``first_life`` is the first boot id of a
-    node that replaces a lost node (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of
-    ``secret_file``, proves that a peer is a node of the cluster; a node without peers needs none. With ``tls`` the
-    links and the control port are encrypted. ``io`` names the I/O policy of all stores of the node: ``dedicated``,
-    or ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie;
-    ``instance_octets_per_second`` is the bandwidth that all of them share, 0 for no such bound.
+    node that replaces a lost node (:mod:`reference_broker.node.hosting.replacement`), else 0. ``secret``, the content
+    of ``secret_file``, proves that a peer is a node of the cluster; a node without peers needs none. With ``tls`` the
+    links and the control port are encrypted. ``io`` names the I/O policy of all stores of the node: ``dedicated``, or
+    ``pool:N``. ``drives`` are modelled drives, on which directories of the node lie; ``instance_octets_per_second`` is
+    the bandwidth that all of them share, 0 for no such bound.
 
     ``client_tls`` is the port for clients with TLS; without it there is none. ``product`` is what clients are told the
     broker is (:mod:`reference_broker.amqp.product`).

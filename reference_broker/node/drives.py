@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.node.drive_config import profile_of, profile_value_problems
-from reference_broker.node.requests import failure
+from reference_broker.node.links.peer_requests import failure
 from reference_broker.storage.drives.model import InstanceCap
 from reference_broker.storage.files import Files, RealFiles
 from reference_broker.storage.modelled_drive import ModelledDrive

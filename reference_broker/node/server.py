@@ -25,21 +25,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.log.opening import IDENTITY
-from reference_broker.node import control, open_files
-from reference_broker.node.authorization import ClientGate
-from reference_broker.node.client import TICK_S, ClientConnection
+from reference_broker.node.clients.authorization import ClientGate
+from reference_broker.node.clients.client_connection import TICK_S, ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
+from reference_broker.node.endpoints import control
+from reference_broker.node.links import open_files
+from reference_broker.node.links.strangers import Complaints, Strangers
+from reference_broker.node.links.tls import Door, clients_context
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
-from reference_broker.node.strangers import Complaints, Strangers
-from reference_broker.node.tls import Door, clients_context
 from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
 from reference_broker.storage.files import RealFiles, write_whole
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from reference_broker.node.http_port import HttpPort
+    from reference_broker.node.endpoints.http_port import HttpPort
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class Node:
     @functools.cached_property
     def metrics(self) -> CollectorRegistry:
         """The figures of this node, made when first asked for."""
-        from reference_broker.node import metrics
+        from reference_broker.node.endpoints import metrics
 
         return metrics.registry(self.shard)
 
@@ -168,7 +169,9 @@ class Node:
         self.listening = True
         if me.metrics_port:
             # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
-            http = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.http_port")
+            http = await loop.run_in_executor(
+                None, importlib.import_module, "reference_broker.node.endpoints.http_port"
+            )
             management = await loop.run_in_executor(None, importlib.import_module, f"{_MANAGEMENT}.server")
             self._web = await http.serve(
                 self.shard, self.metrics, lambda app: management.add_to(app, self.shard), management.BODY_MAX

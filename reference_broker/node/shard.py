@@ -25,44 +25,44 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
 from reference_broker.machines.policies import Policy, in_force
 from reference_broker.mirroring.placement import HaPolicy, ha_policy
-from reference_broker.node.access_requests import AccessRequests
 from reference_broker.node.alarms import NO_ALARM, REAL_ROOM, Alarm, Alarms, Room
-from reference_broker.node.authorization import NodeAccess
-from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.classic_place import claim
+from reference_broker.node.clients.authorization import NodeAccess
 from reference_broker.node.config import ConfigError, NodeConfig
-from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.drives import NodeDrives
-from reference_broker.node.endings import Ending, Endings
-from reference_broker.node.everywhere import Everywhere
-from reference_broker.node.figures import CLOSE, FIGURES, Figures
-from reference_broker.node.frames import Frames
-from reference_broker.node.group import GroupRunner
-from reference_broker.node.hosting import Hosting
-from reference_broker.node.link_octets import LinkOctets
-from reference_broker.node.local_clients import LocalClients
-from reference_broker.node.log_notices import LogNotices
-from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.mirror_steps import MirrorSteps
-from reference_broker.node.node_ports import Runner
-from reference_broker.node.nodes import Nodes
-from reference_broker.node.operations import Operations
-from reference_broker.node.owned_queues import OwnedQueues
-from reference_broker.node.peer_answers import PeerAnswers
-from reference_broker.node.peers import FrameKind, Peers
-from reference_broker.node.queue_runner import QueueRunner
-from reference_broker.node.queue_services import QueueServices
-from reference_broker.node.reads import Reads
-from reference_broker.node.reconciliation import Reconciliation
-from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
-from reference_broker.node.requests import Requests
-from reference_broker.node.rounds import Rounds
-from reference_broker.node.sender import AnswerTimes
-from reference_broker.node.slices import Slices
+from reference_broker.node.hosting.dead_letters import DeadLetters
+from reference_broker.node.hosting.endings import Ending, Endings
+from reference_broker.node.hosting.hosted_queues import Hosting
+from reference_broker.node.hosting.local_clients import LocalClients
+from reference_broker.node.hosting.log_notices import LogNotices
+from reference_broker.node.hosting.mirror_steps import MirrorSteps
+from reference_broker.node.hosting.peer_answers import PeerAnswers
+from reference_broker.node.hosting.queue_services import QueueServices
+from reference_broker.node.hosting.reads import Reads
+from reference_broker.node.hosting.reconciliation import Reconciliation
+from reference_broker.node.hosting.replacement import ClusterPorts, ReplacementSteps
+from reference_broker.node.hosting.slices import Slices
+from reference_broker.node.hosting.virtual_hosts import VirtualHosts
+from reference_broker.node.links.boot_ids import BootIds, StaleDirectoryError
+from reference_broker.node.links.known_nodes import Nodes
+from reference_broker.node.links.link_octets import LinkOctets
+from reference_broker.node.links.peer_requests import Requests
+from reference_broker.node.links.peers import FrameKind, Peers
+from reference_broker.node.operations.access_requests import AccessRequests
+from reference_broker.node.operations.cluster_requests import Operations
+from reference_broker.node.operations.figures import CLOSE, FIGURES, Figures
+from reference_broker.node.owned.owned_queues import OwnedQueues
+from reference_broker.node.peer_frames import Frames
+from reference_broker.node.ports import Runner
+from reference_broker.node.replication.everywhere import Everywhere
+from reference_broker.node.replication.group_runner import GroupRunner
+from reference_broker.node.replication.metadata_group import MetadataHost
+from reference_broker.node.replication.queue_runner import QueueRunner
+from reference_broker.node.replication.rounds import Rounds
+from reference_broker.node.replication.sender import AnswerTimes
+from reference_broker.node.replication.ticks import HandOver, Ticks
 from reference_broker.node.start_problems import StartFindings
-from reference_broker.node.ticks import HandOver, Ticks
 from reference_broker.node.turns import Turns
-from reference_broker.node.virtual_hosts import VirtualHosts
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority

@@ -20,7 +20,7 @@ from collections.abc import Callable, Set
 from typing import Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
-from reference_broker.node.node_ports import Runner
+from reference_broker.node.ports import Runner
 from reference_broker.storage.errors import StorageError
 from reference_broker.types import NodeId
 

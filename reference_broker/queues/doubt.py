@@ -9,7 +9,7 @@ delivered from these entries, consumers would get messages that others have had,
 
 So a member *doubts* after each event that may come with such a pause: a new leader, a new link to the leader, a
 suspension of its process. While it doubts, it keeps back its deliveries and the replies behind them. The first kept
-delivery makes the node ask for the commit index (:mod:`reference_broker.node.reads`: a majority vouches for the
+delivery makes the node ask for the commit index (:mod:`reference_broker.node.hosting.reads`: a majority vouches for the
 answer). When the member has applied everything up to that index, it delivers the messages that its consumers still
 hold, and the doubt is over. A queue without deliveries asks nothing. Confirms are not kept back: they stay true.
 

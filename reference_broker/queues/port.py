@@ -10,7 +10,7 @@ refusals and replies. So client code builds no command and knows no kind.
 A :class:`QueueKind` is what a kind registers (:mod:`reference_broker.queues.kinds`): its :class:`Queue`, the machine
 that its members run (:class:`QueueMember`), the codec of its commands, and the arguments of its declaration. All
 kinds share the frames between nodes: commands travel as batches of the kind's codec, and results for the channels of a
-node without a member travel as calls of :class:`Channels` (:mod:`reference_broker.node.non_members`).
+node without a member travel as calls of :class:`Channels` (:mod:`reference_broker.node.replication.non_members`).
 
 A command that publishes messages has them as ``run``. Code outside the kind knows nothing else of a command.
 """

@@ -24,12 +24,12 @@ from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
-from reference_broker.node.client import ClientConnection
-from reference_broker.node.client_channel import ClientChannel
+from reference_broker.node.clients.client_channel import ClientChannel
+from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
-from reference_broker.node.group import GroupRunner
-from reference_broker.node.owned_queues import OwnedQueues
-from reference_broker.node.peers import FrameKind
+from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.owned.owned_queues import OwnedQueues
+from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum_member import QuorumMember

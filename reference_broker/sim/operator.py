@@ -1,9 +1,9 @@
 """The operator of a world: adds and removes members, sets and clears policies, evens leaders out, replaces nodes.
 
 Every request goes through the production code that answers ``perftest broker``
-(:mod:`reference_broker.node.operations`), on a node that chance chooses. So requests travel through the metadata group
-as in a real cluster. The checkers of Raft and of the queues watch the results; this module only checks that each
-request is answered once.
+(:mod:`reference_broker.node.operations.cluster_requests`), on a node that chance chooses. So requests travel through
+the metadata group as in a real cluster. The checkers of Raft and of the queues watch the results; this module only
+checks that each request is answered once.
 """
 
 from __future__ import annotations

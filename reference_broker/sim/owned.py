@@ -11,8 +11,8 @@ from reference_broker.classic.store import MEMORY_BYTES, ClassicStore, StoreConf
 from reference_broker.classic.writer import Notice, Stored
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.mirroring.master import RecordingStore
-from reference_broker.node.owned_queues import OwnedQueues
-from reference_broker.node.owner import OwnerPorts, OwnerRunner
+from reference_broker.node.owned.owned_queues import OwnedQueues
+from reference_broker.node.owned.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
 from reference_broker.sim import fifo_checks

@@ -16,7 +16,7 @@ from reference_broker.log.errors import LogError
 from reference_broker.log.notices import HardStateSynced, Notice, SnapshotInstalled, SnapshotTaken, Written
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.group import GroupRunner
+from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore

@@ -39,8 +39,8 @@ from reference_broker.machines.commands import (
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
-from reference_broker.node.group import GroupRunner
-from reference_broker.node.proposals import unseal
+from reference_broker.node.replication.group_runner import GroupRunner
+from reference_broker.node.replication.proposals import unseal
 from reference_broker.queues.port import DeadMessage
 from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration

@@ -19,10 +19,10 @@ from typing import Any, Final
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.product import REFERENCE
 from reference_broker.node.alarms import Room
-from reference_broker.node.client import ClientConnection
+from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
+from reference_broker.node.endpoints.status import busiest, counters, links, role
 from reference_broker.node.shard import Shard
-from reference_broker.node.status import busiest, counters, links, role
 from reference_broker.types import NodeId
 from reference_broker.virtual.costs import Costs
 from reference_broker.virtual.files import VirtualDrive, VirtualFiles

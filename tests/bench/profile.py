@@ -39,7 +39,7 @@ Function = tuple[str, int, str]
 
 _WARM_UP_S: Final = 3.0
 _ROOT: Final = "reference_broker/"
-_SENDING: Final = {("node/client.py", "flush"), ("node/peers.py", "flush")}
+_SENDING: Final = {("node/clients/client_connection.py", "flush"), ("node/links/peers.py", "flush")}
 """Where uvloop is called to write: cProfile does not see its functions, so their time, and the kernel's, is here."""
 PARTS: Final = {
     "sockets": "writing to sockets, and the kernel's part of it",

@@ -9,7 +9,7 @@ from tests.bench.profile import PARTS, Function, Spent, part_of
 
 AMQP: Function = ("/x/reference_broker/amqp/fastpath.py", 95, "take")
 RAFT: Function = ("/x/reference_broker/raft/core.py", 1, "ready")
-FLUSH: Function = ("/x/reference_broker/node/peers.py", 162, "flush")
+FLUSH: Function = ("/x/reference_broker/node/links/peers.py", 162, "flush")
 LEN: Function = ("~", 0, "<built-in method builtins.len>")
 SYNC: Function = ("~", 0, "<built-in method posix.fdatasync>")
 

@@ -28,7 +28,7 @@ from infra.local_cluster import ClusterError, Directories, NotAllStartedError, i
 
 STAND_IN = """
     import json, os, signal, socketserver, sys, threading, time
-    from reference_broker.node.control_handshake import ControlHandshake
+    from reference_broker.node.endpoints.control_handshake import ControlHandshake
     config = json.load(open(sys.argv[2]))
     secret = open(config["secret_file"], "rb").read().strip()
     me = next(node for node in config["nodes"] if node["node"] == config["node"])

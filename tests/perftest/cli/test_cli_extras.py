@@ -59,7 +59,7 @@ print(json.dumps(sorted(new - sys.stdlib_module_names - set(OURS))))
 def test_load_and_broker_hosts_need_only_the_base() -> None:
     """A host that has only the base must be able to do all that hosts are for."""
     modules = [
-        "perftest.engine.workers.worker", "reference_broker.node.server", "reference_broker.node.metrics",
+        "perftest.engine.workers.worker", "reference_broker.node.server", "reference_broker.node.endpoints.metrics",
         "reference_broker.node.__main__", "infra.remote.observer", "infra.local_cluster", "uvloop", "perftest.cli.main",
         "perftest.cli.measure", "perftest.cli.conclusion",
     ]  # fmt: skip

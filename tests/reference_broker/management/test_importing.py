@@ -31,8 +31,8 @@ from reference_broker.management.definitions import export
 from reference_broker.management.errors import ApiError
 from reference_broker.management.importing import import_definitions
 from reference_broker.management.session import RefusedError
-from reference_broker.node.access_requests import AccessRequests
-from reference_broker.node.operations import Operations
+from reference_broker.node.operations.access_requests import AccessRequests
+from reference_broker.node.operations.cluster_requests import Operations
 from reference_broker.queues.kinds import KINDS
 from reference_broker.routing.records import Binding, Exchange, ExchangeType
 from reference_broker.types import GroupId, NodeId

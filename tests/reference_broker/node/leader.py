@@ -8,7 +8,7 @@ from typing import Any, cast
 from zlib import crc32
 
 from reference_broker.node.config import Limits
-from reference_broker.node.sender import AnswerTimes, Sender
+from reference_broker.node.replication.sender import AnswerTimes, Sender
 from reference_broker.raft import wire
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import RaftCore

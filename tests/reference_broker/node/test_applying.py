@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reference_broker.message_run import MessageRun
-from reference_broker.node import group
-from reference_broker.node.group import GroupRunner
+from reference_broker.node.replication import group_runner as group
+from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.shard import Shard
 from reference_broker.types import Entry, GroupId
 

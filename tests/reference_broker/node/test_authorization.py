@@ -11,7 +11,7 @@ from reference_broker.access.records import Permission, TopicPermission, User, V
 from reference_broker.access.table import AccessTable
 from reference_broker.amqp.events import Publish, QueuePurge
 from reference_broker.message_run import MessageRun
-from reference_broker.node.authorization import ClientGate, NodeAccess
+from reference_broker.node.clients.authorization import ClientGate, NodeAccess
 from reference_broker.routing.table import RoutingTable
 from tests.reference_broker.amqp.testing import content
 

@@ -16,7 +16,7 @@ from pamqp import base, commands
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.node.alarms import Room
-from reference_broker.node.client import TICK_S, ClientConnection
+from reference_broker.node.clients.client_connection import TICK_S, ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.storage.memory_files import MemoryFiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference_broker.log.errors import DamagedLogError
-from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
+from reference_broker.node.links.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 

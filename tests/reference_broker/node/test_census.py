@@ -8,7 +8,7 @@ from random import Random
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.policies import Policy
-from reference_broker.node.census import Busiest, Census, placed
+from reference_broker.node.replication.census import Busiest, Census, placed
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
 NODES = [NodeId(number) for number in range(1, 6)]

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from reference_broker.node.control_handshake import ControlHandshake
-from reference_broker.node.handshake import HandshakeError, proof
+from reference_broker.node.endpoints.control_handshake import ControlHandshake
+from reference_broker.node.links.handshake import HandshakeError, proof
 
 SECRET = b"s" * 32
 OPENING = {"control": 1, "cluster": "c", "node": "node1", "nonce": "00" * 32}

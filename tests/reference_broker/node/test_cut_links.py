@@ -11,8 +11,8 @@ from pamqp import base
 from pamqp.commands import Basic, Connection
 
 from reference_broker.amqp.errors import ReplyCode
-from reference_broker.node.client import TICK_S
-from reference_broker.node.proxy import Proxy
+from reference_broker.node.clients.client_connection import TICK_S
+from reference_broker.node.replication.proxy import Proxy
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
 from tests.reference_broker.amqp.testing import method, publish
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node import non_members
-from reference_broker.node.group import GroupSnapshot
-from reference_broker.node.proposals import DedupTable, Proposal, unseal
+from reference_broker.node.replication import non_members
+from reference_broker.node.replication.group_runner import GroupSnapshot
+from reference_broker.node.replication.proposals import DedupTable, Proposal, unseal
 from reference_broker.raft.configuration import Configuration
 from reference_broker.types import GroupId, NodeId
 

@@ -16,12 +16,12 @@ from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, E
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.policies import Policy
-from reference_broker.node import metrics
 from reference_broker.node.alarms import Alarms, Room
 from reference_broker.node.config import Limits
-from reference_broker.node.dead_letters import DeadLetters
-from reference_broker.node.endings import Ending
-from reference_broker.node.virtual_hosts import VirtualHost
+from reference_broker.node.endpoints import metrics
+from reference_broker.node.hosting.dead_letters import DeadLetters
+from reference_broker.node.hosting.endings import Ending
+from reference_broker.node.hosting.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum import QUORUM
 from reference_broker.routing.records import Binding, Destination

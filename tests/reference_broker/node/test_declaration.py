@@ -16,7 +16,7 @@ import pytest
 from reference_broker.amqp.events import Consume, QueueDeclare
 from reference_broker.machines.config import FifoConfig, KeyedConfig, Overflow
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.declaration import DeclarationError, check, consumer_priority, new_record
+from reference_broker.node.hosting.declaration import DeclarationError, check, consumer_priority, new_record
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.quorum import QUORUM as QUORUM_KIND
 from reference_broker.queues.settings import classic_config_of, config_of, key_source_of

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from reference_broker.node import peers
-from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.peers import Peers
+from reference_broker.node.links import peers
+from reference_broker.node.links.boot_ids import BootIds
+from reference_broker.node.links.peers import Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 

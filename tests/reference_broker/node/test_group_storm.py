@@ -44,19 +44,19 @@ from reference_broker.machines.metadata import (
 )
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
-from reference_broker.node.frames import Frames
-from reference_broker.node.group import GroupRunner
-from reference_broker.node.hosting import Hosting
-from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.mirror_steps import MirrorSteps
-from reference_broker.node.nodes import Nodes
-from reference_broker.node.owned_queues import OwnedQueues
-from reference_broker.node.peers import FrameKind
-from reference_broker.node.proxy import Proxy
-from reference_broker.node.reconciliation import Reconciliation
-from reference_broker.node.requests import Requests
-from reference_broker.node.rounds import Rounds
-from reference_broker.node.sender import AnswerTimes
+from reference_broker.node.hosting.hosted_queues import Hosting
+from reference_broker.node.hosting.mirror_steps import MirrorSteps
+from reference_broker.node.hosting.reconciliation import Reconciliation
+from reference_broker.node.links.known_nodes import Nodes
+from reference_broker.node.links.peer_requests import Requests
+from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.owned.owned_queues import OwnedQueues
+from reference_broker.node.peer_frames import Frames
+from reference_broker.node.replication.group_runner import GroupRunner
+from reference_broker.node.replication.metadata_group import MetadataHost
+from reference_broker.node.replication.proxy import Proxy
+from reference_broker.node.replication.rounds import Rounds
+from reference_broker.node.replication.sender import AnswerTimes
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.queues.session import PublishSession

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.node.config import FRAME_BYTES_MIN
-from reference_broker.node.handshake import Handshake, HandshakeError, Introduction, Side
+from reference_broker.node.links.handshake import Handshake, HandshakeError, Introduction, Side
 from reference_broker.types import NodeId
 
 SECRET = b"s" * 32

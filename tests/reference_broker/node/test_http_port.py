@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from infra.ports import free_ports
-from reference_broker.node import http_port
 from reference_broker.node.config import Limits, Member
+from reference_broker.node.endpoints import http_port
 from reference_broker.types import NodeId
 
 SAMPLES = 60_000

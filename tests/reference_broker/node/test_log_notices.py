@@ -10,7 +10,7 @@ import pytest
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.system import LogSystem
-from reference_broker.node.log_notices import LogNotices
+from reference_broker.node.hosting.log_notices import LogNotices
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reference_broker.node import status
+from reference_broker.node.endpoints import status
 from reference_broker.queues import quorum_member
 
 from .test_group_storm import FOUNDERS, GROUP, Publisher, World, member_of

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from reference_broker.machines.metadata import QueueRecord, record_to_json
-from reference_broker.node import ticks
-from reference_broker.node.group import GroupRunner
-from reference_broker.node.status import status, summary
+from reference_broker.node.endpoints.status import status, summary
+from reference_broker.node.replication import ticks
+from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.roles import Role

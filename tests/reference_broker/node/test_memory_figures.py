@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from reference_broker.node.alarms import Alarms, Room
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.figures import Figures
+from reference_broker.node.operations.figures import Figures
 from reference_broker.node.start_problems import StartFindings
 from reference_broker.types import NodeId
 

@@ -11,7 +11,7 @@ from reference_broker.machines.commands import Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
 from reference_broker.node.config import Limits
-from reference_broker.node.proxy import Proxy
+from reference_broker.node.replication.proxy import Proxy
 from reference_broker.queues.classic import CLASSIC
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Priority, Term
 

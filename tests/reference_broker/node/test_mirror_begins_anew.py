@@ -13,9 +13,9 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
 from reference_broker.message_run import MessageRun
 from reference_broker.mirroring.operations import Add
-from reference_broker.node.mirror import MirrorRunner
-from reference_broker.node.mirror_frames import Note, unpack_note
-from reference_broker.node.peers import FrameKind
+from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.owned.mirror_frames import Note, unpack_note
+from reference_broker.node.owned.mirror_runner import MirrorRunner
 from reference_broker.types import GroupId, NodeId
 from tests.reference_broker.node.test_suspension import content
 

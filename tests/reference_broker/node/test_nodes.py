@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reference_broker.node.config import Member
-from reference_broker.node.nodes import Nodes
+from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.types import NodeId
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)

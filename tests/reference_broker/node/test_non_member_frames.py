@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reference_broker.message_run import MessageRun
-from reference_broker.node import non_members
-from reference_broker.node.non_members import NonMember
+from reference_broker.node.replication import non_members
+from reference_broker.node.replication.non_members import NonMember
 from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId, NodeId
 
 KB = 1024

@@ -15,10 +15,11 @@ from typing import Any, cast
 import pytest
 
 from infra.ports import free_ports
-from reference_broker.node import control, open_files, tls
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.open_files import Crowd
-from reference_broker.node.strangers import Complaints, Strangers
+from reference_broker.node.endpoints import control
+from reference_broker.node.links import open_files, tls
+from reference_broker.node.links.open_files import Crowd
+from reference_broker.node.links.strangers import Complaints, Strangers
 from reference_broker.types import NodeId
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node.operations import moves
+from reference_broker.node.operations.cluster_requests import moves
 from reference_broker.types import NodeId
 
 NODES = [NodeId(number) for number in range(1, 6)]

@@ -8,7 +8,7 @@ import pytest
 
 from reference_broker.classic.store import StoreConfig
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.owned_queues import OwnedQueues
+from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.queues.kinds import KINDS
 from reference_broker.storage.errors import StorageError
 from reference_broker.storage.executor import OwnersThread

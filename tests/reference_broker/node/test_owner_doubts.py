@@ -10,7 +10,7 @@ import pytest
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
-from reference_broker.node.owner import OwnerRunner
+from reference_broker.node.owned.owner import OwnerRunner
 from reference_broker.types import GroupId, NodeId, Priority
 
 OWNER, MIRROR = NodeId(1), NodeId(2)

@@ -10,10 +10,10 @@ from itertools import product
 import pytest
 
 from infra.ports import free_ports
-from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.parts import Assembly
-from reference_broker.node.peers import FrameKind, Peers
+from reference_broker.node.links.boot_ids import BootIds
+from reference_broker.node.links.frame_parts import Assembly
+from reference_broker.node.links.peers import FrameKind, Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node import control
-from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Member, NodeConfig
-from reference_broker.node.peers import FrameKind
-from reference_broker.node.requests import Answer
+from reference_broker.node.endpoints import control
+from reference_broker.node.links.boot_ids import BootIds
+from reference_broker.node.links.peer_requests import Answer
+from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.shard import Shard
 from reference_broker.raft import wire
 from reference_broker.raft.messages import (

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.ports import free_ports
-from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.handshake import Handshake, Side
-from reference_broker.node.peers import FrameReader, Peers
+from reference_broker.node.links.boot_ids import BootIds
+from reference_broker.node.links.handshake import Handshake, Side
+from reference_broker.node.links.peers import FrameReader, Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 

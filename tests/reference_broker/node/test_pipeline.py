@@ -7,9 +7,9 @@ from reference_broker.machines.commands import Enqueue, Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.node.config import Limits
-from reference_broker.node.peers import FrameKind
-from reference_broker.node.pipeline import CommandQueue
-from reference_broker.node.proxy import Proxy
+from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.replication.pipeline import CommandQueue
+from reference_broker.node.replication.proxy import Proxy
 from reference_broker.queues.quorum import QUORUM
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Priority, Term
 

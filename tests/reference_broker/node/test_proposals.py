@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node.proposals import DedupTable, Proposal, Segment, UnappliedCommands, seal, unseal
+from reference_broker.node.replication.proposals import DedupTable, Proposal, Segment, UnappliedCommands, seal, unseal
 from reference_broker.types import GroupId, NodeId, Priority, Term
 
 

@@ -12,9 +12,9 @@ from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.commands import Checkout, Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits
-from reference_broker.node.non_members import NonMember, unpack_catch_up
-from reference_broker.node.peers import FrameKind
-from reference_broker.node.proxy import Proxy
+from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.replication.non_members import NonMember, unpack_catch_up
+from reference_broker.node.replication.proxy import Proxy
 from reference_broker.queues.quorum import QUORUM
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Priority, Term
 

@@ -12,7 +12,7 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Channel, Queue
 
-from reference_broker.node.client_channel import ClientChannel
+from reference_broker.node.clients.client_channel import ClientChannel
 from reference_broker.types import ChannelId
 from tests.reference_broker.amqp.testing import publish
 from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run

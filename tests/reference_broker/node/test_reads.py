@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from reference_broker.node.config import Limits
-from reference_broker.node.reads import Reads
-from reference_broker.node.requests import Answer, Answered, failure
+from reference_broker.node.hosting.reads import Reads
+from reference_broker.node.links.peer_requests import Answer, Answered, failure
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
 QUEUE = GroupId(7)

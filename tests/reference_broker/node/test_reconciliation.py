@@ -8,7 +8,7 @@ import pytest
 from reference_broker.machines.config import NO_LIMIT
 from reference_broker.machines.metadata import AddMember, ClearPolicy, QueueRecord, RemoveMember, SetPolicy
 from reference_broker.machines.policies import Policy
-from reference_broker.node.group import GroupRunner
+from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, NodeId, Priority
 from tests.reference_broker.node.test_group_storm import FOUNDERS, GROUP, Node, World, member_of

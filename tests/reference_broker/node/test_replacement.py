@@ -18,9 +18,9 @@ from reference_broker.machines.metadata import (
     encode,
 )
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.nodes import Nodes
-from reference_broker.node.replacement import STRIDE, ClusterPorts, Replacement
+from reference_broker.node.hosting.replacement import STRIDE, ClusterPorts, Replacement
+from reference_broker.node.links.known_nodes import Nodes
+from reference_broker.node.replication.metadata_group import MetadataHost
 from reference_broker.raft.configuration import Configuration
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 

@@ -10,8 +10,8 @@ import pytest
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror
 from reference_broker.mirroring.master import Deliveries
-from reference_broker.node.master_ring import MasterRing
-from reference_broker.node.mirror_frames import Note
+from reference_broker.node.owned.master_ring import MasterRing
+from reference_broker.node.owned.mirror_frames import Note
 from reference_broker.types import GroupId, NodeId
 
 ME, MIRROR = NodeId(1), NodeId(2)

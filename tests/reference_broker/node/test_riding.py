@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference_broker.machines.commands import Settle
-from reference_broker.node.group import GroupRunner
+from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.raft.roles import Role
 from reference_broker.types import ChannelId, ConsumerId, NodeId, Priority
 from tests.reference_broker.node.test_group_storm import Publisher, World

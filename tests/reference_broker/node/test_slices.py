@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from reference_broker.node.slices import BUDGET_NS, SLICE_NS, Input, Slices
+from reference_broker.node.hosting.slices import BUDGET_NS, SLICE_NS, Input, Slices
 
 MUCH = 256 * 1024
 NS_PER_OCTET = 200

@@ -15,10 +15,10 @@ import pytest
 from infra.ports import free_ports
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.mirrors import Mirror, store_of
-from reference_broker.node import metrics, status
 from reference_broker.node.config import NodeConfig, load
-from reference_broker.node.figures import FIGURES
-from reference_broker.node.requests import Answer
+from reference_broker.node.endpoints import metrics, status
+from reference_broker.node.links.peer_requests import Answer
+from reference_broker.node.operations.figures import FIGURES
 from reference_broker.node.start_problems import StartError, StartFindings, files_problem, listening
 from reference_broker.storage.findings import Finding
 from reference_broker.types import GroupId, NodeId

@@ -11,7 +11,7 @@ from reference_broker.access.records import Access, Permission, TopicPermission
 from reference_broker.machines.access import PutPermission, PutTopicPermission
 from reference_broker.machines.metadata import MetadataCommand, SetPolicy, encode
 from reference_broker.machines.policies import Policy, in_force
-from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.replication.metadata_group import MetadataHost
 from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
 
 ASKER: dict[str, Any] = {"node": NodeId(1), "correlation": 7}

@@ -11,8 +11,8 @@ from pamqp.commands import Basic
 from reference_broker.machines.commands import Checkout, Enqueue, Get
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
-from reference_broker.node.client_channel import GET_TAG
-from reference_broker.node.sender import Sender
+from reference_broker.node.clients.client_channel import GET_TAG
+from reference_broker.node.replication.sender import Sender
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.roles import Role

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference_broker.node.ticks import PATIENCE_TICKS, UNDER_WAY_MAX, Campaigns
+from reference_broker.node.replication.ticks import PATIENCE_TICKS, UNDER_WAY_MAX, Campaigns
 from reference_broker.types import GroupId
 
 GROUPS = [GroupId(number) for number in range(1, 1001)]

@@ -13,7 +13,7 @@ import pytest
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.policies import Policy
-from reference_broker.node.endings import Ending
+from reference_broker.node.hosting.endings import Ending
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import Queue
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId

@@ -10,8 +10,8 @@ import pytest
 
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
-from reference_broker.node.hosting import Hosting
-from reference_broker.node.log_notices import LogNotices
+from reference_broker.node.hosting.hosted_queues import Hosting
+from reference_broker.node.hosting.log_notices import LogNotices
 from reference_broker.sim.__main__ import main
 from reference_broker.sim.invariants import INVARIANTS
 from reference_broker.sim.runs import run_world

@@ -1,0 +1,465 @@
+"""A client's connection: the socket on one side, the protocol core and its channels on the other.
+
+The core turns octets into events, and each event is for one channel
+(:mod:`~reference_broker.node.clients.client_channel`). Events carry runs and ranges, so the connection does no work per
+message.
+
+Three valves bound memory. First, the connection does not read its socket in three cases: more than
+``publish_bytes_max`` octets or ``publish_commands_max`` commands of publishes wait for their commit; too many octets
+wait behind busy channels; or the client published during an alarm of any node. Second, consumers without
+acknowledgement get their credit back only while the client reads fast enough. Third, a client that leaves more than
+``unread_bytes_max`` octets unread gets no deliveries until it has read them
+(:mod:`~reference_broker.node.clients.behind`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, cast
+
+from reference_broker.access.names import shown
+from reference_broker.access.records import DEFAULT_VHOST
+from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.errors import ReplyCode
+from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionClosing, ConnectionOpened, Event
+from reference_broker.amqp.state import Phase
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.alarms import Alarm
+from reference_broker.node.clients.authorization import ClientGate, Guard, Handler
+from reference_broker.node.clients.client_channel import ClientChannel
+from reference_broker.node.clients.client_ports import ClientPorts
+from reference_broker.node.clients.tcp_info import tcp_info
+from reference_broker.node.hosting.slices import Input
+from reference_broker.queues.port import Queue
+from reference_broker.types import GroupId
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.5
+"""The time between two ticks of a connection."""
+LINGER_TICKS: Final = 4
+"""So long a client that has its close-ok may take to close the socket."""
+_ELSEWHERE_MS: Final = 2500
+"""So long a client waits for a leader that is out of reach of its node, and within reach of another."""
+_MEMORY_PARTS: Final = 32
+_UNREAD_MEMORY_PART: Final = 8
+_UNREAD_ALWAYS: Final = 64 * 1024
+"""Octets that may always wait for a client to read them, also if all clients leave more than this part of the node's
+memory unread."""
+_HELD_OCTETS_MAX: Final = 1 << 20
+"""The most octets that wait behind the busy channels of a connection while it is read."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One AMQP connection, from accept to close."""
+
+    def __init__(self, node: ClientPorts, config: ConnectionConfig, gate: ClientGate | None = None) -> None:
+        """``gate``: that of ``config``, if it wants to know where the client is."""
+        self.peer = self.own = ("", 0)
+        """The addresses of the client and of this end."""
+        self.is_encrypted = False
+        self.connected_at_ms = node.now_ms()
+        self._gate = gate
+        self._guard: Guard | None = None
+        self.user = self.vhost = ""
+        self.virtual_host = node.virtual_host(DEFAULT_VHOST)
+        """What the client has opened, once it is logged in."""
+        self._loop = asyncio.get_running_loop()
+        self.core = ServerConnection(config, self._loop.time())
+        self._input = Input(node.clients.slices, self._handle_octets)
+        self.channels: dict[int, ClientChannel] = {}
+        self.number = node.clients.new_connection()
+        self.unconfirmed_bytes = 0
+        self.unconfirmed_commands = 0
+        self.read_ns = 0
+        """The time at which the present octets were read."""
+        self.is_writable = True
+        """Whether the client reads fast enough."""
+        self._unread = 0
+        """Octets in the socket's buffer after the last write, 0 while the client reads fast enough."""
+        self._behind: dict[int, None] = {}
+        """Numbers of channels with consumers that have missed deliveries because the client did not read."""
+        self._node = node
+        self._own: dict[GroupId, Queue] = {}
+        """The exclusive queues of this connection."""
+        self._left: list[Queue] = []
+        """The auto-delete queues that its channels have left, since the connection is closing."""
+        self._transport: asyncio.Transport | None = None
+        self._is_over = False
+        self._ticks_lingered = self._ticks_kept = 0
+        self._has_hung_up = False
+        """The client has closed a socket that is not read. What is left of the octets is read whatever stands against
+        reading: then the connection ends, and gives back what it holds."""
+        self._blocked = False
+        """The client published during an alarm of a node: the socket is not read until the alarm is over."""
+        self._reading = True
+        self._is_handling = False
+        """Events are being handled; the core reads on afterwards."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client dialled."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
+        peer = transport.get_extra_info("peername")
+        self.peer, self.own = _address(peer), _address(transport.get_extra_info("sockname"))
+        self.is_encrypted = transport.get_extra_info("cipher") is not None
+        if self._gate is not None:
+            self._gate.meet(peer, transport.get_extra_info("peercert"))
+        self._node.clients.connections[self] = None
+        self._node.clients.logging_in += 1
+
+    def data_received(self, data: bytes) -> None:
+        """Handle octets from the client, now or in turns with those of others."""
+        self._input.came(data)
+        if self._input.waits and self._transport is not None:
+            self._regulate(self._transport)
+
+    def _handle_octets(self, data: bytes) -> None:
+        """Handle octets. A defect of the broker closes this connection, not the node."""
+        self.read_ns = self._node.now_ns()
+        self._look_at_memory(len(data))
+        try:
+            self._handle_all(self.core.receive(data, self._loop.time()))
+        except Exception:
+            log.exception("defect while serving a client")
+            self.handle(self.core.connection_error(ReplyCode.INTERNAL_ERROR, "defect in the broker, see its log"))
+        self.flush()
+
+    def _look_at_memory(self, octets: int) -> None:
+        """Have the node look at its memory before clients can have filled much of it: between two looks of its own, a
+        busy node may read very much."""
+        node = self._node
+        clients = node.clients
+        clients.octets_come += octets
+        if clients.octets_come > node.limits.memory_bytes_max // _MEMORY_PARTS or self.read_ns > clients.look_again_ns:
+            clients.octets_come, clients.look_again_ns = 0, self.read_ns + node.limits.alarm_check_ms * 1_000_000
+            node.check_alarms()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, and so are its channels."""
+        if self._node.clients.connections.pop(self, self) is None and not self.user:
+            self._node.clients.logging_in -= 1
+        self._note_unread(0)
+        self._input.finish()
+        self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
+        self._end_channels(_do_nothing)
+
+    def pause_writing(self) -> None:
+        """The client does not read fast enough."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """The client reads again: consumers without acknowledgement get their credit back."""
+        self.is_writable = True
+        self._note_unread(0)
+        for channel in list(self.channels.values()):
+            channel.pay_credit()
+        self._let_catch_up()
+
+    # local_clients.Connection
+
+    def was_suspended(self) -> None:
+        """The process was suspended. Deliveries that are not written yet go as redelivered, because other consumers may
+        have the messages by now."""
+        self.core.mark_redelivered()
+
+    def tick(self) -> None:
+        """Handle heartbeats and time-outs. A client whose socket is not read is not silent."""
+        if not self._reading:
+            self.core.not_reading(self._loop.time())
+            self._has_hung_up = self._has_client_closed()
+        if self.core.phase is Phase.CLOSED:
+            self._ticks_lingered += 1
+        self.handle(self.core.tick(self._loop.time()))
+        self._give_up_waiting()
+        self._give_back_memory()
+        if self._is_busy:
+            self.flush()
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether the connection may have something to say, or its valve may have to move: an idle one has not."""
+        core = self.core
+        return core.has_output or not self._reading or self._node.alarms.reason != "" or core.phase is Phase.CLOSED
+
+    def _give_back_memory(self) -> None:
+        """Close the connection if it has kept half a message, or a transaction, for long while this node is low on
+        memory: a client that cannot go on, or is gone, must not stop all publishers for ever."""
+        keeps = self._blocked and Alarm.MEMORY in self._node.alarms.own and self._keeps_memory
+        self._ticks_kept = self._ticks_kept + 1 if keeps else 0
+        limit_ms = self._node.limits.incomplete_ms
+        if self._ticks_kept * TICK_S * 1000 > limit_ms:
+            text = f"low on memory, and for {limit_ms} ms messages of this connection have not become complete"
+            self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
+
+    @property
+    def _keeps_memory(self) -> bool:
+        return self.core.receives_content or any(
+            channel.transaction is not None and channel.transaction.octets for channel in self.channels.values()
+        )
+
+    def _give_up_waiting(self) -> None:
+        """Close the connection if a channel has waited for too long, for nodes that are out of reach."""
+        waiting = [(number, channel) for number, channel in self.channels.items() if channel.tick()]
+        for number, channel in waiting:
+            patience, timeout_ms = channel.patience, self._node.limits.answer_timeout_ms
+            waited_ms = round(patience.ticks * TICK_S * 1000)
+            if isinstance(patience.waits_for, Queue):
+                code, text = ReplyCode.CONNECTION_FORCED, self._why_leave(patience.waits_for, waited_ms)
+            else:
+                code, text = ReplyCode.INTERNAL_ERROR, ""
+                if waited_ms >= timeout_ms:
+                    text = f"the nodes that it takes did not answer the request on channel {number} within "
+                    text += f"{timeout_ms} ms; what was asked for may still be done"
+            if text:
+                self.handle(self.core.connection_error(code, text))
+                return
+
+    def _why_leave(self, queue: Queue, waited_ms: int) -> str:
+        """Why the client should leave this node, from which the leader of a queue is out of reach; empty: it should
+        not."""
+        timeout_ms = self._node.limits.answer_timeout_ms
+        where = "another node" if waited_ms >= timeout_ms else ""
+        if not where and waited_ms >= min(_ELSEWHERE_MS, timeout_ms):
+            where = self._node.who_reaches(queue.record) or ""
+        if not where:
+            return ""
+        text = f"no leader of queue {shown(queue.record.name)} was within reach of this node for {waited_ms} ms: "
+        return text + f"use {where}; what is not confirmed may still be stored"
+
+    def close(self, text: str) -> None:
+        """Tell the client that the node stops."""
+        self._ticks_lingered = LINGER_TICKS
+        self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
+        self.flush()
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """Tell the channels that a queue is gone. A connection may have thousands that never heard of the queue."""
+        self._own.pop(record.group, None)
+        for channel in [channel for channel in self.channels.values() if channel.uses(record.group)]:
+            channel.queue_removed(record)
+
+    def queue_lost(self, record: QueueRecord) -> None:
+        """Tell the channels that the node of a queue is out of reach."""
+        for channel in [channel for channel in self.channels.values() if channel.uses(record.group)]:
+            channel.queue_lost(record)
+
+    def flush(self) -> None:
+        """Write the core's output. Close the socket after the last output, and open or shut the valve."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self.core.flush_confirms()
+        reason = self._node.alarms.reason
+        if self._blocked and not reason:
+            self._blocked = False
+            self.core.unblocked()
+        elif reason and self.core.receives_content:
+            self.published()  # half a message takes memory, too
+        self._node.check_suspension()  # right before the write: what it marks has not left yet
+        if output := self.core.take_output():
+            transport.writelines(output)
+            if not self.is_writable:
+                self._note_unread(transport.get_write_buffer_size())
+        if self.core.phase is Phase.CLOSED:
+            self._leave(transport)
+            return
+        if self._behind and self.is_writable:
+            self._let_catch_up()
+        self._regulate(transport)
+
+    def _leave(self, transport: asyncio.Transport) -> None:
+        """Close the socket. A client that has its close-ok closes the socket itself: octets that it still sends to a
+        closed socket would cost it the close-ok, and an error."""
+        if not self.core.client_closes or self._ticks_lingered >= LINGER_TICKS:
+            transport.close()
+        elif not self._reading:
+            self._reading = True
+            transport.resume_reading()
+
+    @property
+    def state(self) -> str:
+        """RabbitMQ's word for how the connection fares: whether an alarm or its own publishes keep it from being
+        read."""
+        if self._blocked:
+            return "blocked"
+        if self._node.alarms.reason:
+            return "blocking"
+        return "running" if self._reading else "flow"
+
+    @property
+    def channel_count(self) -> int:
+        """The channels that are open on the connection."""
+        return len(self.core.open_channels)
+
+    def octets(self) -> tuple[int, int]:
+        """Read from the client and sent to it, as the kernel counts: so counting costs the connection nothing."""
+        told = tcp_info(self._transport)
+        return (told.received, told.acknowledged) if told is not None else (0, 0)
+
+    def _has_client_closed(self) -> bool:
+        """Whether the client has closed the socket, of which nobody hears who does not read."""
+        told = tcp_info(self._transport)
+        return told is not None and told.is_closed_by_peer
+
+    def access_changed(self) -> None:
+        """Get another guard, or end: with its user, a connection ends."""
+        if not self.user or self._gate is None:
+            return
+        access = self._node.access
+        if end := access.why_end(self.user, self.vhost):
+            self.close(end)
+            return
+        self._guard = access.guard(self.user, self.vhost)
+        for channel in list(self.channels.values()):
+            channel.guard()
+
+    # client_channel.ConnectionPorts
+
+    def guarded(self, handlers: Mapping[type, Handler]) -> Mapping[type, Handler]:
+        """The handlers of events, behind the guard of the user, if the user has one."""
+        return handlers if self._guard is None else self._guard.around(handlers)
+
+    def touch(self) -> None:
+        """Have the core's output written at the end of this turn."""
+        self._node.clients.touch(self)
+
+    def handle(self, events: list[Event]) -> None:
+        """Handle the core's events."""
+        for event in events:
+            self._handle_one(event)
+
+    @property
+    def is_unread_full(self) -> bool:
+        """Whether more octets wait for the client to read them than may. If those of all clients take much of the
+        node's memory, each may have few."""
+        octets, limits = self._unread + self.core.delivering_octets, self._node.limits
+        if octets > _UNREAD_ALWAYS and self._node.clients.unread > limits.memory_bytes_max // _UNREAD_MEMORY_PART:
+            return True
+        return octets > limits.unread_bytes_max
+
+    def _note_unread(self, octets: int) -> None:
+        self._node.clients.unread += octets - self._unread
+        self._unread = octets
+
+    def fell_behind(self, number: int) -> None:
+        """Have the channel of this number catch up once the client has read."""
+        self._behind[number] = None
+
+    def _let_catch_up(self) -> None:
+        behind, self._behind = self._behind, {}
+        for number in behind:
+            if (channel := self.channels.get(number)) is not None:
+                channel.catch_up()
+
+    def read_on(self) -> None:
+        """Have the core read the octets that waited for answers, unless events are being handled anyway."""
+        if self.core.has_more and not self._is_handling:
+            self._handle_all(self.core.go_on())
+
+    def published(self) -> None:
+        """Note a publish. While an alarm of any node is on, tell the client and stop reading its socket."""
+        if self._node.alarms.reason and not self._blocked:
+            self._blocked = True
+            self.core.blocked(self._node.alarms.reason)
+
+    def owns(self, queue: Queue) -> None:
+        """Delete the queue with the connection: at once, if the connection ended while the queue was declared."""
+        if self._is_over:
+            self._node.when_left((), (queue,), _do_nothing)
+        else:
+            self._own[queue.record.group] = queue
+            self.core.close_late()
+
+    # Events
+
+    def _handle_all(self, events: list[Event]) -> None:
+        """Handle the core's events, and have the core read on."""
+        self._is_handling = True
+        try:
+            self.handle(events)
+            while self.core.has_more:
+                self.handle(self.core.go_on())
+        finally:
+            self._is_handling = False
+
+    def _handle_one(self, event: Event) -> None:
+        if isinstance(event, ConnectionOpened):
+            self.user, self.vhost = event.user, event.vhost
+            self.virtual_host = self._node.virtual_host(event.vhost)
+            self._node.clients.logging_in -= 1
+            self.access_changed()
+            return
+        if isinstance(event, ConnectionClosed | ConnectionClosing):
+            self._end_channels(self._close_ok if isinstance(event, ConnectionClosing) else _do_nothing)
+            return
+        channel = self.channels.get(event.channel)
+        if isinstance(event, ChannelClosed):
+            self._channel_closed(event, channel)
+            return
+        if channel is None:
+            if not self.core.has_open(event.channel):
+                return  # it was read before the channel was closed with an exception
+            channel = self.channels[event.channel] = ClientChannel(self, self._node, event.channel)
+        if channel.awaited is not None:
+            channel.waiting.append(event)
+        else:
+            channel.handlers[type(event)](channel, event)
+
+    def _channel_closed(self, event: ChannelClosed, channel: ClientChannel | None) -> None:
+        left = channel.end() if channel is not None else []
+        if event.owes_ok:
+            self._node.when_left(left, (), partial(self._channel_close_ok, event.channel))
+        else:
+            self._left += left
+
+    def _channel_close_ok(self, number: int) -> None:
+        self.core.channel_close_ok(number)
+        self.read_on()
+        self.touch()
+
+    def _end_channels(self, ended: Callable[[], None]) -> None:
+        """The connection is over: call when its queues are gone."""
+        for channel in list(self.channels.values()):
+            self._left += channel.end()
+        self._is_over = True
+        left, self._left, own, self._own = self._left, [], self._own, {}
+        self._node.when_left(left, list(own.values()), ended)
+
+    def _close_ok(self) -> None:
+        self.core.close_ok()
+        self.flush()
+
+    # The valve
+
+    def _regulate(self, transport: asyncio.Transport) -> None:
+        """Open or shut the valve. The valve opens at half the limits that shut it, so that it does not flutter."""
+        stands = self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX
+        wanted = (self._has_hung_up or not stands) and not self._input.waits
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    def _is_full(self) -> bool:
+        limits, share = self._node.limits, 1 if self._reading else 2
+        return (
+            self.unconfirmed_bytes > limits.publish_bytes_max // share
+            or self.unconfirmed_commands > limits.publish_commands_max // share
+        )
+
+
+def _do_nothing() -> None:
+    """Nobody waits."""
+
+
+def _address(name: object) -> tuple[str, int]:
+    """Host and port of a socket's name."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)
