@@ -183,6 +183,21 @@ MAY_IMPORT = {
     "perftest.foreign": (
         *("perftest.foreign", "perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
     ),
+    "perftest.actions": ("perftest", "infra", "reference_broker.storage.drives.profiles"),
+    "perftest.screen": (
+        "perftest.screen",
+        "perftest.errors",
+        "perftest.exits",
+        "perftest.metrics",
+        "perftest.results",
+        "perftest.engine.api",
+        "perftest.spec",
+    ),
+    "perftest.measuring": ("perftest", "infra", "reference_broker", "reports.stats", "workloads"),
+    "perftest.series": ("perftest", "infra", "reports.stats"),
+    "perftest.options": ("perftest", "infra.layout"),
+    "perftest.simulation": ("perftest", "infra", "reference_broker", "reports.stats"),
+    "perftest.remote": ("perftest", "infra"),
     "perftest.cli": OURS,
     "reports": ("reports", "perftest.errors", "perftest.results", "perftest.metrics"),
     "reports.charts": ("reports.charts",),
@@ -348,6 +363,13 @@ def test_the_rooms_of_the_node_are_all_in_the_table() -> None:
     }
 
 
+def test_no_floor_has_more_files_than_a_reader_takes_in() -> None:
+    floors = {path.parent for path in MODULES.values()}
+    counts = {str(floor.relative_to(ROOT)): sum(1 for each in floor.glob("*.py")) for floor in floors}
+    crowded = {floor: count for floor, count in counts.items() if count - 1 > FILES_MAX}
+    assert not crowded
+
+
 def test_no_files_import_each_other() -> None:
     """Files in a circle can only be read, tested and replaced together. An import for type checkers counts, too: who
     names a type depends on it. An object gets the small port that it needs instead, defined where it is needed."""
@@ -363,6 +385,13 @@ def test_nothing_imports_the_command() -> None:
     for name in MODULES:
         if not name.startswith(("perftest.cli", "perftest.__main__")):
             assert not [i for i, _ in imported_names(parsed(name)) if i.startswith("perftest.cli")], name
+
+
+def test_only_the_command_knows_click() -> None:
+    """What the command does besides parsing and printing can be called without a command line."""
+    for name in MODULES:
+        if not name.startswith("perftest.cli") and not name.endswith("__main__"):
+            assert not [i for i, _ in imported_names(parsed(name)) if i.split(".")[0] == "click"], name
 
 
 def test_only_the_pipeline_starts_spark() -> None:

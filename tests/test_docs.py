@@ -18,12 +18,12 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from perftest.cli.exits import MEANING
 from perftest.cli.main import cli
-from perftest.cli.options.table import OPTIONS
 from perftest.engine.accounting import stamp
 from perftest.engine.publishing import publisher
 from perftest.engine.workers import health, shares
+from perftest.exits import MEANING
+from perftest.options.table import OPTIONS
 from perftest.results import run_checks, steadiness, trust, trust_list
 from perftest.spec import check
 from perftest.spec.behaviour import Bodies, Connecting, Consuming, Exchange, Publishing, Tls

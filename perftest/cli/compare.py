@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit, name_damage
 from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
 from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
+from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
     from perftest.results.reader import Run
@@ -165,7 +165,7 @@ def _two_sides(base: Path, candidate: Path) -> tuple[list[Run], list[Run]]:
 
 def _collected(words: Sequence[str], repeats: int, asked: Mapping[str, Any], out: Path) -> tuple[Path, Path]:
     """Measure what is missing of the repetitions, and return the directories of both sides. Raises CliError."""
-    from perftest.cli.collection import BASE, CANDIDATE, collect, collection_of
+    from perftest.series.collection import BASE, CANDIDATE, collect, collection_of
 
     found = collection_of(
         words,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from perftest.cli.exits import Exit, explained
-from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import (
     INVALID,
     clocks_note,
@@ -29,11 +27,11 @@ from perftest.cli.ui.summary import (
 )
 from perftest.engine.api import RunOutcome
 from perftest.errors import three_lines
+from perftest.exits import Exit, explained
+from perftest.measuring.session_options import Options
 from perftest.results import schema
 from perftest.results.provenance import redact
 from perftest.results.reader import earlier_run
-from perftest.results.trust import Check
-from perftest.results.trust_list import is_valid
 from perftest.results.writer import RunWriter
 
 
@@ -172,25 +170,3 @@ def print_failure(outcome: RunOutcome) -> None:
     if outcome.error is not None:
         error = outcome.error
         click.echo(three_lines(redact(error.what), redact(error.where), error.fix), err=True)
-
-
-def exit_code(
-    state: str,
-    ledger: Mapping[str, Any] | None,
-    trust: Sequence[Check],
-    *,
-    missed: bool = False,
-) -> Exit:
-    """The exit code for the gravest fact about a run, by its ``trust`` list.
-
-    The order is: unsafe messages, a failed run, an interruption, a missed objective, a result that cannot be trusted.
-    """
-    if ledger is not None and "violated" in (each.get("verdict") for each in (ledger, *ledger.get("background", ()))):
-        return Exit.SAFETY
-    if state == "failed":
-        return Exit.RUN_ERROR
-    if state == "interrupted":
-        return Exit.INTERRUPTED
-    if missed:
-        return Exit.MISSED
-    return Exit.OK if trust and is_valid(trust) else Exit.UNTRUSTED

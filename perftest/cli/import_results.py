@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.sections import DURATION, SectionedCommand, json_option, option, options
+from perftest.exits import CliError, Exit, explained
 
 if TYPE_CHECKING:
     from perftest.foreign.measured import ForeignRun

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
-from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import (
     BANDWIDTH,
     COUNT,
@@ -22,6 +21,7 @@ from perftest.cli.sections import (
     option,
     options,
 )
+from perftest.exits import CliError, Exit
 
 if TYPE_CHECKING:
     from infra.lab.lab import Lab

@@ -18,9 +18,9 @@ from typing import Final, NoReturn
 import click
 
 import perftest
-from perftest.cli.exits import MEANING, Exit
 from perftest.cli.extras import not_installed
 from perftest.errors import HelpfulError, three_lines
+from perftest.exits import MEANING, Exit
 
 COMMANDS: Final = {
     "Run": {
@@ -34,10 +34,13 @@ COMMANDS: Final = {
     },
     "Results": {
         "report": ("perftest.cli.report:report", "Make an HTML report of one or more runs."),
-        "runs": ("perftest.cli.runs:runs", "Find runs in a store of many runs, and mark them with tags and notes."),
-        "query": ("perftest.cli.query:query", "Ask the tables of many runs in SQL."),
+        "runs": (
+            "perftest.cli.store.runs:runs",
+            "Find runs in a store of many runs, and mark them with tags and notes.",
+        ),
+        "query": ("perftest.cli.store.query:query", "Ask the tables of many runs in SQL."),
         "import-results": ("perftest.cli.import_results:import_results", "Make runs of result files of other tools."),
-        "history": ("perftest.cli.history:history", "Show a metric over time, and where it changed."),
+        "history": ("perftest.cli.store.history:history", "Show a metric over time, and where it changed."),
         "compare": ("perftest.cli.compare:compare", "Compare two sets of runs, and judge each change."),
     },
     "Reference broker": {

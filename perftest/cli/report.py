@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from perftest.cli.catalogue import RUN_PLACE, STORE_VARIABLE, spark_options
-from perftest.cli.exits import CliError, Exit, name_damage
 from perftest.cli.extras import require
 from perftest.cli.report_server import serve_reports
 from perftest.cli.sections import SectionedCommand, json_option, option
-from perftest.cli.spark_archive import NAME as SPARK_ARCHIVE
-from perftest.cli.spark_archive import spark_archive
+from perftest.cli.store.catalogue import RUN_PLACE, STORE_VARIABLE, spark_options
+from perftest.cli.store.spark_archive import NAME as SPARK_ARCHIVE
+from perftest.cli.store.spark_archive import spark_archive
+from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
@@ -200,10 +200,11 @@ def utc_stamp() -> str:
 def _runs_in(place: Path) -> list[Path]:
     """The runs of a directory: the run itself, its rounds, or the rounds on each layout of a series. Raises
     NotARunError."""
-    from perftest.cli.layouts import SERIES, sides_in
     from perftest.results.errors import NotARunError
     from perftest.results.reader import run_directories
+    from perftest.results.schema import LAYOUTS as SERIES
     from perftest.results.schema import MANIFEST
+    from perftest.series.layout_series import sides_in
 
     if not (place / SERIES).is_file():
         return run_directories(place)

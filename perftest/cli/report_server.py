@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from perftest.cli.exits import CliError, Exit
+from perftest.exits import CliError, Exit
 
 
 def serve_reports(folders: Sequence[Path], port: int, make_page: Callable[[Path], Path]) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.exits import Exit
 from perftest.cli.extras import require_report
-from perftest.cli.options.command import ENVIRONMENT, REPEATED, WORDS, TableCommand, show_and_leave
+from perftest.cli.run_command import ENVIRONMENT, REPEATED, WORDS, TableCommand, show_and_leave
+from perftest.exits import Exit
 
 if TYPE_CHECKING:
-    from perftest.cli.options.choices import Choices
-    from perftest.cli.session_options import MetricsOptions, Options
+    from perftest.measuring.session_options import MetricsOptions, Options
+    from perftest.options.choices import Choices
 
 
 @click.command(
@@ -38,8 +38,8 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     show_and_leave(ctx, given)
 
     from perftest.cli.measure import measure
-    from perftest.cli.options.choices import Choices
-    from perftest.cli.options.plan import plan_of
+    from perftest.options.choices import Choices
+    from perftest.options.plan import plan_of
 
     choices = Choices(given)
     if ctx.meta.get(ENVIRONMENT):
@@ -56,8 +56,8 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 def run_options(choices: Choices) -> Options:
     """The options that concern the command and not the plan."""
-    from perftest.cli.layouts import layout_of
-    from perftest.cli.session_options import Options
+    from perftest.measuring.placement import layout_of
+    from perftest.measuring.session_options import Options
     from perftest.spec.cluster import Product
 
     ui = choices["ui"]
@@ -91,7 +91,7 @@ def run_options(choices: Choices) -> Options:
 
 def _broker_metrics(choices: Choices) -> tuple[str, ...]:
     """The addresses of the broker's metrics. The nodes of a local cluster need none: they are asked in any case."""
-    from perftest.cli.target import metrics_in_vain
+    from perftest.options.targets import metrics_in_vain
     from perftest.spec.cluster import Product
 
     if choices.is_given("broker_metrics") and choices.local:
@@ -103,7 +103,7 @@ def _broker_metrics(choices: Choices) -> tuple[str, ...]:
 
 def _metrics(choices: Choices) -> MetricsOptions | None:
     """The metrics endpoint, if -mpr asks for it. The other options about metrics have no effect without -mpr."""
-    from perftest.cli.session_options import MetricsOptions
+    from perftest.measuring.session_options import MetricsOptions
     from perftest.results.provenance import redact_command
 
     for key in ("port", "endpoint"):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import Exit
-from perftest.cli.layouts import broker_option, layout_option, no_broker_beside, no_layout_beside
 from perftest.cli.sections import (
     ACK_INTERVAL,
     COUNT,
@@ -24,10 +22,12 @@ from perftest.cli.sections import (
     option,
     options,
 )
-from perftest.cli.target import only_one_target, split_uris, target_options, typed_again
+from perftest.cli.target import broker_option, layout_option, target_options
+from perftest.exits import Exit
+from perftest.options.targets import no_broker_beside, no_layout_beside, only_one_target, split_uris, typed_again
 
 if TYPE_CHECKING:
-    from perftest.cli.probes import SearchPlan
+    from perftest.series.probes import SearchPlan
     from perftest.spec.load import Document
     from perftest.spec.plan import Plan
 
@@ -120,7 +120,7 @@ def search(ctx: click.Context, /, frontier: bool, **flags: Any) -> None:
     that rate and met every objective. The search narrows a bracket between the highest rate that passes and the lowest
     rate that fails. It probes both ends again until a majority of probes agrees.
     """
-    from perftest.cli.probes import compare_settings, find_rate
+    from perftest.series.probes import compare_settings, find_rate
 
     asked = _asked(**flags)
     flags["frontier"] = frontier
@@ -140,8 +140,8 @@ def _asked(
     as_json: bool,
     **flags: Any,
 ) -> SearchPlan:
-    from perftest.cli.asked_cluster import layout_for, tell_of_unused, with_broker
-    from perftest.cli.probes import SearchPlan
+    from perftest.measuring.asked_cluster import layout_for, tell_of_unused, with_broker
+    from perftest.series.probes import SearchPlan
     from perftest.spec.check import check_plan
     from perftest.spec.problem import Problem, SpecError
     from perftest.spec.rules import too_few_consumers
@@ -174,6 +174,7 @@ def _asked(
     return SearchPlan(
         plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, layout=placed,
         target=(*typed_again(targets, cluster), *_started_again(layout, broker)), as_json=as_json,
+        show=click.echo,
     )  # fmt: skip
 
 
@@ -187,9 +188,9 @@ def _base_plan(
 ) -> tuple[Plan, tuple[str, ...], Document | None]:
     """A plan of one isolated step with the load of the command line, the settings that the workload file sweeps, and
     the document of that file."""
-    from perftest.cli.asked_cluster import in_folder
-    from perftest.cli.reproduce import LOAD_FLAGS, beside, plan_of_words
-    from perftest.cli.workload import find
+    from perftest.measuring.asked_cluster import in_folder
+    from perftest.measuring.workload_file import find
+    from perftest.series.reproduce import LOAD_FLAGS, beside, plan_of_words
     from perftest.spec import plan_for
     from perftest.spec.load import load_workload
     from perftest.spec.plan import Isolation, Settings, Step

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from perftest.cli.exits import MEANING, Exit
+from perftest.exits import MEANING, Exit
 
 SECTIONS: Final = (
     "Target",

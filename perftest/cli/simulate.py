@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.exits import CliError, Exit
-from perftest.cli.layouts import LAYOUT_PATH
 from perftest.cli.sections import COUNT, DURATION, SectionedCommand, json_option, option, options
+from perftest.cli.target import LAYOUT_PATH
+from perftest.exits import CliError, Exit
 from perftest.spec.cluster import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perftest.cli.calibration import Calibration
-    from perftest.cli.layouts import Inline
-    from perftest.cli.simulated_cells import Cell
-    from perftest.cli.simulation import Setup
+    from perftest.measuring.placement import Inline
+    from perftest.simulation.calibration import Calibration
+    from perftest.simulation.cells import Cell
+    from perftest.simulation.simulated_world import Setup
     from perftest.spec.load import Document
     from perftest.spec.plan import Plan
 
@@ -112,8 +112,7 @@ def simulate(
     bundled workload. Without WORKLOAD, one quorum queue is simulated with the settings of --vary. If a workload states
     findings, they are judged over all of its layouts and repeats.
     """
-    from perftest.cli.simulated_cells import run_cells
-    from perftest.cli.simulated_verification import compare_with_real
+    from perftest.cli.simulated_output import compare_with_real, run_cells
 
     if calibrate_to is not None:
         _calibrate(calibrate_to, asked["out"])
@@ -137,7 +136,7 @@ def _refuse_beside_verify(repeats: int, assert_findings: bool) -> None:
 
 def _refuse_unjudgeable(cells: Sequence[Cell]) -> None:
     """Refuse --assert for findings that these simulations cannot decide. Raises CliError."""
-    from perftest.cli.judgement import refuse_unjudgeable
+    from perftest.series.judgement import refuse_unjudgeable
 
     titles = [cell.setup.placement.title for cell in cells]
     for plan in {cell.plan.name: cell.plan for cell in cells}.values():
@@ -145,9 +144,9 @@ def _refuse_unjudgeable(cells: Sequence[Cell]) -> None:
 
 
 def _calibrate(target: Path, directory: Path) -> None:
-    from perftest.cli.calibrate import calibrate
-    from perftest.cli.exits import explained
-    from perftest.cli.measured_broker import make_directory
+    from perftest.exits import explained
+    from perftest.measuring.measured_broker import make_directory
+    from perftest.simulation.fitting import calibrate
 
     make_directory(directory)
     with explained("the calibration cannot be written", target, "name a file in a directory that is there"):
@@ -160,12 +159,12 @@ def _calibrate(target: Path, directory: Path) -> None:
 def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     """What is to be simulated: cells for each workload on each layout, one of each seed. Raises CliError and
     SpecError."""
-    from perftest.cli import calibration
-    from perftest.cli.cluster_actions import refuse_actions_at
-    from perftest.cli.judgement import refuse_one_title
-    from perftest.cli.simulated_cells import Cell
-    from perftest.cli.simulated_run import Limits, shortened
-    from perftest.cli.simulation import places_of
+    from perftest.actions.cluster_actions import refuse_actions_at
+    from perftest.series.judgement import refuse_one_title
+    from perftest.simulation import calibration
+    from perftest.simulation.cells import Cell
+    from perftest.simulation.simulated_run import Limits, shortened
+    from perftest.simulation.simulated_world import places_of
 
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
@@ -196,9 +195,9 @@ def _setups(
 ) -> list[tuple[Path | Inline | None, Setup]]:
     """A setup for each layout, with the layout; without layouts, one with the drives of ``--drive``, or else with the
     layout of the workload. Raises CliError and SpecError."""
-    from perftest.cli.asked_cluster import layout_in, limits_of
-    from perftest.cli.simulated_drives import of_layouts, of_options
-    from perftest.cli.simulation import Setup
+    from perftest.measuring.asked_cluster import layout_in, limits_of
+    from perftest.simulation.simulated_drives import of_layouts, of_options
+    from perftest.simulation.simulated_world import Setup
     from perftest.spec.cluster import Product
     from reference_broker.virtual.network import Link
 
@@ -233,10 +232,13 @@ def _setups(
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> tuple[Plan, Document]:
-    from perftest.cli.sweep import swept_plan, typed_actions
+    from perftest.series.sweep_plan import SweepRequest, swept_plan
 
-    plan, document = swept_plan(name, asked | {"in_random_order": False})
-    return replace(plan, seed=asked["seed"], timeline=(*plan.timeline, *typed_actions(asked["actions"]))), document
+    request = SweepRequest.of(name, asked)
+    if request.layouts:
+        raise CliError("a simulation names its layouts with --layout", "--vary layout", "use --layout", Exit.USAGE)
+    plan, document = swept_plan(replace(request, in_random_order=False))
+    return replace(plan, seed=asked["seed"]), document
 
 
 def _check(asked: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option
 from perftest.cli.workload_import import import_
+from perftest.exits import Exit
+from perftest.measuring.workload_file import find
 
 if TYPE_CHECKING:
     from perftest.spec.models import Sweep
@@ -118,24 +119,6 @@ def values_of(sweep: Sweep) -> list[object]:
     from perftest.spec.sweep import points
 
     return list(sweep.values) or [f"{len(points(sweep))} steps"]
-
-
-def find(name: str) -> Path:
-    """The file of a workload, given as a path or as the name of a bundled workload. Raises CliError."""
-    import difflib
-
-    import workloads
-
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        return path
-    known = workloads.names()
-    if name in known:
-        return workloads.path_of(name)
-    short = {known_name.rsplit("/", 1)[-1]: known_name for known_name in known}
-    near = difflib.get_close_matches(name.rsplit("/", 1)[-1].replace("-", "_"), short, n=1)
-    fix = f"did you mean {short[near[0]]!r}?" if near else f"use a path, or one of {', '.join(known)}"
-    raise CliError(f"there is no workload {name!r}", "WORKLOAD", fix, Exit.USAGE)
 
 
 def _problems(path: Path, overrides: tuple[str, ...]) -> list[Any]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.exits import CliError, Exit, explained
 
 if TYPE_CHECKING:
     from perftest.importers.notes import Imported
@@ -71,8 +71,8 @@ def import_(
     workload. A note on stderr and in the file names each part of the source whose meaning changed or which has no
     equivalent.
     """
-    from perftest.cli.command_line_import import INLINE
     from perftest.importers.notes import Level
+    from perftest.options.workload_of import INLINE
     from perftest.spec.problem import SpecError
 
     imported: list[tuple[str, Imported]] = []
@@ -98,8 +98,8 @@ def import_(
 
 def _import(source: str, topologies: Path | None) -> Imported:
     """The workloads of one source. Raises SpecError if the generator would refuse a workload."""
-    from perftest.cli.command_line_import import refused
     from perftest.importers.write import problems_of
+    from perftest.options.workload_of import refused
     from perftest.spec.problem import SpecError
 
     try:
@@ -124,11 +124,11 @@ def _with_line(problem: Problem) -> Problem:
 
 
 def _converted(source: str, topologies: Path | None) -> Imported:
-    from perftest.cli.command_line_import import INLINE, import_command_lines, import_scenarios
     from perftest.importers.command_line import is_command_line
     from perftest.importers.openmessaging import import_openmessaging, is_openmessaging
     from perftest.importers.perftest_multi import is_multi
     from perftest.importers.rabbittesttool import import_playlist, import_topology, is_playlist, is_topology
+    from perftest.options.workload_of import INLINE, import_command_lines, import_scenarios
 
     path = Path(source)
     if not _is_file(path):

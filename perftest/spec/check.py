@@ -183,7 +183,7 @@ def _timing(workload: Workload, document: Document) -> Iterator[Problem]:
 
 
 def _timeline(workload: Workload, document: Document) -> Iterator[Problem]:
-    """Actions whose nodes are not known yet; :mod:`perftest.cli.cluster_actions` checks these before the run."""
+    """Actions whose nodes are not known yet; :mod:`perftest.actions.cluster_actions` checks these before the run."""
     steps = len(points(workload.sweep)) if workload.sweep else 1
     for index, key, rule, fix in faults(workload.timeline, [workload.step.duration] * steps, None):
         value = getattr(workload.timeline[index], field_of(key))

@@ -21,7 +21,7 @@ from infra.fuse_drives import FuseDrives
 from infra.layout import Drive, Layout
 from infra.mounts import mounts_below
 from infra.node_process import wait
-from perftest.cli.exits import Exit
+from perftest.exits import Exit
 
 pytestmark = [
     pytest.mark.processes,

@@ -17,7 +17,7 @@ import pytest
 from infra import local_cluster, rabbitmq_cluster
 from infra.ports import free_ports
 from infra.rabbitmq_cluster import RabbitMQ
-from perftest.cli.broker_metrics import BrokerMetrics
+from perftest.measuring.broker_metrics import BrokerMetrics
 
 pytestmark = pytest.mark.processes
 

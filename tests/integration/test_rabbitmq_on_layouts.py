@@ -11,7 +11,7 @@ import pytest
 
 from infra import drives, rabbitmq_cluster
 from infra.mounts import mounts_below
-from perftest.cli.exits import Exit
+from perftest.exits import Exit
 
 pytestmark = [
     pytest.mark.processes,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from perftest.cli.exits import Exit
 from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.exits import Exit
 
 
 @click.command(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.exits import Exit
 from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.exits import Exit
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster

@@ -13,10 +13,11 @@ import click
 
 from perftest.cli.broker.common import command, load, node_argument, say
 from perftest.cli.broker.state import print_status
-from perftest.cli.exits import CliError, Exit
-from perftest.cli.interrupts import Interrupts
-from perftest.cli.layouts import LAYOUT_PATH, layout_of
 from perftest.cli.sections import option, options
+from perftest.cli.target import LAYOUT_PATH
+from perftest.exits import CliError, Exit
+from perftest.measuring.interrupts import Interrupts
+from perftest.measuring.placement import layout_of
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster

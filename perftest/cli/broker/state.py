@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.broker.common import command, load, node_argument, side_by_side
-from perftest.cli.exits import CliError, Exit
 from perftest.cli.ui.table import print_table
+from perftest.exits import CliError, Exit
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster, Node

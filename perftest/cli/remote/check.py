@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from infra.remote.host import RemoteError
-from perftest.cli.exits import Exit
-from perftest.cli.remote.inventory import (
-    chosen,
-    close_all,
-    dry_run_option,
-    hosts_argument,
-    on_all,
-    only_option,
-    reached,
-)
+from perftest.cli.remote.host_options import dry_run_option, hosts_argument, only_option, show_steps
 from perftest.cli.sections import SectionedCommand, json_option, option
-from perftest.cli.target import split_uris
+from perftest.exits import Exit
+from perftest.options.targets import split_uris
+from perftest.remote.inventory import chosen, close_all, on_all, reached
 
 if TYPE_CHECKING:
     from infra.remote.findings import Finding
@@ -70,9 +63,9 @@ def check(
 
     specs = chosen(load_hosts(inventory), only)
     if dry_run:
-        from perftest.cli.remote import steps
+        from perftest.remote import steps
 
-        steps.show((spec, step) for spec in specs for step in steps.of_check(spec))
+        show_steps((spec, step) for spec in specs for step in steps.of_check(spec))
         return
     version = project_version()
     facts, errors = _facts(specs, _brokers(split_uris(uri, uris)))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perftest.cli.exits import Exit
-from perftest.cli.remote.inventory import HostsError, chosen, hosts_argument, on_reachable, only_option, printable
+from perftest.cli.remote.host_options import hosts_argument, only_option
 from perftest.cli.sections import DURATION, SectionedCommand, json_option, option
+from perftest.exits import Exit
+from perftest.remote.inventory import HostsError, chosen, on_reachable, printable
 
 if TYPE_CHECKING:
     from infra.remote.ssh import Connection

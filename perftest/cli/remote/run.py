@@ -5,28 +5,29 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.asked_cluster import layout_for, refuse_limits, tell_of_unused
-from perftest.cli.exits import CliError, Exit
-from perftest.cli.layouts import SERIES, layout_of, layout_option, no_layout_beside
-from perftest.cli.remote.inventory import hosts_argument
-from perftest.cli.sections import COUNT, SectionedCommand, json_option, option, options
-from perftest.cli.target import out_options, split_uris
+from perftest.cli.remote.host_options import hosts_argument, show_steps
+from perftest.cli.sections import SectionedCommand, json_option, option, options
+from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
+from perftest.cli.target import layout_option, out_options
+from perftest.exits import CliError, Exit
+from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused
+from perftest.measuring.placement import layout_of
+from perftest.options.targets import no_layout_beside, split_uris
 from perftest.spec.cluster import ClusterSpec, Product
 
 if TYPE_CHECKING:
     from infra.layout import Layout
-    from perftest.cli.rounds import Rounds
-    from perftest.cli.session_options import Options
+    from perftest.measuring.session_options import Options
+    from perftest.series.sweep_plan import SweepWork
     from perftest.spec.actions import Places
     from perftest.spec.hosts import HostSpec
-    from perftest.spec.load import Document
     from perftest.spec.plan import Plan
 
 # fmt: off
@@ -36,26 +37,10 @@ _run_options = options(
     option("-H", "--uris", section="Target", default=None, metavar="URIS",
            help="AMQP URIs of several broker nodes, separated by commas."),
     layout_option,
-    option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
-           help="Change a key of the workload, such as load.prefetch=100. Repeatable."),
-    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
-           help="Sweep these values instead of the workload's, such as in_flight=10,100. layout=A,B runs all steps on "
-                "nodes with each layout. Repeatable."),
-    option("--quick", section="Timing", is_flag=True,
-           help="Run the workload's short steps: seconds instead of minutes."),
-    option("--isolated", section="Measurement", is_flag=True,
-           help="Start every step with fresh queues and connections."),
-    option("--random", "in_random_order", section="Measurement", is_flag=True,
-           help="Run the steps in a random order, which the seed of the workload determines."),
+    sweep_options,
     option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [PEER] [VALUE]'", multiple=True,
            help="Act on a node, a host or links while the load runs, such as '30s partition leader', "
                 "'30s latency rabbit1 rabbit2 5ms', '40s reconnect', '50s kill-host load1'. Repeatable."),
-    option("--repeats", section="Measurement", type=COUNT, default="1",
-           help="Most rounds to measure. Each round runs all steps and is a run of its own."),
-    option("--until", section="Measurement", metavar="METRIC=PART", default=None,
-           help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
-    option("--assert", "assert_findings", section="Measurement", is_flag=True,
-           help="End with exit code 4 unless all findings of the workload are reproduced."),
     option("--resume", section="Measurement", type=click.Path(path_type=Path, file_okay=False, exists=True),
            default=None, help="Continue what was interrupted. DIRECTORY holds its run, its rounds, or its layouts."),
     option("--dry-run", section="Measurement", is_flag=True,
@@ -81,39 +66,23 @@ _run_options = options(
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the run, or none.")
 @json_option
 @click.pass_context
-def run(
-    ctx: click.Context,
-    /,
-    inventory: Path,
-    workload: str | None,
-    uri: str | None,
-    uris: str | None,
-    layout: Path | None,
-    dry_run: bool,
-    resume: Path | None,
-    out: Path,
-    ui: str,
-    report: bool,
-    as_json: bool,
-    assert_findings: bool,
-    **asked: Any,
-) -> None:
+def run(ctx: click.Context, /, inventory: Path, workload: str | None, **flags: Any) -> None:
     """Run WORKLOAD from the hosts of HOSTS.yaml, and record it here as one run.
 
     Everything that a host needs is sent there first; Python and sshd are enough. Without -h or -H, the hosts with the
     role broker start a node each, as one cluster. All hosts begin at the same moment, and all of it ends with the run.
     With several layouts or rounds, each of them is a run, with nodes of its own.
     """
-    from perftest.cli.cluster_actions import refuse_actions_at
-    from perftest.cli.session_options import Options
-    from perftest.cli.sweep import broker_typed_again, check_layouts, measure_all, take_layouts
+    from perftest.actions.cluster_actions import refuse_actions_at
+    from perftest.measuring.session_options import Options
+    from perftest.series.sweep_plan import SweepRequest, check_layouts, refuse_layouts_beside, work_of
     from perftest.spec.hosts import load_hosts
 
-    specs = load_hosts(inventory)
-    targets = split_uris(uri, uris)
+    specs, request, resume = load_hosts(inventory), SweepRequest.of(workload, flags), flags["resume"]
+    targets, layout = split_uris(flags["uri"], flags["uris"]), flags["layout"]
     no_layout_beside(layout, targets, None)
-    names = take_layouts(asked, layout, targets)
-    work = _resumed(resume, workload, asked, [*names, layout]) if resume else _planned(workload, asked, names)
+    refuse_layouts_beside(request, layout, *targets)
+    work = work_of(request, resume, is_placed=layout is not None)
     plan = replace(work.plan, uris=targets)
     nodes = [] if targets else [spec for spec in specs if spec.is_broker]
     _check_roles(plan, specs, inventory)
@@ -128,53 +97,21 @@ def run(
     path = layout or named_layout(nodes, inventory)
     placed = layout_for(plan, path, work.document, elsewhere=True) if nodes and not several else None
     layouts = tuple(several.values()) or (placed,)
-    check_layouts(plan, list(filter(None, layouts)), resume, assert_findings=assert_findings)
+    check_layouts(plan, list(filter(None, layouts)), resume, assert_findings=flags["assert_findings"])
     taking_part = [spec for spec in specs if spec.is_load or spec in nodes]
     for each in layouts:
         refuse_fuse(each)
-        refuse_actions_at(plan, _places(taking_part, nodes, each), asked["actions"])
-    if dry_run:
+        refuse_actions_at(plan, _places(taking_part, nodes, each), request.actions)
+    if flags["dry_run"]:
         _show(taking_part, nodes, replace(work, plan=plan), layouts)
         return
     options = Options(
-        out=out, ui=ui, as_json=as_json, report=report, layout=placed, actions=asked["actions"],
-        assert_findings=assert_findings, prepare=partial(_prepared, inventory, taking_part, nodes, plan),
-        again=f"perftest remote run {shlex.quote(str(inventory))}", target=broker_typed_again(targets, None, layout),
+        out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], layout=placed,
+        actions=request.actions, assert_findings=flags["assert_findings"],
+        prepare=partial(_prepared, inventory, taking_part, nodes, plan),
+        again=f"perftest remote run {shlex.quote(str(inventory))}", target=typed_after(targets, None, layout),
     )  # fmt: skip
     ctx.exit(measure_all(plan, options, work.rounds, several, resume))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """What is measured: the plan, in these rounds, on each of these layouts. ``document`` is that of a workload."""
-
-    plan: Plan
-    rounds: Rounds
-    layouts: tuple[str, ...] = ()
-    document: Document | None = None
-
-
-def _planned(workload: str | None, asked: dict[str, Any], layouts: Sequence[str]) -> _Work:
-    """What a new run measures. Raises CliError, SpecError."""
-    from perftest.cli.sweep import planned, typed_actions
-
-    (plan, rounds), document = planned(workload, asked)
-    plan = replace(plan, timeline=(*plan.timeline, *typed_actions(asked["actions"])))
-    return _Work(plan=plan, rounds=rounds, layouts=tuple(layouts), document=document)
-
-
-def _resumed(place: Path, workload: str | None, asked: dict[str, Any], layouts: Sequence[object]) -> _Work:
-    """What is left of a run, of rounds or of a series of layouts. Raises CliError."""
-    from perftest.cli.layout_series import series_of
-    from perftest.cli.sweep import refuse_changes, resumed_plan
-
-    is_series = (place / SERIES).exists()
-    refuse_changes(workload, asked, changed=any(layouts) if is_series else any(layouts[:-1]))
-    if is_series:
-        plan, rounds, names = series_of(place)
-        return _Work(plan=plan, rounds=rounds, layouts=tuple(names))
-    plan, rounds = resumed_plan(place, workload, asked)
-    return _Work(plan=plan, rounds=rounds)
 
 
 @contextlib.contextmanager
@@ -184,10 +121,10 @@ def _prepared(
     """The hosts of one run while it lasts, and the nodes on them with ``options.layout``, unless these stay anyway.
     Raises HostsError, LinkError, ClusterError."""
     from infra import local_cluster
-    from perftest.cli.measured_broker import set_policies
-    from perftest.cli.remote.brokers import brokers, found
-    from perftest.cli.remote.crew import crew
-    from perftest.cli.remote.faults import faults
+    from perftest.measuring.measured_broker import set_policies
+    from perftest.remote.brokers import brokers, found
+    from perftest.remote.crew import crew
+    from perftest.remote.faults import faults
 
     def say(text: str) -> None:
         click.echo(text, err=True)
@@ -207,7 +144,7 @@ def _prepared(
 
 def _check_standing(inventory: Path, nodes: list[HostSpec], layouts: Sequence[object]) -> None:
     """Refuse a layout for nodes that run already. Raises CliError."""
-    from perftest.cli.remote.brokers import standing
+    from perftest.remote.brokers import standing
 
     if nodes and any(layouts) and standing(inventory) is not None:
         fix = "end them (perftest remote down), or leave out --layout and --vary layout"
@@ -274,9 +211,11 @@ def _check_brokers(targets: tuple[str, ...], nodes: list[HostSpec], inventory: P
         raise CliError("no broker is named", "-h/--uri, -H/--uris", fix, Exit.USAGE)
 
 
-def _show(taking_part: list[HostSpec], nodes: list[HostSpec], work: _Work, layouts: Sequence[Layout | None]) -> None:
+def _show(
+    taking_part: list[HostSpec], nodes: list[HostSpec], work: SweepWork, layouts: Sequence[Layout | None]
+) -> None:
     """What each host would do, and every command that would run there."""
-    from perftest.cli.remote import steps
+    from perftest.remote import steps
 
     plan = work.plan
     for spec in taking_part:
@@ -293,7 +232,7 @@ def _show(taking_part: list[HostSpec], nodes: list[HostSpec], work: _Work, layou
     for each in layouts:
         if work.layouts and each is not None:
             click.echo(f"with layout {each.text}")
-        steps.show(
+        show_steps(
             (spec, step) for spec in taking_part for step in steps.of_run(spec, plan, each, is_node=spec in nodes)
         )
 

@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from infra.remote.host import RemoteError
-from perftest.cli.exits import CliError, Exit
-from perftest.cli.layouts import layout_option
-from perftest.cli.remote.inventory import (
-    HostsError,
-    chosen,
-    close_all,
-    connect_all,
-    dry_run_option,
-    hosts_argument,
-    on_reachable,
-    only_option,
-    printable,
-)
+from perftest.cli.remote.host_options import dry_run_option, hosts_argument, only_option, show_steps
 from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.target import layout_option
+from perftest.exits import CliError, Exit
+from perftest.remote.inventory import HostsError, chosen, close_all, connect_all, on_reachable, printable
 from perftest.spec.hosts import HostSpec
 
 if TYPE_CHECKING:
@@ -61,13 +52,13 @@ def up(
     """
     from infra.remote.bundle import Bundles
     from infra.remote.shipping import ship
-    from perftest.cli.remote import steps
+    from perftest.remote import steps
 
     specs = _specs(inventory, only)
     nodes = _nodes(specs, only, inventory, brokers=brokers, layout=layout)
     if dry_run:
-        steps.show((spec, step) for spec in specs for step in steps.of_up(spec))
-        steps.show((spec, step) for spec in nodes for step in steps.of_node(spec))
+        show_steps((spec, step) for spec in specs for step in steps.of_up(spec))
+        show_steps((spec, step) for spec in nodes for step in steps.of_node(spec))
         return
     bundles, began = Bundles(), time.monotonic()
     done, errors = on_reachable(specs, lambda connection: ship(connection, bundles.of))
@@ -106,10 +97,10 @@ def _start_nodes(
     inventory: Path, nodes: Sequence[HostSpec], installed: Mapping[str, Installed], layout: Path | None
 ) -> str:
     """Start the nodes that stay; what was done, in words. Raises HostsError, ClusterError, CliError."""
-    from perftest.cli.layouts import layout_of
-    from perftest.cli.remote.brokers import stay
-    from perftest.cli.remote.crew import Member
     from perftest.cli.remote.run import named_layout, refuse_fuse
+    from perftest.measuring.placement import layout_of
+    from perftest.remote.brokers import stay
+    from perftest.remote.crew import Member
 
     path = layout or named_layout(list(nodes), inventory)
     read = layout_of(path, len(nodes), elsewhere=True) if path is not None else None
@@ -145,11 +136,11 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
     from infra.links.kernel import REMNANTS
     from infra.remote import processes
     from infra.remote.ssh import Connection
-    from perftest.cli.remote import brokers, steps
+    from perftest.remote import brokers, steps
 
     specs = _specs(inventory, only)
     if dry_run:
-        steps.show((spec, step) for spec in specs for step in steps.of_down(spec))
+        show_steps((spec, step) for spec in specs for step in steps.of_down(spec))
         return
 
     cluster = brokers.standing(inventory)
@@ -187,11 +178,11 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
 def logs(inventory: Path, only: tuple[str, ...], lines: int, dry_run: bool, as_json: bool) -> None:
     """Show the last lines of every log on the hosts."""
     from infra.remote import processes
-    from perftest.cli.remote import steps
+    from perftest.remote import steps
 
     specs = _specs(inventory, only)
     if dry_run:
-        steps.show((spec, step) for spec in specs for step in steps.of_logs(spec, lines * _LINE_OCTETS))
+        show_steps((spec, step) for spec in specs for step in steps.of_logs(spec, lines * _LINE_OCTETS))
         return
     done, errors = on_reachable(specs, lambda each: processes.logs(each, lines * _LINE_OCTETS))
     last = {host: {name: found[-lines:] for name, found in logs.items()} for host, logs in done.items()}
@@ -228,11 +219,11 @@ def collect(inventory: Path, only: tuple[str, ...], out: Path, dry_run: bool, as
     Every file is checked by its SHA-256. If a transfer is cut, the next call goes on where it ended.
     """
     from infra.remote import collection
-    from perftest.cli.remote import steps
+    from perftest.remote import steps
 
     specs = _specs(inventory, only)
     if dry_run:
-        steps.show((spec, step) for spec in specs for step in steps.of_collect(spec))
+        show_steps((spec, step) for spec in specs for step in steps.of_collect(spec))
         return
     done, errors = on_reachable(specs, lambda each: collection.collect(each, out / each.host.name))
     rows = {name: {"files": each.files, "fetched_octets": each.octets} for name, each in done.items()}

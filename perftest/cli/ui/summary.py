@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from perftest.cli.extras import is_installed
-from perftest.cli.ui.board import milliseconds
-from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import AT_MOST, DOUBTFUL, render
 from perftest.results.summary import PhaseTotals, Tally
 from perftest.results.trust import SAMPLES_ABOVE, Check, Status, below_the_clocks, is_limited, supports, title
+from perftest.screen.board import milliseconds
+from perftest.screen.perftest_lines import HEADER
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 

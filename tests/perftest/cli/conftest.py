@@ -80,7 +80,7 @@ class FakeEngine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The engine's place taken by a :class:`FakeEngine`."""
-    from perftest.cli import session
+    from perftest.measuring import session
 
     fake = FakeEngine()
     monkeypatch.setattr(session, "execute", fake.execute)

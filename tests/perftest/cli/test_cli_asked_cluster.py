@@ -13,7 +13,7 @@ import yaml
 
 from infra import local_cluster
 from infra.layout import Drive, Layout
-from perftest.cli.asked_cluster import layout_for
+from perftest.measuring.asked_cluster import layout_for
 from perftest.spec.check import check
 from perftest.spec.cluster import ClusterSpec
 from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from infra.remote.shipping import Installed
-from perftest.cli.remote.brokers import remove_command
+from perftest.remote.brokers import remove_command
 from perftest.spec.hosts import HostSpec
 
 IDENTITY = "perftest-0123abcd"

@@ -15,11 +15,11 @@ from aiohttp import web
 
 from infra import local_cluster, rabbitmq_cluster
 from infra.cluster import ClusterError
-from perftest.cli import broker_answers, broker_metrics, samplers
-from perftest.cli.broker_metrics import BrokerMetrics
-from perftest.cli.ui.nodes import Nodes
+from perftest.measuring import broker_answers, broker_metrics, samplers
+from perftest.measuring.broker_metrics import BrokerMetrics
 from perftest.results.provenance import redact_command
 from perftest.results.run_checks import Disturbances, facts_of, run_checks
+from perftest.screen.node_lines import Nodes
 from perftest.spec.units import UnitError, parse_http_url
 
 DATA = Path(__file__).parent / "data" / "broker_answers"

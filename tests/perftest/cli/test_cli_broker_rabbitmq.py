@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra import rabbitmq_cluster
-from perftest.cli.measured_rabbitmq import rabbitmq
+from perftest.measuring.measured_rabbitmq import rabbitmq
 from perftest.spec.cluster import ClusterSpec, Product
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
@@ -127,7 +127,7 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
     tmp_path: Path, layout: Path, started: list[dict[str, Any]], io: str, threads: int
 ) -> None:
     """A node of RabbitMQ has no stores with threads of their own, so the line of the layout must not claim any."""
-    from perftest.cli.layouts import layout_of
+    from perftest.measuring.placement import layout_of
 
     layout.write_text(layout.read_text() + io)
     plan = plan_with("cluster: {broker: rabbitmq, nodes: 1}\n")
@@ -145,7 +145,7 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
 def test_a_timeline_beside_rabbitmq_acts_on_fuse_drives_only() -> None:
     """RabbitMQ would measure half a run and then refuse."""
     from infra.layout import Drive, Layout
-    from perftest.cli.cluster_actions import refuse_actions
+    from perftest.actions.cluster_actions import refuse_actions
 
     layout = Layout(name="l", drives=(Drive(name="disk", profile="nvme", size_mb=64),), roles={"wal": "disk"})
     start = "cluster: {broker: rabbitmq, nodes: 1}\ntimeline:\n"

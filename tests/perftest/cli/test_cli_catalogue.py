@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from perftest.cli.exits import Exit
 from perftest.cli.report import LOCAL, Spark
+from perftest.exits import Exit
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.store.run_tables import RunTables

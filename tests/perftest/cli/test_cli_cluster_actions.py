@@ -16,9 +16,9 @@ import pytest
 
 from infra.cluster import ClusterError
 from infra.layout import Drive, Layout
-from perftest.cli import action_target
-from perftest.cli.action_target import LocalTarget
-from perftest.cli.cluster_actions import ClusterActions, refuse_actions
+from perftest.actions import action_target
+from perftest.actions.action_target import LocalTarget
+from perftest.actions.cluster_actions import ClusterActions, refuse_actions
 from perftest.engine.coordination.timeline import Moment
 from perftest.metrics.interval import Phase
 from perftest.spec.actions import Do, TimedAction

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perftest.cli.collection import _next
+from perftest.series.collection import _next
 from tests.reports.comparison.conftest import make as make
 
 Call = Callable[..., tuple[int, str, str]]

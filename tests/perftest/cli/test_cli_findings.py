@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perftest.cli import rounds
-from perftest.cli.session_options import Options
+from perftest.cli import measure as measuring
+from perftest.measuring.session_options import Options
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
 from tests.perftest.results import records
@@ -64,7 +64,7 @@ def test_rounds_are_judged_together(
     verdict: str,
 ) -> None:
     """The lines, the file beside the rounds, and with --assert the exit code."""
-    monkeypatch.setattr(rounds, "measure", measured)
+    monkeypatch.setattr(measuring, "measure", measured)
     asked = ("sweep", workload(second), "--repeats", "4", "--no-report", "--out", str(tmp_path / "runs"))
     found, out, _ = call(*asked, "--assert")
     assert found == code, out
@@ -77,7 +77,7 @@ def test_rounds_are_judged_together(
 def test_rounds_as_json_have_the_verdicts(
     workload: Callable[[str], str], call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rounds, "measure", measured)
+    monkeypatch.setattr(measuring, "measure", measured)
     asked = ("--repeats", "3", "--no-report", "--json", "--out", str(tmp_path / "runs"))
     _, out, _ = call("sweep", workload("flat"), *asked)
     found = json.loads(out.splitlines()[-1])["findings"]
@@ -92,7 +92,7 @@ def test_nothing_to_assert_is_told_before_the_start(call: Call) -> None:
 
 def test_a_run_keeps_the_verdicts_in_its_result(workload: Callable[[str], str], tmp_path: Path) -> None:
     """Judged before result.json is written, by the judge that the command sets."""
-    from perftest.cli.measure import _judge_of
+    from perftest.measuring.measured_run import _judge_of
     from perftest.spec import plan_for
 
     writer = RunWriter(tmp_path / "runs", plan_for(Path(workload("flat")), ()), ["perftest"])

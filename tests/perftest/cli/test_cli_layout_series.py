@@ -11,9 +11,9 @@ import pytest
 
 import workloads
 from infra.register import Entry, Kind, Register
-from perftest.cli import layout_series
-from perftest.cli.layouts import layout_of
-from perftest.cli.session_options import Options
+from perftest.cli import measure as measuring
+from perftest.measuring.placement import layout_of
+from perftest.measuring.session_options import Options
 from perftest.results.claims import layout_title
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
@@ -56,7 +56,7 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
-    monkeypatch.setattr(layout_series, "measure", made.measure)
+    monkeypatch.setattr(measuring, "measure", made.measure)
     return made
 
 

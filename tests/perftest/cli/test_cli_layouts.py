@@ -13,7 +13,7 @@ import workloads
 from infra import cluster_file, drives, local_cluster
 from infra.cluster import Cluster, Directories, plan
 from infra.layout import ROLES, Drive, Layout, directories
-from perftest.cli.measured_broker import broker_facts
+from perftest.measuring.measured_broker import broker_facts
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
 from reference_broker.node.drive_config import drive_problems
@@ -178,7 +178,7 @@ def test_there_are_six_published_layouts() -> None:
 def test_the_bundled_layout_with_fuse_drives_is_for_every_broker(monkeypatch: pytest.MonkeyPatch, broker: str) -> None:
     """Whoever copies the example must not have to mend it first."""
     from infra import drives
-    from perftest.cli.layouts import layout_of
+    from perftest.measuring.placement import layout_of
     from perftest.spec.cluster import Product
 
     monkeypatch.setattr(drives, "impossible", lambda: "")

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from perftest.cli.options.option import Arity, Effect, Option
-from perftest.cli.options.table import OPTIONS, by_effect
 from perftest.cli.sections import SECTIONS
+from perftest.options.option import Arity, Effect, Option
+from perftest.options.table import OPTIONS, by_effect
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 BEGIN, END = "<!-- options of run: begin -->\n", "<!-- options of run: end -->\n"

@@ -12,9 +12,9 @@ from typing import Any
 import click
 import pytest
 
-from perftest.cli.options.choices import Choices
-from perftest.cli.options.plan import plan_of
 from perftest.cli.run import run
+from perftest.options.choices import Choices
+from perftest.options.plan import plan_of
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
 from perftest.spec.plan import GROUP_PARTS, Group, Plan, QueueSpec, QueueType, Settings, Step

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from perftest.cli.exits import CliError
-from perftest.cli.exports import MetricsServer, copies_of
-from perftest.cli.reproduce import plan_of_words
-from perftest.cli.ui.board import Board
-from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval, merge
-from perftest.cli.ui.perftest_lines import CsvFile, Lines, Style, latency_text, rate_text, stop_line
-from perftest.cli.ui.views import PlainView
+from perftest.exits import CliError
+from perftest.measuring.exports import MetricsServer, copies_of
 from perftest.metrics.histogram import SparseCounts
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.summary import Tally
+from perftest.screen.board import Board
+from perftest.screen.interval_merger import IntervalMerger, MergedInterval, merge
+from perftest.screen.perftest_lines import CsvFile, Lines, Style, latency_text, rate_text, stop_line
+from perftest.screen.views import PlainView
+from perftest.series.reproduce import plan_of_words
 from perftest.spec.plan import Group, Plan, QueueSpec, Settings
 
 Call = Callable[..., tuple[int, str, str]]

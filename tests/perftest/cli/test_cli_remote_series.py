@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from infra.cluster import Cluster
-from perftest.cli import layout_series, rounds
-from perftest.cli.remote import brokers
-from perftest.cli.session_options import Options
+from perftest.cli import measure as measuring
+from perftest.measuring.session_options import Options
+from perftest.remote import brokers
 from perftest.results.integrity import sealed
 from perftest.spec.plan import Plan
 from tests.perftest.cli.test_cli_layout_series import Engine, layouts
@@ -37,7 +37,7 @@ class OnHosts(Engine):
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> OnHosts:
     made = OnHosts()
-    monkeypatch.setattr(layout_series, "measure", made.measure)
+    monkeypatch.setattr(measuring, "measure", made.measure)
     return made
 
 
@@ -84,7 +84,7 @@ def test_rounds_over_hosts_are_runs_of_one_directory(
         assert options.layout is not None and options.layout.name == "one_ssd"
         return engine.measure(plan, options)
 
-    monkeypatch.setattr(rounds, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
     words = ("--vary", "in_flight=1", "--layout", "disks/one_ssd", "--repeats", "3", "--no-report")
     code, out, _err = call("remote", "run", str(hosts), *words, "--out", str(tmp_path / "runs"))
     assert code == 0 and len(engine.measured) == 3
@@ -132,7 +132,7 @@ def test_what_one_machine_has_measured_is_not_continued_on_hosts(
     call: Call, hosts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(codes={2: 130})
-    monkeypatch.setattr(layout_series, "measure", engine.measure)
+    monkeypatch.setattr(measuring, "measure", engine.measure)
     assert call("sweep", *VARY, "--out", str(tmp_path / "runs"))[0] == 130
     (place,) = (tmp_path / "runs").iterdir()
     code, _out, err = call("remote", "run", str(hosts), "--resume", str(place), "--no-report")
@@ -153,8 +153,8 @@ def test_each_run_gets_hosts_and_nodes_of_its_own(
             assert prepared.cluster == Path("described") and prepared.layout is None
         return 0
 
-    monkeypatch.setattr(layout_series, "measure", measure)
-    monkeypatch.setattr("perftest.cli.remote.crew.crew", lambda *_: nullcontext(object()))
+    monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr("perftest.remote.crew.crew", lambda *_: nullcontext(object()))
 
     def started(_crew: object, _specs: object, _out: Path, _say: object, layout: object, _limits: object) -> object:
         made.append(layout.name)  # type: ignore[attr-defined]

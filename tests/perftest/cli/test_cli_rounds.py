@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from perftest.cli import measure, report, rounds
-from perftest.cli.session_options import Options
+from perftest.cli import measure as measuring
+from perftest.cli import report
+from perftest.measuring.session_options import Options
 from perftest.results.writer import RunWriter
+from perftest.series import rounds
 from perftest.spec.plan import Plan
 from tests.perftest.results import records
 
@@ -55,8 +57,7 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
-    monkeypatch.setattr(measure, "measure", made.measure)
-    monkeypatch.setattr(rounds, "measure", made.measure)
+    monkeypatch.setattr(measuring, "measure", made.measure)
     return made
 
 
@@ -200,7 +201,7 @@ def test_a_dry_run_says_how_many_rounds(call: Call, engine: Engine) -> None:
         ((*VARY, "--until", "e2e.p99=5%"), "1 rounds are too few"),
         ((*VARY, "--repeats", "5", "--until", "p99=5%"), "say of what"),
         ((*VARY, "--repeats", "5", "--until", "e2e.p99"), "is not METRIC=PART"),
-        ((*VARY, "--repeats", "5", "--until", "e2e.p99=5x"), "is not a part of the whole"),
+        ((*VARY, "--repeats", "5", "--until", "e2e.p99=5x"), "unknown unit 'x' of a share"),
         ((*VARY, "--resume", "."), "cannot be changed"),
         (("flow_control/nothing",), "there is no workload"),
     ],

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from perftest.cli import samplers
+from perftest.measuring import samplers
 
 
 @pytest.fixture

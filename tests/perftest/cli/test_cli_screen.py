@@ -17,12 +17,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from perftest.cli.ui.board import Board, clock, milliseconds
-from perftest.cli.ui.history import HISTORY_S, History
-from perftest.cli.ui.hosts import State
-from perftest.cli.ui.interval_merger import IntervalMerger, merge
-from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
-from perftest.cli.ui.nodes import Nodes
 from perftest.cli.ui.summary import (
     clocks_note,
     doubtful_note,
@@ -34,10 +28,16 @@ from perftest.cli.ui.summary import (
     wrapped_lines,
 )
 from perftest.cli.ui.table import render
-from perftest.cli.ui.views import choose, interval_line
 from perftest.metrics.interval import Phase
 from perftest.results.summary import Tally
 from perftest.results.trust import Check, Status
+from perftest.screen.board import Board, clock, milliseconds
+from perftest.screen.host_lines import State
+from perftest.screen.interval_merger import IntervalMerger, merge
+from perftest.screen.live import ROWS_MIN, WIDE, screen, sparkline
+from perftest.screen.node_lines import Nodes
+from perftest.screen.rate_history import HISTORY_S, History
+from perftest.screen.views import choose, interval_line
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Group, QueueSpec, Settings
 from tests.perftest.testing.figures import figures
@@ -302,9 +302,9 @@ SCRIPT = """
     import sys, time
     sys.path.insert(0, {here!r})
     import records
-    from perftest.cli.ui.board import Board
-    from perftest.cli.ui.interval_merger import merge
-    from perftest.cli.ui.views import choose, make_view
+    from perftest.screen.board import Board
+    from perftest.screen.interval_merger import merge
+    from perftest.screen.views import choose, make_view
     from perftest.results.summary import Tally
     import os, shutil
     plan, tally = records.plan(), Tally()

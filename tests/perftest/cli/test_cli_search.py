@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import workloads
-from perftest.cli import probes
-from perftest.cli.measured_rabbitmq import Measured
-from perftest.cli.probes import REMEDIES, Limit, Probe
-from perftest.cli.reproduce import plan_of_words
 from perftest.engine.api import StopRequest
+from perftest.measuring.measured_rabbitmq import Measured
 from perftest.results.trust import NOT_THE_BROKERS, Status, step_checks
+from perftest.series import probes
+from perftest.series.probes import REMEDIES, Limit, Probe
+from perftest.series.reproduce import plan_of_words
 from perftest.spec.cluster import Product
 from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Plan

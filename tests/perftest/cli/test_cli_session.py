@@ -13,8 +13,8 @@ import pytest
 
 from infra import local_cluster
 from infra.drives import DriveError
-from perftest.cli.conclusion import exit_code
 from perftest.engine.api import RunError
+from perftest.measuring.exit_code import exit_code
 from perftest.results.errors import RunNotWritableError
 from perftest.results.reader import read_run
 from perftest.results.trust import Check, Status

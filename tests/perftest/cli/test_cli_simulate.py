@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 
 from infra.layout import Layout
-from perftest.cli import calibrate, calibration, simulated_verification
-from perftest.cli.simulated_run import Limits, shortened
-from perftest.cli.simulated_verification import line_of
-from perftest.cli.sweep import swept_plan
 from perftest.metrics.histogram import BUCKET_HIGHEST_NS, decode
 from perftest.metrics.interval import Phase
 from perftest.results.hlog import HlogLine, parse_line
 from perftest.results.schema import STAGE_PREFIX
+from perftest.series.sweep_plan import SweepRequest, swept_plan
+from perftest.simulation import calibration
+from perftest.simulation import fitting as calibrate
+from perftest.simulation import verification as simulated_verification
+from perftest.simulation.simulated_run import Limits, shortened
+from perftest.simulation.verification import line_of
 from perftest.spec.plan import Plan
 
 Call = Callable[..., tuple[int, str, str]]
@@ -434,8 +436,8 @@ def test_the_shipped_calibration_says_where_it_comes_from() -> None:
 )
 def test_long_steps_are_shortened_and_short_steps_kept(times: str, expected: tuple[float, float]) -> None:
     """A steady state need not last for minutes, and a warm-up keeps its share of the truth."""
-    asked = {"overrides": [f"step={times}"], "varied": ["in_flight=1"], "isolated": False, "in_random_order": False}
-    plan = shortened(swept_plan(None, asked | {"quick": False})[0], Limits(steady_s=5.0, warmup_s=2.0))
+    asked = SweepRequest(overrides=(f"step={times}",), varied=("in_flight=1",))
+    plan = shortened(swept_plan(asked)[0], Limits(steady_s=5.0, warmup_s=2.0))
     assert (plan.steps[0].duration_s, plan.steps[0].warmup_s) == expected
 
 

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from perftest.cli import calibration, virtual_generator
-from perftest.cli.calibrate import setup_of
-from perftest.cli.simulation import Simulation, on_simulated
-from perftest.cli.virtual_generator import VirtualHost, VirtualWorker
 from perftest.engine.api import StopRequest
 from perftest.engine.workers import wire
 from perftest.engine.workers.worker import Worker
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Phase, Series
+from perftest.simulation import calibration, virtual_generator
+from perftest.simulation.fitting import setup_of
+from perftest.simulation.simulated_world import Simulation, on_simulated
+from perftest.simulation.virtual_generator import VirtualHost, VirtualWorker
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
 from tests.perftest.engine.coordination.test_engine_execute import MemorySink

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perftest.cli.target import unused_parameters
+from perftest.options.targets import unused_parameters
 
 
 def test_parameters_without_effect_are_named_once() -> None:

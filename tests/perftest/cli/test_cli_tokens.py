@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perftest.cli.options import tokens, values
-from perftest.cli.options.option import Arity, Effect
-from perftest.cli.options.table import BY_LONG, BY_SHORT, OPTIONS
-from perftest.cli.options.tokens import from_environment, listing, without_effect
+from perftest.options import tokens, values
+from perftest.options.option import Arity, Effect
+from perftest.options.table import BY_LONG, BY_SHORT, OPTIONS
+from perftest.options.tokens import from_environment, listing, without_effect
 
 
 @pytest.mark.parametrize(

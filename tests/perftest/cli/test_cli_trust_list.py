@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perftest.cli.conclusion import exit_code
-from perftest.cli.exits import Exit
-from perftest.cli.probes import probed
 from perftest.cli.ui.summary import doubts
+from perftest.exits import Exit
+from perftest.measuring.exit_code import exit_code
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema as files
 from perftest.results.reader import judged_run, read_run, trust_of
 from perftest.results.trust import Check, Status, title
 from perftest.results.writer import RunWriter
+from perftest.series.probes import probed
 from perftest.spec import Isolation, Plan, QueueSpec, Settings, Step
 from reports.catalogue.listing import Verdict, entries
 from reports.comparison.compare import compare, runs_of

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perftest.cli.command_line_import import INLINE, import_command_lines, note_options
-from perftest.cli.options.choices import Choices
-from perftest.cli.options.option import Effect, Option
-from perftest.cli.options.plan import plan_of
-from perftest.cli.options.table import OPTIONS
 from perftest.cli.run import run
 from perftest.importers.notes import Notes
+from perftest.options.choices import Choices
+from perftest.options.option import Effect, Option
+from perftest.options.plan import plan_of
+from perftest.options.table import OPTIONS
+from perftest.options.workload_of import INLINE, import_command_lines, note_options
 from perftest.spec import plan_for
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload

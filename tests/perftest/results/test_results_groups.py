@@ -9,13 +9,13 @@ from types import ModuleType
 
 import pytest
 
-from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema
 from perftest.results.legacy import LegacyLatency
 from perftest.results.reader import read_run, summarise
 from perftest.results.writer import RunWriter
+from perftest.screen.interval_merger import IntervalMerger, MergedInterval
 from perftest.spec.plan import Group, QueueSpec, Settings
 
 HOSTS, GROUPS = ("east", "west"), ("small", "large")

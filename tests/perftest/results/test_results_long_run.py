@@ -12,13 +12,13 @@ from types import ModuleType
 
 import numpy as np
 
-from perftest.cli.ui.board import Board
-from perftest.cli.ui.perftest_lines import Style
-from perftest.cli.ui.views import PlainView
 from perftest.engine.accounting.account import CONFIRMED
 from perftest.engine.accounting.ledger import Ledger
 from perftest.results.exposition import RunCollector
 from perftest.results.legacy import LegacyLatency
+from perftest.screen.board import Board
+from perftest.screen.perftest_lines import Style
+from perftest.screen.views import PlainView
 
 RUN = 3
 HOUR_S = 3600

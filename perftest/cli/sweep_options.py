@@ -1,0 +1,83 @@
+"""Options that ``sweep`` and ``remote run`` share, and the measurement that both of them make."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perftest.cli.sections import COUNT, option, options
+from perftest.exits import CliError, Exit
+from perftest.options.targets import typed_again
+
+if TYPE_CHECKING:
+    from infra.layout import Layout
+    from perftest.measuring.session_options import Options
+    from perftest.series.rounds import Rounds
+    from perftest.spec.plan import Plan
+
+# fmt: off
+sweep_options = options(
+    option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
+           help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10]. Repeatable."),
+    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
+           help="Sweep these values instead of the workload's, such as in_flight=10,100. With several --vary, every "
+                "combination is a step. layout=A,B runs all steps on a cluster of each layout. Repeatable."),
+    option("--quick", section="Timing", is_flag=True,
+           help="Run the workload's short steps: seconds instead of minutes."),
+    option("--isolated", section="Measurement", is_flag=True,
+           help="Start every step with fresh queues and connections."),
+    option("--random", "in_random_order", section="Measurement", is_flag=True,
+           help="Run the steps in a random order, which the seed of the workload determines."),
+    option("--repeats", section="Measurement", type=COUNT, default="1",
+           help="Most rounds to measure. Each round runs all steps and is a run of its own."),
+    option("--until", section="Measurement", metavar="METRIC=PART", default=None,
+           help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
+    option("--assert", "assert_findings", section="Measurement", is_flag=True,
+           help="End with exit code 4 unless all findings of the workload are reproduced."),
+)
+"""What a sweep measures: fields of :class:`~perftest.series.sweep_plan.SweepRequest`."""
+# fmt: on
+
+
+def measure_all(
+    plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, Layout], resume: Path | None
+) -> int:
+    """Measure the plan in its rounds, on each of the layouts if there are some, and return the exit code. ``resume`` is
+    the directory of what is continued: a series, rounds, or a run. Raises CliError."""
+    from perftest.cli.measure import measure
+    from perftest.cli.series_output import show_rounds, show_series
+    from perftest.series.layout_series import measure_series
+    from perftest.series.rounds import STATE, repeat
+
+    if resume is not None:
+        _refuse_other_hosts(resume, options)
+    if layouts:
+        end = measure_series(plan, options, rounds, measure, layouts, resume)
+        show_series(end, rounds, options)
+        return end.code
+    if rounds.repeats > 1:
+        end = repeat(plan, options, rounds, measure, resume if resume and (resume / STATE).exists() else None)
+        show_rounds(end, rounds, options)
+        return end.code
+    return measure(plan, replace(options, resumed=resume))
+
+
+def _refuse_other_hosts(place: Path, options: Options) -> None:
+    """Refuse to continue here what hosts have measured, and on hosts what was measured here. Raises CliError."""
+    from perftest.results.reader import read_manifest
+
+    manifests = sorted(place.glob("**/manifest.json"))
+    if any(("coordinator" in read_manifest(each.parent)) != (options.prepare is not None) for each in manifests):
+        here = options.prepare is None
+        what = f"the first part was measured from {'hosts' if here else 'this machine'}"
+        command = "perftest remote run HOSTS.yaml" if here else "perftest sweep"
+        raise CliError(what, str(place), f"continue with `{command} --resume {place}`", Exit.USAGE)
+
+
+def typed_after(targets: tuple[str, ...], cluster: Path | None, layout: Path | None) -> str:
+    """The words that name the broker in a command that continues the sweep. The plan of the run knows its --broker."""
+    words = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
+    return "".join(f" {shlex.quote(word)}" for word in words)

@@ -1,0 +1,190 @@
+"""A layout file, checked against this machine, as the placement of a local cluster's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perftest.spec.cluster import Product
+
+if TYPE_CHECKING:
+    from infra.layout import Layout
+    from perftest.spec.layout import Figures
+    from perftest.spec.layout import Layout as LayoutFile
+    from perftest.spec.load import Document
+    from perftest.spec.problem import Problem
+
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inline:
+    """A layout that stands in a workload: what a layout file would say, its name if it has no title, and the document
+    that knows its lines."""
+
+    content: dict[str, Any]
+    name: str
+    document: Document
+
+
+def layout_of(
+    path: Path | Inline,
+    nodes: int | None = None,
+    broker: Product = Product.REFERENCE,
+    *,
+    has_drives: bool = False,
+    elsewhere: bool = False,
+) -> Layout:
+    """The placement that a layout file, a bundled layout or a workload describes.
+
+    ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started.
+    ``has_drives``: its FUSE drives are there already, of a cluster that was started before. ``elsewhere``: its drives
+    are those of other hosts, and not looked for here. Raises
+    SpecError with all problems of the file and of the drives that it names, before anything is started.
+    """
+    from infra import layout as drives
+    from infra.local_cluster import NODES
+    from perftest.spec.problem import SpecError
+
+    file, document = _read(path)
+    names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
+    problems = [
+        *_impossible(file, document),
+        *(() if has_drives or elsewhere else _not_here(file, document, len(names))),
+    ]
+    problems += _not_for_rabbitmq(file, document) if broker is Product.RABBITMQ else []
+    placed = _placed(file, path)
+    for drive, value, rule, fix in drives.faults(placed, names) if not elsewhere else ():
+        kind = "mount" if file.drives[drive].mount is not None else "directory"
+        problems.append(document.problem(("drives", drive, kind), rule, fix, value))
+    if problems:
+        raise SpecError(problems)
+    return placed
+
+
+def modelled_layout_of(path: Path | Inline) -> Layout:
+    """The placement that a layout file, a bundled layout or a workload describes, for nodes at virtual time, which have
+    modelled drives only. Raises SpecError with all problems of the file."""
+    from perftest.spec.problem import SpecError
+
+    file, document = _read(path)
+    if problems := [*_impossible(file, document), *_real(file, document)]:
+        raise SpecError(problems)
+    return _placed(file, path)
+
+
+def _read(path: Path | Inline) -> tuple[LayoutFile, Document]:
+    import workloads
+    from perftest.spec.layout_file import checked, load_layout
+
+    if isinstance(path, Inline):
+        return checked(path.content, path.document), path.document
+    bundled = workloads.layout_path_of(str(path))
+    return load_layout(bundled if bundled.exists() and not path.exists() else path)
+
+
+def _placed(file: LayoutFile, path: Path | Inline) -> Layout:
+    from infra.layout import Layout
+
+    return Layout(
+        name=file.title or (path.name if isinstance(path, Inline) else path.stem),
+        drives=tuple(_drives(file)),
+        roles={role: file.drive_of(role) for role in _roles(file)},
+        io=file.io,
+        octets_per_second=file.octets_per_second,
+    )
+
+
+def _drives(file: LayoutFile) -> Iterator[Any]:
+    from infra.layout import Drive
+
+    for name, drive in file.drives.items():
+        if (path := drive.mount or drive.directory) is not None:
+            yield Drive(name=name, path=path, is_mount=drive.mount is not None)
+        elif drive.figures is not None:
+            yield Drive(name=name, profile=_figures(drive.figures))
+        elif drive.profile is not None:
+            yield Drive(name=name, profile=drive.profile)
+        elif drive.fuse is not None:
+            yield Drive(name=name, profile=drive.fuse.profile, size_mb=drive.fuse.size // _MIB)
+
+
+def _figures(figures: Figures) -> dict[str, int]:
+    """Figures of a modelled drive as in the configuration of a node."""
+    times = ("latency", "flush", "revolution", "seek_track", "seek_full")
+    found = {f"{name}_ns": round(getattr(figures, name) * 1e9) for name in times}
+    found |= {"octets_per_second": figures.octets_per_second, "channels": figures.channels}
+    found |= {"tokens_per_second": figures.operations_per_second, "token_octets": figures.operation_size}
+    return {name: value for name, value in found.items() if value or name == "latency_ns"}
+
+
+def _roles(file: LayoutFile) -> tuple[str, ...]:
+    """The roles to place. Classic queues lie in the directory of the data if they are on the same real drive."""
+    from infra.layout import ROLES
+
+    classic = file.drive_of("classic")
+    is_apart = file.drives[classic].is_modelled or classic != file.drive_of("data")
+    return (*ROLES, *(["classic"] if is_apart else []))
+
+
+def _impossible(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """Modelled drives of which there is no model."""
+    from reference_broker.storage.drives.profiles import PROFILES, profile_problems
+
+    for name, drive in file.drives.items():
+        profile = drive.fuse.profile if drive.fuse is not None else drive.profile
+        if profile is not None and profile not in PROFILES:
+            rule, fix = f"there is no profile {profile!r}", f"use one of: {', '.join(PROFILES)}"
+            where = ("drives", name, "fuse", "profile") if drive.fuse is not None else ("drives", name, "profile")
+            yield document.problem(where, rule, fix, profile)
+        for problem in profile_problems(_figures(drive.figures)) if drive.figures is not None else ():
+            yield document.problem(("drives", name, "figures"), f"impossible figures: {problem}", "correct the figure")
+
+
+def _real(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """Drives that exist only in real time."""
+    kinds = {"mount": "a mount point", "directory": "a directory", "fuse": "a FUSE drive"}
+    for name, drive in file.drives.items():
+        for kind, words in kinds.items():
+            if getattr(drive, kind) is not None:
+                rule = f"drive {name} is {words} of this machine, whose drives keep to real time: a simulation has none"
+                fix = "write profile: or figures: for a modelled drive, or measure this layout with `perftest sweep`"
+                yield document.problem(("drives", name, kind), rule, fix)
+
+
+def _not_for_rabbitmq(file: LayoutFile, document: Document) -> Iterator[Problem]:
+    """What only nodes of the bundled broker can do."""
+    for name, drive in file.drives.items():
+        if drive.is_modelled:
+            kind = "profile" if drive.profile is not None else "figures"
+            rule = f"drive {name} is modelled by nodes of the bundled broker, and RabbitMQ models none"
+            fix = "write fuse: {profile: NAME, size: SIZE} for a modelled drive below any broker, or mount:"
+            yield document.problem(("drives", name, kind), rule, fix)
+    if file.drive_of("classic") != file.drive_of("data"):
+        rule = "RabbitMQ keeps classic queues with its other data"
+        yield document.problem(("roles", "classic"), rule, f"write classic: {file.drive_of('data')}, or leave it out")
+
+
+def _not_here(file: LayoutFile, document: Document, nodes: int) -> Iterator[Problem]:
+    """FUSE drives that this machine cannot have."""
+    from infra import drives
+
+    sizes = {name: drive.fuse.size for name, drive in file.drives.items() if drive.fuse is not None}
+    if not sizes:
+        return
+    first = next(iter(sizes))
+    if reason := drives.impossible():
+        rule = f"drive {first} is a FUSE drive, which this machine cannot have: {reason}"
+        fix = "run as root on Linux with FUSE and loop devices; or write profile: for a modelled drive"
+        yield document.problem(("drives", first, "fuse"), rule, fix)
+    for name, size in sizes.items():
+        if not drives.SIZE_MB_MIN * _MIB <= size <= drives.SIZE_MB_MAX * _MIB:
+            rule = f"drive {name} of {size // _MIB} MiB is no possible FUSE drive, which is held in memory"
+            fix = f"give it {drives.SIZE_MB_MIN} MiB to {drives.SIZE_MB_MAX} MiB"
+            yield document.problem(("drives", name, "fuse", "size"), rule, fix, size)
+    wanted, room = nodes * sum(sizes.values()), drives.memory_octets()
+    if wanted > room:
+        rule = f"the FUSE drives of {nodes} nodes take up to {wanted // _MIB} MiB of memory, of {room // _MIB} MiB free"
+        yield document.problem(("drives", first, "fuse", "size"), rule, "make the drives smaller, or start fewer nodes")

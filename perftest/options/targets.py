@@ -1,0 +1,119 @@
+"""What a command line says about the broker to measure: its URIs, or what is started instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from perftest.exits import CliError, Exit
+from perftest.spec.cluster import Product
+
+LAYOUT_RULE: Final = "a layout is for a cluster that this command starts"
+LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster with this layout is started"
+BROKER_RULE: Final = "--broker is for a cluster that this command starts"
+BROKER_FIX: Final = "leave out --broker, or leave out the broker that runs already"
+BROKER_HELP: Final = (
+    "Broker of the cluster that is started for this command: reference, or rabbitmq, which must be installed."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The broker to measure: one that runs already (``uris`` or ``cluster``), or one that is started for the command:
+    ``broker`` names the product, ``layout`` a file of drives."""
+
+    uris: tuple[str, ...]
+    cluster: Path | None
+    layout: Path | None
+    broker: str | None
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> Target:
+        """The target in the values of options by their names. Raises CliError for what does not go together."""
+        uris, cluster = split_uris(flags["uri"], flags["uris"]), flags["cluster"]
+        only_one_target(uris, cluster)
+        no_layout_beside(flags["layout"], uris, cluster)
+        no_broker_beside(flags["broker"], uris, cluster, flags.get("resume"))
+        return cls(uris=uris, cluster=cluster, layout=flags["layout"], broker=flags["broker"])
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """What runs already."""
+        return (*self.uris, *([str(self.cluster)] if self.cluster is not None else []))
+
+
+def only_one_target(uris: tuple[str, ...], cluster: Path | None) -> None:
+    """Refuse ``--cluster`` together with a URI: only one of them would be measured, perhaps not the expected one."""
+    if uris and cluster is not None:
+        what = "both a cluster and a URI are named"
+        raise CliError(what, "--cluster, -h/--uri, -H/--uris", "name one of them", Exit.USAGE)
+
+
+def typed_again(uris: tuple[str, ...], cluster: Path | None) -> list[str]:
+    """The words that name this target in a command to copy. A cluster that was started for the run has no such words.
+
+    Passwords are not shown. User and password are left out where they are ``guest``, the default of a URI.
+    """
+    from perftest.results.provenance import redact
+
+    if cluster is not None:
+        return ["--cluster", str(cluster)]
+    shown = ",".join(redact(uri.replace("://guest:guest@", "://", 1)) for uri in uris)
+    return ["-h", shown] if shown else []
+
+
+def metrics_in_vain(product: Product) -> str:
+    """Why addresses of the broker's metrics have no effect beside a broker that is started for the command."""
+    if product is Product.RABBITMQ:
+        return "--broker-metrics has no effect: the RabbitMQ that is started for this command listens for clients only"
+    return "--broker-metrics has no effect without -h or -H: the local cluster's figures are there anyway"
+
+
+def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
+    """The URIs of ``-h`` and ``-H`` together, in order. Raises CliError for the first URI that cannot be used."""
+    parts, unusable = checked_uris(uri, uris)
+    for error in unusable:
+        raise error
+    return parts
+
+
+def unused_parameters(uris: Iterable[str]) -> list[str]:
+    """The query parameters of URIs that have no effect. A URI that cannot be used has none."""
+    from perftest.amqp.uri import UriError, parse_uri
+
+    found: set[str] = set()
+    for each in uris:
+        with suppress(UriError):
+            found.update(parse_uri(each).unused)
+    return sorted(found)
+
+
+def checked_uris(uri: str | None, uris: str | None) -> tuple[tuple[str, ...], list[CliError]]:
+    """The URIs of ``-h`` and ``-H`` together, and an error for each URI that cannot be used."""
+    from perftest.amqp.uri import UriError, parse_uri
+
+    parts = tuple(part.strip() for text in (uri, uris) if text for part in text.split(","))
+    unusable: list[CliError] = []
+    for number, part in enumerate(parts, start=1):
+        try:
+            parse_uri(part)
+        except UriError as error:
+            where = "-h/--uri, -H/--uris" + (f", URI {number}" if len(parts) > 1 else "")
+            fix = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
+            unusable.append(CliError(f"not a usable AMQP URI: {error}", where, fix, Exit.USAGE))
+    return parts, unusable
+
+
+def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | None) -> None:
+    """Refuse ``--layout`` for a broker that this command does not start. Raises CliError."""
+    if layout is not None and (uris or cluster is not None):
+        raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
+
+
+def no_broker_beside(broker: str | None, *running: object) -> None:
+    """Refuse ``--broker`` for a broker that this command does not start. Raises CliError."""
+    if broker is not None and any(running):
+        raise CliError(BROKER_RULE, "--broker", BROKER_FIX, Exit.USAGE)

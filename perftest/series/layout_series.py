@@ -1,0 +1,115 @@
+"""A sweep over layouts of drives: the same steps on a cluster of each layout, round by round.
+
+Every layout gets a cluster of its own in each round, and a run of its own. The layouts alternate, so a machine that
+gets slower is no friend of one of them. All runs lie below one directory, with a directory for each layout, which
+``perftest compare`` takes as a side. The findings of the workload are judged over all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perftest.exits import CliError, Exit, explained
+from perftest.measuring.measured_broker import make_directory, undo_leftovers
+from perftest.measuring.session_options import Options
+from perftest.results.schema import LAYOUTS as SERIES
+from perftest.results.writer import run_id
+from perftest.series.rounds import (
+    CUT_SHORT,
+    Ended,
+    Rounds,
+    ended,
+    enough_in,
+    plan_of_round,
+    put_unfinished_aside,
+    rounds_from_json,
+    rounds_to_json,
+    runs_in,
+)
+from perftest.spec.codec import plan_from_json, plan_to_json
+from perftest.spec.plan import Plan
+from perftest.tell import tell
+
+if TYPE_CHECKING:
+    from infra.layout import Layout
+
+
+def measure_series(
+    plan: Plan,
+    options: Options,
+    rounds: Rounds,
+    measure: Callable[[Plan, Options], int],
+    layouts: Mapping[str, Layout],
+    place: Path | None = None,
+) -> Ended:
+    """Measure the plan on each layout in each round with ``measure``, which returns an exit code.
+
+    ``layouts`` are by the words with which they were named. With ``place``, continue the series in that directory.
+    """
+    undo_leftovers(place or options.out)
+    place = place or _new_directory(plan, options, rounds, list(layouts))
+    sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
+    for side in sides:
+        put_unfinished_aside(side)
+    codes: list[Exit] = []
+    for number in range(1, rounds.repeats + 1):
+        if _is_enough(sides, rounds):
+            break
+        for side, (name, layout) in zip(sides, layouts.items(), strict=True):
+            if len(runs_in(side)) >= number:
+                continue
+            most = "at most " if rounds.until else ""
+            tell(f"layout {name}, round {number} of {most}{rounds.repeats}")
+            here = replace(options, out=side, layout=layout, report=False, is_round=True)
+            codes.append(Exit(measure(plan_of_round(plan, rounds, number), here)))
+            if codes[-1] in CUT_SHORT:
+                return ended(plan, place, _runs(place), codes, options, cut_short=True)
+    return ended(plan, place, _runs(place), codes, options, cut_short=False)
+
+
+def _runs(place: Path) -> list[Path]:
+    return [run for side in sides_in(place) for run in runs_in(side)]
+
+
+def _is_enough(sides: Sequence[Path], rounds: Rounds) -> bool:
+    """Whether the metric is precise enough in every step on every layout. A round that has begun is finished first, so
+    that all layouts have as many rounds."""
+    whole = len({len(runs_in(side)) for side in sides}) == 1
+    return whole and all(enough_in(side, rounds) for side in sides)
+
+
+def sides_in(series: Path) -> list[Path]:
+    """The directories of the layouts of a series, in the order in which these were named."""
+    sides = [each for each in series.iterdir() if each.is_dir() and each.name.partition("-")[0].isdecimal()]
+    return sorted(sides, key=lambda each: int(each.name.partition("-")[0]))
+
+
+def series_of(place: Path) -> tuple[Plan, Rounds, list[str]]:
+    """The plan, the rounds and the names of the layouts that a series was started with. Raises CliError."""
+    try:
+        plain = json.loads((place / SERIES).read_text(encoding="utf-8"))
+        rounds = rounds_from_json({"until": "", "part": 0.0, "random": False, **plain})
+        return plan_from_json(plain["plan"]), rounds, [str(each) for each in plain["layouts"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"the series of layouts cannot be continued: {error}"
+        raise CliError(what, str(place / SERIES), "start a new sweep, without --resume") from error
+
+
+def side_of(number: int, name: str) -> str:
+    """The directory of a layout: ``2-three_hdd`` for ``disks/three_hdd`` and for ``/tmp/three_hdd.yaml``."""
+    return f"{number}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', Path(name).stem)}"
+
+
+def _new_directory(plan: Plan, options: Options, rounds: Rounds, layouts: Sequence[str]) -> Path:
+    place = options.out / run_id(f"{plan.name}-layouts", time.time_ns())
+    plain = {"schema": 1, **rounds_to_json(rounds), "layouts": layouts, "plan": plan_to_json(replace(plan, uris=()))}
+    make_directory(place)
+    with explained("the state of the series cannot be written", place / SERIES, "choose another directory with --out"):
+        (place / SERIES).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    return place

@@ -1,0 +1,92 @@
+"""Several simulations, some at the same time: each in a process of its own, because a world uses one core.
+
+The findings of a workload are judged over all simulations of it: layouts side by side, seeds as repetitions.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from perftest.exits import Exit
+from perftest.measuring.placement import Inline
+from perftest.results.trust import Check
+from perftest.simulation.calibration import Calibration
+from perftest.simulation.simulated_run import Limits, simulate
+from perftest.simulation.simulated_world import Setup
+from perftest.spec.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One simulation. ``layout`` is the layout from which the drives come."""
+
+    plan: Plan
+    setup: Setup
+    calibration: Calibration
+    out: Path
+    limits: Limits
+    layout: Path | Inline | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """What became of a cell. ``took_s`` is real time; ``virtual_s`` the time that was simulated."""
+
+    path: Path
+    code: Exit
+    rows: list[dict[str, Any]]
+    trust: list[Check]
+    took_s: float
+    virtual_s: float
+    recoveries: list[Mapping[str, Any]]
+    """How the load recovered from each action of the timeline."""
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Simulate one cell."""
+    began = time.monotonic()
+    with _silent_nodes():
+        writer, code = simulate(cell.plan, cell.setup, cell.calibration, cell.out, cell.limits)
+    return CellResult(
+        path=writer.path,
+        code=code,
+        rows=writer.rows,
+        trust=writer.trust,
+        took_s=time.monotonic() - began,
+        virtual_s=writer.manifest["simulated"]["virtual_s"],
+        recoveries=list(writer.recoveries),
+    )
+
+
+@contextmanager
+def _silent_nodes() -> Iterator[None]:
+    """What nodes write to their logs is no output of the command: they are all one process here."""
+    nodes = logging.getLogger("reference_broker")
+    level = nodes.level
+    nodes.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        nodes.setLevel(level)
+
+
+def results_of(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, CellResult]]:
+    """Each cell with its result as soon as it and those before it are done."""
+    if len(cells) == 1 or jobs == 1:
+        yield from ((cell, run_cell(cell)) for cell in cells)
+        return
+    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=get_context("spawn")) as pool:
+        asked = [pool.submit(run_cell, cell) for cell in cells]
+        try:
+            yield from ((cell, future.result()) for cell, future in zip(cells, asked, strict=True))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
