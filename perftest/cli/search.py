@@ -143,9 +143,9 @@ def _asked(
     from perftest.measuring.asked_cluster import layout_for, tell_of_unused, with_broker
     from perftest.series.probes import SearchPlan
     from perftest.spec.check import check_plan
+    from perftest.spec.expected.slo import parse_objective
     from perftest.spec.problem import Problem, SpecError
     from perftest.spec.rules import too_few_consumers
-    from perftest.spec.slo import parse_objective
     from perftest.spec.units import UnitError
 
     targets = split_uris(uri, uris)

@@ -15,7 +15,7 @@ from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_line
 from perftest.measuring.session_options import Options
 from perftest.series.layout_series import sides_in
 from perftest.series.rounds import Ended, Mean, Rounds, means
-from perftest.spec.slo import Objective, parse_objective, shown
+from perftest.spec.expected.slo import Objective, parse_objective, shown
 
 
 def show_rounds(end: Ended, rounds: Rounds, options: Options) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.layout import Layout
+from perftest.spec.expected.slo import Objective
 from perftest.spec.load_hosts import LoadHost
-from perftest.spec.slo import Objective
 
 if TYPE_CHECKING:
     from perftest.actions.action_target import NodesElsewhere

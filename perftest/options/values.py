@@ -15,7 +15,7 @@ from perftest.screen import METRICS_FORMATS, UI_NAMES
 from perftest.spec.actions import TimedAction, parse_action
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
 from perftest.spec.cluster import Product
-from perftest.spec.slo import parse_objective
+from perftest.spec.expected.slo import parse_objective
 from perftest.spec.units import (
     IN_FLIGHT_UNLIMITED,
     NO_CONFIRMS,

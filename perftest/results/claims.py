@@ -33,8 +33,8 @@ from typing import Any, Final
 
 from perftest.results.summary import PERCENTILES
 from perftest.results.trust import Status, samples_for, step_checks, supports
-from perftest.spec.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
-from perftest.spec.trends import Finding, Trend
+from perftest.spec.expected.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
+from perftest.spec.expected.trends import Finding, Trend
 
 __all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of", "labels_of", "layout_title"]
 

@@ -42,8 +42,8 @@ from perftest.results.taken import Taken
 from perftest.results.trust import Check
 from perftest.results.trust_list import TRUST, is_valid, result_of
 from perftest.spec.codec import plan_digest, plan_to_json
+from perftest.spec.expected.slo import Objective, Verdict, judge
 from perftest.spec.plan import Plan
-from perftest.spec.slo import Objective, Verdict, judge
 
 if TYPE_CHECKING:
     from perftest.results.legacy import LegacyLatency

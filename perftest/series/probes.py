@@ -29,8 +29,8 @@ from perftest.results.writer import RunWriter, run_id
 from perftest.search.bracket import Answer, Search
 from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
 from perftest.series.reproduce import LOAD_FLAGS, run_command, sweep_command
+from perftest.spec.expected.slo import Objective, Verdict, judge, shown
 from perftest.spec.plan import Plan, Settings
-from perftest.spec.slo import Objective, Verdict, judge, shown
 
 if TYPE_CHECKING:
     from infra.fuse_drives import FuseDrives

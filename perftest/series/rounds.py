@@ -17,8 +17,8 @@ from perftest.results.schema import ROUNDS
 from perftest.results.writer import run_id
 from perftest.series.judgement import is_missed, judged, keep, read_named
 from perftest.spec.codec import plan_from_json, plan_to_json
+from perftest.spec.expected.slo import Objective, measured, parse_objective
 from perftest.spec.plan import Plan, Step
-from perftest.spec.slo import Objective, measured, parse_objective
 from perftest.spec.sweep import in_order
 from perftest.tell import tell
 from reports.stats.confidence import half_width

@@ -14,8 +14,8 @@ from perftest.results.schema import LAYOUTS as SERIES
 from perftest.series.judgement import refuse_one_title, refuse_unjudgeable
 from perftest.series.layout_series import series_of
 from perftest.series.rounds import ROUNDS_MIN, STATE, Rounds, remaining, rounds_of
+from perftest.spec.expected.slo import Objective, parse_objective
 from perftest.spec.problem import Problem, SpecError
-from perftest.spec.slo import Objective, parse_objective
 from perftest.spec.units import UnitError, parse_share
 
 if TYPE_CHECKING:

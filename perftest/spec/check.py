@@ -14,7 +14,7 @@ from perftest.spec.actions import faults
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.cluster import faults as faults_of
 from perftest.spec.expand import expand
-from perftest.spec.findings import broken_finding
+from perftest.spec.expected.findings import broken_finding
 from perftest.spec.layout import Layout, broken_relations
 from perftest.spec.load import Document
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload

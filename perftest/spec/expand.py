@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perftest.spec.findings import resolved
+from perftest.spec.expected.findings import resolved
+from perftest.spec.expected.trends import Finding
 from perftest.spec.models import BackgroundLoad, Workload
 from perftest.spec.plan import Group, Isolation, Plan, Settings, Step
 from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
-from perftest.spec.trends import Finding
 from perftest.spec.units import WORDS, format_duration
 
 

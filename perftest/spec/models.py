@@ -30,11 +30,11 @@ from pydantic_core import CoreSchema, core_schema
 from perftest.spec import behaviour
 from perftest.spec.actions import TimedAction
 from perftest.spec.cluster import ClusterSpec, LayoutOf
+from perftest.spec.expected.trends import Finding
 from perftest.spec.fields import Longest, Quantity, by_key, quantity_of, types_of
 from perftest.spec.keys import Count, Duration, Model, reader_of, schema_of
 from perftest.spec.layout import Layout
 from perftest.spec.plan import Isolation, QueueSpec, Settings
-from perftest.spec.trends import Finding
 from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD
 
 SCHEMA_VERSION: Final = 1

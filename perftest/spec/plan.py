@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 from perftest.spec.actions import TimedAction
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
+from perftest.spec.expected.trends import Finding
 from perftest.spec.fields import (
     AckInterval,
     Count,
@@ -26,7 +27,6 @@ from perftest.spec.fields import (
     Rate,
 )
 from perftest.spec.load_hosts import LoadHost
-from perftest.spec.trends import Finding
 
 
 class QueueType(StrEnum):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from reference_broker.machines.backlog import counts_of
 from reference_broker.machines.dead_letters import DEAD_LETTER_COLUMNS
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.messages.backlog import counts_of
+from reference_broker.machines.messages.origins import Origin
+from reference_broker.machines.messages.records import Columns
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.records import Columns
 
 
 def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], reason: DeadLetterReason) -> None:

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Message ids of a consumer go up by 1. The held messages are a list of :class:`HeldRange`, ascending in id, each a
-stretch of one run (:mod:`~reference_broker.machines.held_ranges`).
+stretch of one run (:mod:`~reference_broker.machines.messages.held_ranges`).
 
 Invariants: ``unacked`` is the number of held messages; ``credit`` is ``max(0, prefetch - unacked)``, so a subscription
 with a smaller prefetch waits until enough messages are settled; a consumer with ``auto_settle`` has :data:`UNLIMITED`
@@ -15,8 +15,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from reference_broker.machines.held_ranges import HeldRange, release
-from reference_broker.machines.origins import Origin, joined_step
+from reference_broker.machines.messages.held_ranges import HeldRange, release
+from reference_broker.machines.messages.origins import Origin, joined_step
 from reference_broker.types import ConsumerId
 
 UNLIMITED: Final = 1 << 62

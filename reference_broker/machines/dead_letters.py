@@ -9,7 +9,7 @@ A million messages may die in one command, so letters go to the leader in portio
 at most :data:`WINDOW` letters with :data:`WINDOW_OCTETS` of bodies (or one larger letter) are in flight, so a slow
 target does not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too). Of at-most-once letters,
 the same number goes with each entry, so that no entry blocks the leader's event loop; the queue's timer is due as long
-as some are left. All other letters wait packed (:mod:`~reference_broker.machines.records`), as in the backlog.
+as some are left. All other letters wait packed (:mod:`~reference_broker.machines.messages.records`), as in the backlog.
 
 Invariants: ids go up by 1 and are never reused; a leader was told of every id below ``announced`` and of no other; if a
 letter waits, the letters in flight leave no room for it in the window.
@@ -22,11 +22,11 @@ from typing import Final, Self
 
 import numpy as np
 
-from reference_broker.machines.backlog import counts_of
 from reference_broker.machines.effects import DeadLetterReason
-from reference_broker.machines.held_ranges import HeldRange, release
-from reference_broker.machines.origins import Origin
-from reference_broker.machines.records import Columns, Records
+from reference_broker.machines.messages.backlog import counts_of
+from reference_broker.machines.messages.held_ranges import HeldRange, release
+from reference_broker.machines.messages.origins import Origin
+from reference_broker.machines.messages.records import Columns, Records
 from reference_broker.types import IdRange
 
 WINDOW: Final = 1024

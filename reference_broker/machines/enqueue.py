@@ -17,7 +17,7 @@ from reference_broker.machines import expiry, keyed_rules, limits
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.inspection import answer_ranges
-from reference_broker.machines.origins import NEVER, Origin
+from reference_broker.machines.messages.origins import NEVER, Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, LogIndex
 

@@ -28,9 +28,9 @@ from reference_broker.machines.burial import bury, bury_records
 from reference_broker.machines.consumers import IN_SERVICE
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
-from reference_broker.machines.origins import NEVER
+from reference_broker.machines.messages.origins import NEVER
+from reference_broker.machines.messages.records import leading
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.records import leading
 
 DELETE_RETRY_MS: Final = 1000
 """The time after which the leader is told again to delete its queue."""

@@ -10,7 +10,7 @@ after RabbitMQ's ``rabbit_fifo``.
 The state holds positions, not bodies. A message enters as part of a run and keeps its *message number*. At any time,
 the message is in exactly one of two places:
 
-    ready       never delivered, or returned and then served first (:mod:`~reference_broker.machines.ready`)
+    ready       never delivered, or returned and then served first (:mod:`~reference_broker.machines.messages.ready`)
     held        by one consumer, under a message id (:mod:`~reference_broker.machines.consumers`)
 
 Messages enter and are dealt to consumers by :mod:`~reference_broker.machines.enqueue`. They come back by
@@ -19,7 +19,7 @@ Messages enter and are dealt to consumers by :mod:`~reference_broker.machines.en
 above the delivery limit, or purged. Each way has a counter. Settled and purged messages are gone; the others may become
 dead letters (:mod:`~reference_broker.machines.burial`). Subscriptions, and the ends of channels and nodes, are in
 :mod:`~reference_broker.machines.subscriptions`. A store of single messages hears which messages have left
-(:mod:`~reference_broker.machines.departures`). Each of these modules is functions over the
+(:mod:`~reference_broker.machines.messages.departures`). Each of these modules is functions over the
 :class:`~reference_broker.machines.fifo_state.State`. This module maps each command to its function.
 
 After *each command* the queue deals ready messages as far as credit goes, and then keeps its limits. So the outcome
@@ -84,15 +84,15 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Status
-from reference_broker.machines.departures import Departure
 from reference_broker.machines.effects import Confirm, Deliver, Effect, Reject
 from reference_broker.machines.enqueue import deal, enqueue
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.inspection import QueueCounts
+from reference_broker.machines.messages.departures import Departure
+from reference_broker.machines.messages.priorities import PriorityReady
+from reference_broker.machines.messages.ready import FoundStretch
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.priorities import PriorityReady
-from reference_broker.machines.ready import FoundStretch
 from reference_broker.records import record
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
@@ -341,7 +341,8 @@ class FifoMachine:
         return consumer.next_id if consumer is not None else 0
 
     def collect_departures(self) -> None:
-        """Collect from now on which messages leave the queue (:mod:`~reference_broker.machines.departures`)."""
+        """Collect from now on which messages leave the queue
+        (:mod:`~reference_broker.machines.messages.departures`)."""
         self._state.departures.collect()
 
     def take_departures(self) -> list[Departure]:

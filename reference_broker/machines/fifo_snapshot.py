@@ -28,17 +28,17 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from reference_broker.checksum import crc32
-from reference_broker.machines.backlog import RECORD, Backlog
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer, Status
 from reference_broker.machines.dead_letters import DEAD_LETTER, DEAD_LETTER_COLUMNS
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import ChannelState, State, Totals
-from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.keyed_snapshot import decode_keys, encode_keys
-from reference_broker.machines.origins import NEVER, Origin
-from reference_broker.machines.ready import Ready, Returned
-from reference_broker.machines.records import Columns
+from reference_broker.machines.messages.backlog import RECORD, Backlog
+from reference_broker.machines.messages.held_ranges import HeldRange
+from reference_broker.machines.messages.origins import NEVER, Origin
+from reference_broker.machines.messages.ready import Ready, Returned
+from reference_broker.machines.messages.records import Columns
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
 SNAPSHOT_MAGIC: Final = b"FIFO"

@@ -9,11 +9,11 @@ from typing import Final
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.dead_letters import DeadLetters
-from reference_broker.machines.departures import Departures
 from reference_broker.machines.keyed import KeyedReady
-from reference_broker.machines.origins import NEVER
-from reference_broker.machines.priorities import PriorityReady
-from reference_broker.machines.ready import Ready
+from reference_broker.machines.messages.departures import Departures
+from reference_broker.machines.messages.origins import NEVER
+from reference_broker.machines.messages.priorities import PriorityReady
+from reference_broker.machines.messages.ready import Ready
 from reference_broker.machines.service_queue import ServiceQueue
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 

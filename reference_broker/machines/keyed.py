@@ -45,11 +45,11 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
-from reference_broker.machines.backlog import Record
-from reference_broker.machines.held_ranges import HeldRange
-from reference_broker.machines.origins import NEVER, Origin
-from reference_broker.machines.ready import FoundStretch, Returned, Stretch
-from reference_broker.machines.records import Columns
+from reference_broker.machines.messages.backlog import Record
+from reference_broker.machines.messages.held_ranges import HeldRange
+from reference_broker.machines.messages.origins import NEVER, Origin
+from reference_broker.machines.messages.ready import FoundStretch, Returned, Stretch
+from reference_broker.machines.messages.records import Columns
 from reference_broker.types import ConsumerId
 
 

@@ -15,7 +15,7 @@ from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.keyed import KeyedReady, Waiting
 from reference_broker.machines.limits import stretches_of_one_size
-from reference_broker.machines.origins import NEVER, Origin
+from reference_broker.machines.messages.origins import NEVER, Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.machines.settlement import credited, take_back
 

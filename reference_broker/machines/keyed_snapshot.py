@@ -15,7 +15,7 @@ from typing import Final
 
 from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.keyed import Key, KeyedReady, Reservation, Waiting
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.messages.origins import Origin
 from reference_broker.types import ConsumerId
 
 _KEY: Final = Struct(">BHI")  # flags, octets of the name, waiting messages

@@ -22,14 +22,14 @@ from typing import Final
 
 import numpy as np
 
-from reference_broker.machines.backlog import SIZE_MAX, counts_of
 from reference_broker.machines.burial import bury, bury_records
 from reference_broker.machines.config import Overflow
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.messages.backlog import SIZE_MAX, counts_of
+from reference_broker.machines.messages.origins import Origin
+from reference_broker.machines.messages.records import Columns, leading
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.records import Columns, leading
 from reference_broker.message_run import MessageRun
 
 _NO_NUMBER: Final = 0

@@ -24,7 +24,7 @@ from reference_broker.machines.effects import (
     SettingsChanged,
     Span,
 )
-from reference_broker.machines.origins import Origin, joined_step
+from reference_broker.machines.messages.origins import Origin, joined_step
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
 Answer = type[Confirm] | type[Reject]

@@ -16,7 +16,7 @@ from reference_broker.machines.commands import Discard, Return, Settle
 from reference_broker.machines.consumers import Consumer, Status
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
-from reference_broker.machines.held_ranges import HeldRange
+from reference_broker.machines.messages.held_ranges import HeldRange
 from reference_broker.machines.outbox import Outbox
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from reference_broker.machines.metadata import MetadataMachine
-from reference_broker.machines.policies import in_force, in_force_for_exchange
+from reference_broker.machines.cluster.metadata import MetadataMachine
+from reference_broker.machines.cluster.policies import in_force, in_force_for_exchange
 from reference_broker.management import shapes
 from reference_broker.management.rates import Rates
 from reference_broker.management.session import Session

@@ -14,7 +14,7 @@ import reference_broker
 from reference_broker.access import passwords
 from reference_broker.access.names import can_be_name
 from reference_broker.access.records import Vhost
-from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.machines.cluster.metadata import MetadataMachine
 from reference_broker.management import parameters, shapes
 from reference_broker.management.parameters import OPERATOR_POLICY
 from reference_broker.management.shapes import Row

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pamqp import commands
 
 from reference_broker.access.names import listed
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.management import certificates
 from reference_broker.management.cluster import Cluster
 from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError

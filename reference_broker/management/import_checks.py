@@ -23,7 +23,7 @@ from reference_broker.amqp import exchange_methods
 from reference_broker.amqp.errors import ProtocolError
 from reference_broker.amqp.events import BindingChange, ExchangeDeclare, QueueDeclare
 from reference_broker.amqp.fields import decode_method
-from reference_broker.machines.metadata import MetadataMachine, QueueRecord
+from reference_broker.machines.cluster.metadata import MetadataMachine, QueueRecord
 from reference_broker.management import writing
 from reference_broker.management.definitions import PARTS, place_of
 from reference_broker.management.errors import ApiError

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pamqp import commands
 
 from reference_broker.access.records import Permission, TopicPermission
-from reference_broker.machines.policies import Policy, policy_key
+from reference_broker.machines.cluster.policies import Policy, policy_key
 from reference_broker.management import definitions, import_checks, shapes, writing
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.definitions import place_of

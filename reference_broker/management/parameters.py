@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.machines.cluster.metadata import MetadataMachine
 from reference_broker.management import shapes
 from reference_broker.management.cluster import Cluster
 from reference_broker.management.shapes import Row

@@ -11,8 +11,8 @@ from pamqp import decode
 
 from reference_broker.access import passwords
 from reference_broker.access.records import NO_LIMIT, User, Vhost
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import Policy
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import NodeId
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pamqp import base, commands
 
 from reference_broker.access.records import Tag
-from reference_broker.machines.policies import ALL, policy_key
+from reference_broker.machines.cluster.policies import ALL, policy_key
 from reference_broker.management import definitions, shapes
 from reference_broker.management.cluster import Cluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, ApiError

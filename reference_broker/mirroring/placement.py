@@ -12,8 +12,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from reference_broker.machines.metadata import ArgumentValue, QueueRecord
-from reference_broker.machines.mirrors import Mirror
+from reference_broker.machines.cluster.metadata import ArgumentValue, QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.types import NOBODY, NodeId
 
 SYNC_BATCH_MESSAGES: Final = 4096

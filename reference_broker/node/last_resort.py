@@ -25,7 +25,7 @@ from reference_broker.checksum import crc32
 from reference_broker.log.errors import LogError
 from reference_broker.log.opening import RecoveredGroup, look
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.metadata import QueueRecord, record_from_json
+from reference_broker.machines.cluster.metadata import QueueRecord, record_from_json
 from reference_broker.node.config import ConfigError, NodeConfig, load
 from reference_broker.raft.configuration import Configuration
 from reference_broker.storage.executor import OwnersThread

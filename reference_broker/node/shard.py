@@ -21,9 +21,9 @@ from reference_broker.classic.store import StoreConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
-from reference_broker.machines.policies import Policy, in_force
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
+from reference_broker.machines.cluster.policies import Policy, in_force
 from reference_broker.mirroring.placement import HaPolicy, ha_policy
 from reference_broker.node.alarms import NO_ALARM, REAL_ROOM, Alarm, Alarms, Room
 from reference_broker.node.classic_place import claim

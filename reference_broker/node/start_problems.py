@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from reference_broker.access.names import listed
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import store_of
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.node.config import ConfigError, Member, NodeConfig
 from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
 from reference_broker.storage.findings import Finding

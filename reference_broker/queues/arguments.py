@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reference_broker.machines.metadata import ArgumentValue
+from reference_broker.machines.cluster.metadata import ArgumentValue
 from reference_broker.types import TTL_MS_MAX
 
 Arguments = Mapping[str, object]

@@ -41,8 +41,8 @@ from reference_broker.classic.message_store import MessageStore
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import FoundPart
 from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import ChannelDown, Enqueue, Labels, UpdateConfig
-from reference_broker.machines.departures import Departure
 from reference_broker.machines.effects import (
     Confirm,
     DeadLetter,
@@ -54,8 +54,8 @@ from reference_broker.machines.effects import (
 )
 from reference_broker.machines.fifo import FifoMachine, PlacedCommand
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.ready import FoundStretch
+from reference_broker.machines.messages.departures import Departure
+from reference_broker.machines.messages.ready import FoundStretch
 from reference_broker.message_run import MessageRun
 from reference_broker.mirroring.master import RecordingStore
 from reference_broker.queues.effect_runner import Answers, EffectRunner, Runs, add_answer, is_on

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Enqueue
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.queues import arguments
 from reference_broker.queues.arguments import ArgumentRule

@@ -23,9 +23,9 @@ from typing import Any, Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.anatomy.track import Track
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.mirroring.master import RecordingStore
 from reference_broker.queues.arguments import ArgumentRule

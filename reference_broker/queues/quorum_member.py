@@ -14,6 +14,7 @@ from reference_broker import message_run
 from reference_broker.anatomy.track import Track
 from reference_broker.idle import NONE
 from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import (
     NodeDown,
     NodeUp,
@@ -30,7 +31,6 @@ from reference_broker.machines.effects import (
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.doubt import Doubt
 from reference_broker.queues.effect_runner import EffectRunner, Runs, is_on

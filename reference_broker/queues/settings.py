@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from reference_broker.machines.cluster.metadata import ArgumentValue, QueueRecord
 from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, KeyedConfig, Overflow
-from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 
 KEYED: Final = "keyed"
 """The kind of queue that has keys without being asked."""

@@ -14,9 +14,9 @@ from typing import Final
 from reference_broker.classic.index_codec import GONE, PERSISTENT, RECORD_SIZE, STORED
 from reference_broker.classic.recovery import FoundQueue
 from reference_broker.classic.store import ClassicStore
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.machines.commands import Enqueue
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import store_of
 from reference_broker.sim.disk import CLASSIC, SimFiles, UnsyncedFile
 from reference_broker.sim.invariants import check
 from reference_broker.sim.ledger import NUMBER, Ledger

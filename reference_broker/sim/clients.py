@@ -17,15 +17,14 @@ from typing import Any, Final
 from pamqp import base, commands
 from pamqp.common import FieldValue
 
-from reference_broker.sim import amqp, fan
+from reference_broker.sim import amqp
 from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
 from reference_broker.sim.environment import Environment
-from reference_broker.sim.fan import FAN, FanPlan
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.ledger import PLAIN, ConsumerRecord, Ledger, Sort
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
-from reference_broker.sim.queues import QueuePlan, young_queue
+from reference_broker.sim.queues import FAN, FAN_SHARE, FanPlan, QueuePlan, may_be_bound, young_queue
 from reference_broker.sim.story import Story
 from reference_broker.types import NodeId
 
@@ -80,7 +79,7 @@ class Crowd:
         self.node_ids = node_ids
         self.large_bytes = large_bytes
         self.clients: list[SimClient] = []
-        self.fan_share = env.chance.choice((0.1, 0.3)) if env.chance.random() < fan.SHARE else 0.0
+        self.fan_share = env.chance.choice((0.1, 0.3)) if env.chance.random() < FAN_SHARE else 0.0
         """How many of the publishes go to the fan; 0: the world has none."""
         self._young_queues = 0
 
@@ -354,7 +353,7 @@ class Session(asyncio.Protocol):
                 self._declared()
             case commands.Exchange.DeclareOk():
                 self._has_fan = True
-                self._to_bind = [queue for queue in self.env.queues if fan.may_be_bound(queue)]
+                self._to_bind = [queue for queue in self.env.queues if may_be_bound(queue)]
                 self._bind_next()
             case commands.Queue.BindOk():
                 self._bound.append(self._to_bind.pop())

@@ -14,9 +14,8 @@ import re
 from collections import Counter
 from typing import Final, NamedTuple
 
-from reference_broker.sim.fan import FanPlan
 from reference_broker.sim.invariants import ViolationError, check
-from reference_broker.sim.queues import GRAVEYARD, QueuePlan
+from reference_broker.sim.queues import GRAVEYARD, FanPlan, QueuePlan
 from reference_broker.types import NodeId
 
 NUMBER: Final = re.compile(rb"<(\d+) (\d+)>")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import mirror_of
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import mirror_of
 from reference_broker.sim.queues import MIRRORED
 from reference_broker.types import GroupId
 

@@ -20,9 +20,9 @@ from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node.clients.client_channel import ClientChannel
 from reference_broker.node.clients.client_connection import ClientConnection

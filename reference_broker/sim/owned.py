@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from reference_broker.classic.store import MEMORY_BYTES, ClassicStore, StoreConfig
 from reference_broker.classic.writer import Notice, Stored
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.mirroring.master import RecordingStore
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.owned.owner import OwnerPorts, OwnerRunner

@@ -194,3 +194,25 @@ def _letters_to(strategy: str) -> Arguments:
 
 
 _RICH: Final[tuple[Callable[[Random], QueuePlan], ...]] = (_brief, _short, _strict, _single, _loose, _careful)
+
+
+FAN: Final = "fan"
+"""Fanout exchange of a world. A message to the fan goes to every queue that is bound to it, and is confirmed once, when
+all of them have it. The clients bind all queues whose messages stay where they are: durable ones, without limits and
+dead letters."""
+FAN_SHARE: Final = 0.5
+"""The share of the worlds that have a fan."""
+
+
+@dataclass(frozen=True, slots=True)
+class FanPlan:
+    """Where a message to the fan goes. ``must``: kept quorum queues that the publisher has bound. Other queues may be
+    bound as well, by others, or no longer, as they come and go."""
+
+    must: tuple[QueuePlan, ...]
+    name: str = FAN
+
+
+def may_be_bound(queue: QueuePlan) -> bool:
+    """Whether the fan leads to a queue, once it is there."""
+    return queue.is_durable and not (queue.is_exclusive or queue.may_bury or queue.name == GRAVEYARD)

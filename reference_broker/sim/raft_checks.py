@@ -15,7 +15,7 @@ from reference_broker.checksum import crc32
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import HardStateSynced, Notice, SnapshotInstalled, SnapshotTaken, Written
 from reference_broker.log.opening import RecoveredGroup
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration

@@ -22,8 +22,9 @@ from reference_broker.log.notices import (
     Written,
 )
 from reference_broker.log.opening import RecoveredGroup
-from reference_broker.machines import metadata
 from reference_broker.machines.batch import decode_batch
+from reference_broker.machines.cluster import metadata
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import (
     Cancel,
     ChannelDown,
@@ -37,7 +38,6 @@ from reference_broker.machines.commands import (
     Settle,
 )
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.replication.proposals import unseal

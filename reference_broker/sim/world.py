@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from reference_broker.checksum import crc32
+from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
+from reference_broker.machines.cluster.mirror_records import mirror_on
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.machines.metadata import QueueRecord, with_policy
-from reference_broker.machines.mirrors import mirror_on
 from reference_broker.mirroring.placement import next_step, promoted
 from reference_broker.node.config import Limits
 from reference_broker.queues.classic_member import ClassicMember

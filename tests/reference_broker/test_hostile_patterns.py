@@ -14,8 +14,8 @@ PREPARE = """
 import asyncio
 from reference_broker.access.records import Access, Permission, TopicPermission
 from reference_broker.access.table import AccessTable
-from reference_broker.machines.metadata import MetadataMachine, QueueRecord, SetPolicy, encode
-from reference_broker.machines.policies import Policy, in_force
+from reference_broker.machines.cluster.metadata import MetadataMachine, QueueRecord, SetPolicy, encode
+from reference_broker.machines.cluster.policies import Policy, in_force
 from reference_broker.management.listing import listed
 from reference_broker.types import GroupId, NodeId
 

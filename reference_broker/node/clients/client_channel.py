@@ -36,7 +36,7 @@ from reference_broker.amqp.events import (
     TxSelect,
 )
 from reference_broker.amqp.fan_out import FanOut
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.message_run import RunSlice, without_first
 from reference_broker.node.clients import (
     behind,

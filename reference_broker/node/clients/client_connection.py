@@ -27,7 +27,7 @@ from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionClosing, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.alarms import Alarm
 from reference_broker.node.clients.authorization import ClientGate, Guard, Handler
 from reference_broker.node.clients.client_channel import ClientChannel

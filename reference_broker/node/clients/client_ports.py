@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import Event, QueueDeclare
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.clients.authorization import Handler, NodeAccess
 from reference_broker.node.config import Limits

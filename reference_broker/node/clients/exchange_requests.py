@@ -1,8 +1,8 @@
 """A channel's requests about exchanges and bindings: checked, proposed to the metadata group, answered.
 
 Reply codes and texts of refusals are RabbitMQ's, because clients match on them. Whether a queue or an exchange of a
-binding exists is decided where the metadata is replicated (:mod:`reference_broker.machines.exchanges`); here is only
-what a node can refuse by itself.
+binding exists is decided where the metadata is replicated (:mod:`reference_broker.machines.cluster.exchanges`); here is
+only what a node can refuse by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pamqp import decode
 
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import BindingChange, ExchangeDeclare, ExchangeDelete, ExchangeEvent
-from reference_broker.machines.exchanges import Outcome
+from reference_broker.machines.cluster.exchanges import Outcome
 from reference_broker.node.hosting import declaration
 from reference_broker.node.hosting.declaration import DeclarationError
 from reference_broker.node.hosting.virtual_hosts import VirtualHost

@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from reference_broker.anatomy.anatomy import Series
 from reference_broker.classic.counters import COUNTERS as CLASSIC_COUNTERS
 from reference_broker.log.counters import COUNTERS
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.endpoints.status import usage
 from reference_broker.node.hosting.dead_letters import OUTCOMES
 from reference_broker.node.hosting.endings import Ending

@@ -31,9 +31,9 @@ from reference_broker.access.names import shown
 from reference_broker.amqp.addressing import address_of, without_copies
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
+from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord, with_policy
-from reference_broker.machines.policies import Policy
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
 from reference_broker.node.hosting.local_clients import Connection, LocalClients

@@ -17,7 +17,7 @@ from reference_broker.access import names
 from reference_broker.access.records import NO_LIMIT
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import Consume, FieldValue, QueueDeclare
-from reference_broker.machines.metadata import DEFAULT_KIND, ArgumentValue, QueueRecord
+from reference_broker.machines.cluster.metadata import DEFAULT_KIND, ArgumentValue, QueueRecord
 from reference_broker.queues.arguments import WrongArgumentError, any_integer, type_name
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.types import GroupId, NodeId

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from reference_broker.access.names import shown
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.hosting.reads import Reads
 from reference_broker.node.links.peer_requests import Later
 from reference_broker.node.replication.known_groups import Groups

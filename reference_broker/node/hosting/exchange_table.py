@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reference_broker.machines.exchanges import Bind, Outcome, Unbind
+from reference_broker.machines.cluster.exchanges import Bind, Outcome, Unbind
 from reference_broker.node.replication.everywhere import Everywhere
 from reference_broker.node.replication.metadata_group import ExchangeAnswered, MetadataHost
 from reference_broker.routing.records import Binding, Exchange

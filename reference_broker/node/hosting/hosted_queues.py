@@ -1,9 +1,9 @@
 """The queues of the cluster as one node has them: for each queue a member of its group here, or a proxy.
 
 The metadata group says which queues there are and where their members are wanted
-(:mod:`reference_broker.machines.metadata`). This module starts and stops members and proxies accordingly. When a member
-comes or goes, the commands that the node proposed and has not applied pass from proxy to member or back, with their
-numbers. So no command is lost or done twice.
+(:mod:`reference_broker.machines.cluster.metadata`). This module starts and stops members and proxies accordingly. When
+a member comes or goes, the commands that the node proposed and has not applied pass from proxy to member or back, with
+their numbers. So no command is lost or done twice.
 
 A node that starts hears the story of all queues from its metadata log once more, from the last snapshot on. For a while
 it does not know how the story went on. So it begins no blank replica before it is *current*: a question that it asked
@@ -26,8 +26,8 @@ from reference_broker.access.records import NO_LIMIT
 from reference_broker.amqp.events import QueueDeclare
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
-from reference_broker.machines.mirrors import StartMaster, mirror_on
+from reference_broker.machines.cluster.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.machines.cluster.mirror_records import StartMaster, mirror_on
 from reference_broker.mirroring.placement import HaPolicy, first_mirrors
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.hosting import declaration

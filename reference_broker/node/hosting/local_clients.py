@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node.hosting.slices import Slices
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId

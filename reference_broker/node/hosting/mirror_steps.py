@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from reference_broker.access.names import shown
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import AddMirror, DropMirror, Mirror, MoveMaster
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import AddMirror, DropMirror, Mirror, MoveMaster
 from reference_broker.mirroring.placement import (
     Add,
     Drop,

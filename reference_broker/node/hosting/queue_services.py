@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.hosting.dead_letters import DeadLetters
 from reference_broker.node.hosting.endings import Endings
 from reference_broker.node.hosting.reads import Reads

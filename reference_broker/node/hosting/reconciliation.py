@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from reference_broker.machines.metadata import QueueRecord, with_policy
+from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
 from reference_broker.node.hosting.mirror_steps import MirrorSteps
 from reference_broker.node.owned.owner import OwnerRunner
 from reference_broker.node.replication.group_runner import GroupRunner

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference_broker.access.names import listed
-from reference_broker.machines.metadata import QueueRecord, ReplaceMember
+from reference_broker.machines.cluster.metadata import QueueRecord, ReplaceMember
 from reference_broker.node.config import Limits
 from reference_broker.node.links.boot_ids import BootIds
 from reference_broker.node.links.known_nodes import Nodes

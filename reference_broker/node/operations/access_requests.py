@@ -15,8 +15,8 @@ from reference_broker.access import passwords
 from reference_broker.access.names import can_be_name
 from reference_broker.access.records import DEFAULT_VHOST, NO_LIMIT, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
-from reference_broker.machines import access
-from reference_broker.machines.access import AccessCommand
+from reference_broker.machines.cluster import access
+from reference_broker.machines.cluster.access import AccessCommand
 from reference_broker.node.links.peer_requests import Answer, Answered, Method, RequestError, choice, failure, not_there
 from reference_broker.node.replication.everywhere import Everywhere
 from reference_broker.node.replication.metadata_group import MetadataHost

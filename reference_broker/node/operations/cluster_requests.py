@@ -18,7 +18,7 @@ from typing import Final
 
 from reference_broker.access.names import short, shown, vhost_of
 from reference_broker.access.records import DEFAULT_VHOST
-from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
+from reference_broker.machines.cluster.metadata import AddMember, QueueRecord, RemoveMember
 from reference_broker.node.hosting.replacement import ClusterPorts, Replacement
 from reference_broker.node.links.peer_requests import (
     Answer,

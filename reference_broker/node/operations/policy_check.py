@@ -8,7 +8,7 @@ from typing import Final
 from reference_broker import patterns
 from reference_broker.access.records import DEFAULT_VHOST
 from reference_broker.amqp.fields import TIME_MS_MAX
-from reference_broker.machines.policies import ALL, EXCHANGES, QUEUES, Policy
+from reference_broker.machines.cluster.policies import ALL, EXCHANGES, QUEUES, Policy
 from reference_broker.mirroring.placement import HaMode
 from reference_broker.node.links.peer_requests import Answer, RequestError
 

@@ -23,8 +23,8 @@ from typing import Any, Final, Protocol
 
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import Part
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror, mirror_of, mirror_on
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror, mirror_of, mirror_on
 from reference_broker.mirroring.master import Confirmations, RecordingStore
 from reference_broker.mirroring.operations import Add, Delivered, Take
 from reference_broker.mirroring.placement import SYNC_BATCH_MESSAGES

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from reference_broker.access.names import shown
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring.mirror import DivergedError, MirrorCopy, MirrorStore
 from reference_broker.mirroring.ring import Output, RingMember, View
 from reference_broker.node.links.peers import FrameKind

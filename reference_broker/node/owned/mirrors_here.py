@@ -1,9 +1,9 @@
 """The mirrors on this node, and the frames of the rings that this node is in.
 
-A record says on which nodes a queue has copies (:mod:`reference_broker.machines.mirrors`). A copy is started and
-stopped accordingly. A note may come before the record that explains it, because nodes hear of a record at different
-times; such notes wait here for a while. Batches cannot come too early: a member sends nothing to a neighbour that has
-not asked."""
+A record says on which nodes a queue has copies (:mod:`reference_broker.machines.cluster.mirror_records`). A copy is
+started and stopped accordingly. A note may come before the record that explains it, because nodes hear of a record at
+different times; such notes wait here for a while. Batches cannot come too early: a member sends nothing to a neighbour
+that has not asked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import DropMirror, Mirror, MirrorSynchronised, mirror_of, mirror_on, store_of
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import (
+    DropMirror,
+    Mirror,
+    MirrorSynchronised,
+    mirror_of,
+    mirror_on,
+    store_of,
+)
 from reference_broker.node.owned.mirror_frames import Note, unpack_fill, unpack_note, unpack_ring
 from reference_broker.node.owned.mirror_runner import MirrorPorts, MirrorRunner
 from reference_broker.node.owned.owned_queues import OwnedQueues

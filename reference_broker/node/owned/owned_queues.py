@@ -18,9 +18,9 @@ from reference_broker.classic.openings import Openings
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, was_used
 from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
-from reference_broker.machines.metadata import QueueRecord, with_policy
-from reference_broker.machines.mirrors import store_of
-from reference_broker.machines.policies import Policy
+from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
+from reference_broker.machines.cluster.mirror_records import store_of
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.node.owned.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
 from reference_broker.storage.errors import StorageError, drive_failure

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from reference_broker.access.names import shown
 from reference_broker.classic.part_codec import DamagedPartError
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.mirroring.ring import RingMember
 from reference_broker.node.owned.master_ring import MasterPorts, MasterRing
 from reference_broker.node.owned.mirror_frames import Note

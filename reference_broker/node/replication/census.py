@@ -14,8 +14,8 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Final
 
-from reference_broker.machines.metadata import QueueRecord, with_policy
-from reference_broker.machines.policies import Policy
+from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
 GROUP_SIZE: Final = 3

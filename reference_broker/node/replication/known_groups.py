@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reference_broker.access.names import short, vhost_of
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.replication.proxy import Proxy
 from reference_broker.node.replication.queue_runner import QueueRunner

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol, TypedDict
 
-from reference_broker.machines import access, exchanges, metadata
-from reference_broker.machines.access import AccessAnswer, AccessCommand
-from reference_broker.machines.exchanges import (
+from reference_broker.machines.cluster import access, exchanges, metadata
+from reference_broker.machines.cluster.access import AccessAnswer, AccessCommand
+from reference_broker.machines.cluster.exchanges import (
     Bind,
     DeclareExchange,
     DeleteExchange,
@@ -20,7 +20,7 @@ from reference_broker.machines.exchanges import (
     Outcome,
     Unbind,
 )
-from reference_broker.machines.metadata import (
+from reference_broker.machines.cluster.metadata import (
     AccessChanged,
     AddMember,
     Answer,
@@ -44,7 +44,7 @@ from reference_broker.machines.metadata import (
     ReplicaGone,
     SetPolicy,
 )
-from reference_broker.machines.mirrors import (
+from reference_broker.machines.cluster.mirror_records import (
     AddMirror,
     DropMirror,
     MirrorChange,
@@ -52,8 +52,8 @@ from reference_broker.machines.mirrors import (
     MoveMaster,
     StartMaster,
 )
-from reference_broker.machines.policies import Policy
-from reference_broker.machines.stored_patterns import UnusablePattern
+from reference_broker.machines.cluster.policies import Policy
+from reference_broker.machines.cluster.stored_patterns import UnusablePattern
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term

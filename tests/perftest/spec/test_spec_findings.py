@@ -13,8 +13,8 @@ import workloads
 from perftest.spec import SpecError, plan_for
 from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
 from perftest.spec.condense import workload_of
-from perftest.spec.findings import broken_finding
-from perftest.spec.trends import Finding, Trend
+from perftest.spec.expected.findings import broken_finding
+from perftest.spec.expected.trends import Finding, Trend
 
 LABELS = ("in_flight=1", "in_flight=10", "in_flight=100")
 RISES = Finding(trend=Trend.RISES, metric="rate", says="It rises.", steps=LABELS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perftest.spec.slo import judge, metrics, parse_objective
+from perftest.spec.expected.slo import judge, metrics, parse_objective
 from perftest.spec.units import UnitError
 
 

@@ -9,7 +9,7 @@ from reference_broker.machines.config import DeadLetterStrategy, FifoConfig
 from reference_broker.machines.dead_letters import DEAD_LETTER, DEAD_LETTER_COLUMNS, WINDOW, WINDOW_OCTETS, DeadLetters
 from reference_broker.machines.effects import DeadLetterReason, Effect, SetTimer
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.messages.origins import Origin
 
 from .logs import apply, channel, run_of, told
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from reference_broker.machines.backlog import Backlog, Record
 from reference_broker.machines.consumers import UNLIMITED, Consumer, HeldRange
-from reference_broker.machines.origins import NEVER, Origin, joined_step
+from reference_broker.machines.messages.backlog import Backlog, Record
+from reference_broker.machines.messages.origins import NEVER, Origin, joined_step
 from reference_broker.machines.service_queue import ServiceQueue
 
 from .logs import consumer

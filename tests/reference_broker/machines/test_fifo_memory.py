@@ -10,7 +10,7 @@ import pytest
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.config import FifoConfig, Overflow
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.machines.records import Records
+from reference_broker.machines.messages.records import Records
 
 from .logs import apply, channel, run_with
 

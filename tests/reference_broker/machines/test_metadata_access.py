@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from reference_broker.access.records import Permission, TopicPermission, User, Vhost
-from reference_broker.machines.access import (
+from reference_broker.machines.cluster.access import (
     AccessAnswer,
     AccessCommand,
     DeletePermission,
@@ -17,7 +17,7 @@ from reference_broker.machines.access import (
     PutUser,
     PutVhost,
 )
-from reference_broker.machines.metadata import AccessChanged, MetadataMachine, decode, encode
+from reference_broker.machines.cluster.metadata import AccessChanged, MetadataMachine, decode, encode
 from reference_broker.types import NodeId
 
 ASKER: dict[str, Any] = {"node": NodeId(1), "correlation": 7}

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from reference_broker.machines.exchanges import (
+from reference_broker.machines.cluster.exchanges import (
     DONE,
     Bind,
     DeclareExchange,
@@ -15,7 +15,7 @@ from reference_broker.machines.exchanges import (
     Outcome,
     Unbind,
 )
-from reference_broker.machines.metadata import (
+from reference_broker.machines.cluster.metadata import (
     Answer,
     ClearPolicy,
     DeclareQueue,
@@ -30,7 +30,7 @@ from reference_broker.machines.metadata import (
     record_from_json,
     record_to_json,
 )
-from reference_broker.machines.policies import Policy
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.routing.records import Binding, Destination, Exchange, ExchangeType
 from reference_broker.types import NOBODY, GroupId, NodeId
 

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import ClearPolicy, MetadataMachine, QueueRecord, SetPolicy, encode, with_policy
-from reference_broker.machines.policies import Policy, in_force
+from reference_broker.machines.cluster.metadata import (
+    ClearPolicy,
+    MetadataMachine,
+    QueueRecord,
+    SetPolicy,
+    encode,
+    with_policy,
+)
+from reference_broker.machines.cluster.policies import Policy, in_force
 from reference_broker.types import GroupId, NodeId
 
 ASKER: dict[str, Any] = {"node": NodeId(1), "correlation": 7}

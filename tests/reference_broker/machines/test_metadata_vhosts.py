@@ -8,9 +8,9 @@ from typing import Any
 
 from reference_broker.access.names import qualified
 from reference_broker.access.records import Permission, Vhost
-from reference_broker.machines.access import AccessAnswer, DeleteVhost, PutPermission, PutVhost
-from reference_broker.machines.exchanges import DONE, Bind, DeclareExchange, ExchangeAnswer, Outcome
-from reference_broker.machines.metadata import (
+from reference_broker.machines.cluster.access import AccessAnswer, DeleteVhost, PutPermission, PutVhost
+from reference_broker.machines.cluster.exchanges import DONE, Bind, DeclareExchange, ExchangeAnswer, Outcome
+from reference_broker.machines.cluster.metadata import (
     AccessChanged,
     Answer,
     ClearPolicy,
@@ -23,7 +23,7 @@ from reference_broker.machines.metadata import (
     decode,
     encode,
 )
-from reference_broker.machines.policies import Policy, in_force
+from reference_broker.machines.cluster.policies import Policy, in_force
 from reference_broker.routing.records import Binding, Destination, Exchange, ExchangeType
 from reference_broker.types import GroupId, NodeId
 

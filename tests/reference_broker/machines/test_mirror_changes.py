@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reference_broker.machines.metadata import MetadataMachine, QueueRecord, record_from_json, record_to_json
-from reference_broker.machines.mirrors import (
+from reference_broker.machines.cluster.metadata import MetadataMachine, QueueRecord, record_from_json, record_to_json
+from reference_broker.machines.cluster.mirror_records import (
     AddMirror,
     DropMirror,
     Mirror,

@@ -59,7 +59,7 @@ from reference_broker.machines.effects import (
     SetTimer,
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
-from reference_broker.machines.origins import NEVER
+from reference_broker.machines.messages.origins import NEVER
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
 from .logs import TERM, batch, channel, decoded, drained, held, run_with, unroll, unroll_letters

@@ -16,8 +16,8 @@ from pamqp import base, commands, frame
 from reference_broker.access.names import qualified
 from reference_broker.amqp.exchange_methods import event_of
 from reference_broker.amqp.fields import decode_method
-from reference_broker.machines.exchanges import Bind, DeclareExchange, DeleteExchange, Unbind
-from reference_broker.machines.metadata import (
+from reference_broker.machines.cluster.exchanges import Bind, DeclareExchange, DeleteExchange, Unbind
+from reference_broker.machines.cluster.metadata import (
     ClearPolicy,
     DeclareQueue,
     DeleteQueue,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import MetadataMachine
+from reference_broker.machines.cluster.metadata import MetadataMachine
 from reference_broker.management import listing
 from reference_broker.management.definitions import export, problems
 from reference_broker.management.errors import ApiError, of_amqp

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring import placement
 from reference_broker.mirroring.placement import (
     Add,

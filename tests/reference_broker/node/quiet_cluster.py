@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.queues.kinds import KINDS

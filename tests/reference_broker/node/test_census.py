@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import Policy
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.node.replication.census import Busiest, Census, placed
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 

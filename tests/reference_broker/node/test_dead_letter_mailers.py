@@ -12,10 +12,10 @@ import pytest
 from pamqp import commands
 
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import Policy
 from reference_broker.node.alarms import Alarms, Room
 from reference_broker.node.config import Limits
 from reference_broker.node.endpoints import metrics

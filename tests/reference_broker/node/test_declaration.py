@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from reference_broker.amqp.events import Consume, QueueDeclare
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.config import FifoConfig, KeyedConfig, Overflow
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.hosting.declaration import DeclarationError, check, consumer_priority, new_record
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.quorum import QUORUM as QUORUM_KIND

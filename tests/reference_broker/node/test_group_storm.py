@@ -32,9 +32,8 @@ from reference_broker.log.notices import (
     Written,
 )
 from reference_broker.log.system import LogSystem
-from reference_broker.machines import metadata
-from reference_broker.machines.commands import ChannelDown, Checkout, Enqueue, NodeDown, NodeUp, Settle
-from reference_broker.machines.metadata import (
+from reference_broker.machines.cluster import metadata
+from reference_broker.machines.cluster.metadata import (
     AddMember,
     DeclareQueue,
     DeleteQueue,
@@ -42,6 +41,7 @@ from reference_broker.machines.metadata import (
     QueueRecord,
     RemoveMember,
 )
+from reference_broker.machines.commands import ChannelDown, Checkout, Enqueue, NodeDown, NodeUp, Settle
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
 from reference_broker.node.hosting.hosted_queues import Hosting

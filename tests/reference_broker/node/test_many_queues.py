@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord, record_to_json
+from reference_broker.machines.cluster.metadata import QueueRecord, record_to_json
 from reference_broker.node.endpoints.status import status, summary
 from reference_broker.node.replication import ticks
 from reference_broker.node.replication.group_runner import GroupRunner

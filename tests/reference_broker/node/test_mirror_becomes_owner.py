@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.machines.commands import Settle
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
 from reference_broker.node.config import Limits
 from reference_broker.node.replication.proxy import Proxy
 from reference_broker.queues.classic import CLASSIC

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.message_run import MessageRun
 from reference_broker.mirroring.operations import Add
 from reference_broker.node.links.peers import FrameKind

@@ -9,9 +9,9 @@ from itertools import permutations
 
 import pytest
 
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.machines.commands import Enqueue, Get, Purge
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import Policy
 from reference_broker.message_run import MessageRun
 from reference_broker.types import GET_TAG, METADATA_GROUP, ConsumerId, GroupId, NodeId, Priority
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from reference_broker.classic.store import StoreConfig
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.queues.kinds import KINDS
 from reference_broker.storage.errors import StorageError

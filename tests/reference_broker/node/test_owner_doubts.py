@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.node.owned.owner import OwnerRunner
 from reference_broker.types import GroupId, NodeId, Priority
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.config import Member, NodeConfig
 from reference_broker.node.endpoints import control
 from reference_broker.node.links.boot_ids import BootIds

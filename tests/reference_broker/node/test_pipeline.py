@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Enqueue, Settle
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.node.config import Limits
 from reference_broker.node.links.peers import FrameKind

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
 from reference_broker.machines.config import NO_LIMIT, Overflow
-from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.links.peer_requests import RequestError
 from reference_broker.node.operations.policy_check import read_policy, without_effect
 from reference_broker.queues.settings import config_of

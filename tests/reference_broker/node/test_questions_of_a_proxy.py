@@ -9,8 +9,8 @@ import pytest
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.batch import decode_batch
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Checkout, Settle
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits
 from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.replication.non_members import NonMember, unpack_catch_up

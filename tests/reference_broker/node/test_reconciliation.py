@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from reference_broker.machines.cluster.metadata import AddMember, ClearPolicy, QueueRecord, RemoveMember, SetPolicy
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.machines.config import NO_LIMIT
-from reference_broker.machines.metadata import AddMember, ClearPolicy, QueueRecord, RemoveMember, SetPolicy
-from reference_broker.machines.policies import Policy
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, NodeId, Priority

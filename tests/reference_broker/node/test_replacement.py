@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import (
+from reference_broker.machines.cluster.metadata import (
     DeclareQueue,
     MemberLeft,
     MetadataCommand,

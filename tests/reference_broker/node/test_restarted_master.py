@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring.master import Deliveries
 from reference_broker.node.owned.master_ring import MasterRing
 from reference_broker.node.owned.mirror_frames import Note

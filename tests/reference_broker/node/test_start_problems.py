@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from infra.ports import free_ports
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.mirrors import Mirror, store_of
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.mirror_records import Mirror, store_of
 from reference_broker.node.config import NodeConfig, load
 from reference_broker.node.endpoints import metrics, status
 from reference_broker.node.links.peer_requests import Answer

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from reference_broker.access.records import Access, Permission, TopicPermission
-from reference_broker.machines.access import PutPermission, PutTopicPermission
-from reference_broker.machines.metadata import MetadataCommand, SetPolicy, encode
-from reference_broker.machines.policies import Policy, in_force
+from reference_broker.machines.cluster.access import PutPermission, PutTopicPermission
+from reference_broker.machines.cluster.metadata import MetadataCommand, SetPolicy, encode
+from reference_broker.machines.cluster.policies import Policy, in_force
 from reference_broker.node.replication.metadata_group import MetadataHost
 from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
 

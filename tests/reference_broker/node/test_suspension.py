@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 from pamqp.commands import Basic
 
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Checkout, Enqueue, Get
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.clients.client_channel import GET_TAG
 from reference_broker.node.replication.sender import Sender

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import Policy
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.cluster.policies import Policy
 from reference_broker.node.hosting.endings import Ending
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import Queue

@@ -16,8 +16,8 @@ from time import perf_counter, process_time
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig
 from reference_broker.classic.writer import Notice, Stored
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Checkout, Enqueue, Settle
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.storage.executor import OwnersThread

@@ -21,10 +21,10 @@ from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import NEVER, Part, QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue
 from reference_broker.classic.writer import Failed, Notice, Stored
+from reference_broker.machines.cluster.metadata import ArgumentValue, QueueRecord
 from reference_broker.machines.commands import ChannelDown, Command, Enqueue, Label, UpdateConfig
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.keyed_labels import labels_of

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from reference_broker.anatomy.track import Track
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.queues import arguments
 from reference_broker.queues.port import Buffers, Channels, MemberPorts, Queue, QueueKind

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import (
     Cancel,
     Checkout,
@@ -21,7 +22,6 @@ from reference_broker.machines.commands import (
     Settle,
 )
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum_member import QuorumMember

@@ -8,12 +8,12 @@ import pytest
 
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoredQueue
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.config import FifoConfig, Overflow
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.origins import NEVER
-from reference_broker.machines.ready import FoundStretch
+from reference_broker.machines.messages.origins import NEVER
+from reference_broker.machines.messages.ready import FoundStretch
 from reference_broker.message_run import MessageRun
 from reference_broker.sim.classic_checks import ClassicChecks
 from reference_broker.sim.classic_queues import plan_classic_queues

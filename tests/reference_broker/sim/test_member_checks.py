@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.raft.configuration import Configuration
 from reference_broker.sim.invariants import ViolationError
 from reference_broker.sim.raft_checks import MemberChecks

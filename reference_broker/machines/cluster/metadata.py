@@ -13,15 +13,16 @@ Members
 
 Mirrors
     A classic queue may have copies on other nodes. Who has the queue and who has a copy is decided here alone
-    (:mod:`reference_broker.machines.mirrors`).
+    (:mod:`reference_broker.machines.cluster.mirror_records`).
 
 Routing
     Each virtual host has a routing table of its own with its exchanges and bindings
-    (:mod:`reference_broker.machines.exchanges`). The deletion of a queue removes its bindings in the same entry.
+    (:mod:`reference_broker.machines.cluster.exchanges`). The deletion of a queue removes its bindings in the same
+    entry.
 
 Access
-    Users, virtual hosts and permissions are in a table of their own (:mod:`reference_broker.machines.access`). A
-    virtual host goes with everything in it, in the same entry.
+    Users, virtual hosts and permissions are in a table of their own (:mod:`reference_broker.machines.cluster.access`).
+    A virtual host goes with everything in it, in the same entry.
 
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
@@ -37,8 +38,9 @@ from typing import Any, Final
 from reference_broker.access.names import can_be_name, qualified, short, vhost_of
 from reference_broker.access.records import DEFAULT_VHOST, Permission, TopicPermission, User, Vhost
 from reference_broker.access.table import AccessTable
-from reference_broker.machines import access, exchanges, mirrors
-from reference_broker.machines.access import (
+from reference_broker.machines.cluster import access, exchanges
+from reference_broker.machines.cluster import mirror_records as mirrors
+from reference_broker.machines.cluster.access import (
     AccessAnswer,
     AccessCommand,
     DeleteVhost,
@@ -46,7 +48,7 @@ from reference_broker.machines.access import (
     PutTopicPermission,
     PutVhost,
 )
-from reference_broker.machines.exchanges import (
+from reference_broker.machines.cluster.exchanges import (
     Bind,
     DeclareExchange,
     DeleteExchange,
@@ -54,7 +56,7 @@ from reference_broker.machines.exchanges import (
     ExchangeCommand,
     Unbind,
 )
-from reference_broker.machines.mirrors import (
+from reference_broker.machines.cluster.mirror_records import (
     AddMirror,
     DropMirror,
     Mirror,
@@ -63,7 +65,7 @@ from reference_broker.machines.mirrors import (
     MoveMaster,
     StartMaster,
 )
-from reference_broker.machines.policies import (
+from reference_broker.machines.cluster.policies import (
     Policy,
     PolicyKey,
     SettingValue,
@@ -72,7 +74,7 @@ from reference_broker.machines.policies import (
     policy_from_json,
     policy_key,
 )
-from reference_broker.machines.stored_patterns import UnusablePattern, unusable, unusable_among, unusable_in
+from reference_broker.machines.cluster.stored_patterns import UnusablePattern, unusable, unusable_among, unusable_in
 from reference_broker.routing.records import Binding, Exchange
 from reference_broker.routing.table import RoutingTable
 from reference_broker.types import NOBODY, GroupId, NodeId

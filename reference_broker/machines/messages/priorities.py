@@ -1,5 +1,5 @@
-"""The ready messages of a queue whose messages have priorities: one :class:`~reference_broker.machines.ready.Ready` per
-priority in use.
+"""The ready messages of a queue whose messages have priorities: one
+:class:`~reference_broker.machines.messages.ready.Ready` per priority in use.
 
 The *head* of the queue is the head of the highest priority that has messages. So messages of a higher priority are
 delivered first, and as in RabbitMQ they are also the first to be dropped by a full queue, and a message of a lower
@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import neg
 from typing import Final, Self
 
-from reference_broker.machines.backlog import Record
-from reference_broker.machines.held_ranges import HeldRange
-from reference_broker.machines.origins import Origin
-from reference_broker.machines.ready import FoundStretch, Ready, Returned, Stretch
-from reference_broker.machines.records import Columns
+from reference_broker.machines.messages.backlog import Record
+from reference_broker.machines.messages.held_ranges import HeldRange
+from reference_broker.machines.messages.origins import Origin
+from reference_broker.machines.messages.ready import FoundStretch, Ready, Returned, Stretch
+from reference_broker.machines.messages.records import Columns
 
 
 class PriorityReady:

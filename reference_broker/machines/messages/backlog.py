@@ -8,7 +8,7 @@ full queue that refuses messages takes the newest messages off the tail again. S
 the number of the head gives all others.
 
 A queue whose consumers keep up holds one or two records. A stalled queue may hold millions, because publishers that
-wait for each confirm make runs of one. A record takes 32 octets (:mod:`~reference_broker.machines.records`).
+wait for each confirm make runs of one. A record takes 32 octets (:mod:`~reference_broker.machines.messages.records`).
 
 Invariants: ``count`` is the sum of the records' counts, ``octets`` the sum of count x size; log indexes never decrease
 from head to tail.
@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_broker.idle import NOTHING
-from reference_broker.machines.origins import NEVER
-from reference_broker.machines.records import Columns, Records
+from reference_broker.machines.messages.origins import NEVER
+from reference_broker.machines.messages.records import Columns, Records
 
 Record = tuple[int, int, int, int, int, int]
 """Log index, offset of the run in the entry, position of the first message, number of messages, time at which they

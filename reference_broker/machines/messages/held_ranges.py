@@ -12,7 +12,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import Final, Self, TypeVar
 
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.messages.origins import Origin
 
 
 class HeldRange:

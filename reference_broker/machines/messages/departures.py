@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reference_broker.machines.backlog import counts_of
-from reference_broker.machines.held_ranges import HeldRange
-from reference_broker.machines.origins import Origin
-from reference_broker.machines.records import Columns
+from reference_broker.machines.messages.backlog import counts_of
+from reference_broker.machines.messages.held_ranges import HeldRange
+from reference_broker.machines.messages.origins import Origin
+from reference_broker.machines.messages.records import Columns
 
 Departure = tuple[int, int, int, int, int]
 """Entry, offset of the run in the entry, first position, count, step."""

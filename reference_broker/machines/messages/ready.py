@@ -16,10 +16,10 @@ from heapq import heappop, heappush, heapreplace
 from struct import Struct
 from typing import Final
 
-from reference_broker.machines.backlog import Backlog
 from reference_broker.machines.commands import Labels
-from reference_broker.machines.held_ranges import HeldRange
-from reference_broker.machines.origins import NEVER, Origin
+from reference_broker.machines.messages.backlog import Backlog
+from reference_broker.machines.messages.held_ranges import HeldRange
+from reference_broker.machines.messages.origins import NEVER, Origin
 from reference_broker.records import record
 
 Returned = tuple[int, int, int, int, Origin]

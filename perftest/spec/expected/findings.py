@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from perftest.spec.slo import LATENCIES, LINK_BODIES, RATES, parse_objective
+from perftest.spec.expected.slo import LATENCIES, LINK_BODIES, RATES, parse_objective
+from perftest.spec.expected.trends import Finding, Trend
 from perftest.spec.sweep import label, swept_value
-from perftest.spec.trends import Finding, Trend
 from perftest.spec.units import UnitError
 
 Broken = tuple[tuple[str | int, ...], str, str, object]

@@ -1,8 +1,8 @@
 """What the source of a workload found, as trends that another cluster can be asked for.
 
 A trend says nothing about absolute figures, because hardware differs. A trend compares the figures of one metric in
-several steps of one sweep, or on several layouts of drives in one step. :mod:`perftest.spec.findings` holds the rules
-of these parts, and :mod:`perftest.results.claims` says what each trend means in figures.
+several steps of one sweep, or on several layouts of drives in one step. :mod:`perftest.spec.expected.findings` holds
+the rules of these parts, and :mod:`perftest.results.claims` says what each trend means in figures.
 """
 
 from __future__ import annotations
