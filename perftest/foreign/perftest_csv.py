@@ -179,9 +179,9 @@ def _slice(header: Sequence[str], cells: Sequence[str], begin_ns: int, length_ns
     counts = {}
     for name, cell in zip(header, cells, strict=True):
         if name in _COUNTS and (rate := _number(name, cell, where)) is not None:
-            counts[_COUNTS[name]] = round(rate * length_ns / 1e9)
-            if counts[_COUNTS[name]] > COUNT_MAX:
+            if (count := rate * length_ns / 1e9) > COUNT_MAX:
                 _refuse(f"{name} is {cell[:40]}, more than any broker can do", where)
+            counts[_COUNTS[name]] = round(count)
     return Slice(offset_ns=begin_ns, length_ns=length_ns, counts=counts)
 
 
@@ -204,7 +204,7 @@ def _time_ns(cell: str, begin_ns: int, where: str) -> int:
     seconds = _number("time (s)", cell, where)
     if seconds is None:
         _refuse("the time is missing", where)
-    if not begin_ns < (found := round(seconds * 1e9)) <= LENGTH_MAX_NS:
+    if not begin_ns < (found := round(min(seconds * 1e9, LENGTH_MAX_NS + 1))) <= LENGTH_MAX_NS:
         _refuse(f"the time is {cell[:40]}, and must grow from line to line, to 100 days at most", where)
     return found
 

@@ -182,6 +182,8 @@ def test_rates_below_one_with_decimal_commas_are_joined() -> None:
     [
         (CSV.replace("1000.5", "fast", 1), "file:2", "not a number"),
         (CSV.replace("test,3.0", "test,2.0"), "file:4", "must grow"),
+        (CSV.replace("test,3.0", "test,1e305"), "file:4", "to 100 days at most"),
+        (CSV.replace("1000.5", "1e308", 1), "file:2", "more than any broker can do"),
         (CSV.replace("test,3.0,", "test,"), "file:4", "cells"),
         (CSV + CSV, "file:14", "second run"),
         (HEADER + "\n", "file", "no interval"),
