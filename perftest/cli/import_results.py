@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 FILE_MAX_BYTES: Final = 1 << 30
 """No result file is larger than 1 GiB."""
 UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000}
+NAME_MAX: Final = 60
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _FORMATS: Final = (
-    "give the CSV of PerfTest (--output-file) or what it printed, the result JSON of OpenMessaging Benchmark, or a log "
-    "of HdrHistogram"
+    "give the CSV of PerfTest (--output-file) or what it printed, the results file of PerfTestMulti, the result JSON "
+    "of OpenMessaging Benchmark, or a log of HdrHistogram"
 )
 
 # fmt: off
@@ -39,7 +40,8 @@ _options = options(
     option("--set", "settings", section="Load", multiple=True, metavar="SETTING=VALUE",
            help="A setting of the load that the file does not tell, such as in_flight=100. Repeatable."),
     option("--name", section="Load", default="", show_default=False, metavar="NAME",
-           help="Name of the workload; runs of one name stand together.  [default: from the file]"),
+           help="Name of the workload; runs of one name stand together. If a file has several runs, it is the first "
+                "part of their names.  [default: from the file]"),
     option("--tool", section="Load", default="", show_default=False, metavar="NAME",
            help="The tool that measured.  [default: by the format of the file]"),
     option("--started", section="Timing", default="", show_default=False, metavar="TIME",
@@ -83,11 +85,12 @@ def import_results(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Make a run directory of each result file of another tool, for reports beside runs of this tool.
+    """Make run directories of result files of other tools, for reports beside runs of this tool.
 
-    FILE is the CSV of PerfTest, the result JSON of OpenMessaging Benchmark, or an interval log of HdrHistogram. The run
-    says what is not known of it. Percentiles without a histogram are shown as that tool states them; they are never
-    merged. All files are read before the first run directory is made.
+    FILE is the CSV of PerfTest, the results file of PerfTestMulti, the result JSON of OpenMessaging Benchmark, or an
+    interval log of HdrHistogram. A file of PerfTestMulti has a run for each load of its scenarios. Each run says what
+    is not known of it. Percentiles without a histogram are shown as that tool states them; they are never merged. All
+    files are read before the first run directory is made.
     """
     from perftest.foreign.run_directory import Told, write_run
 
@@ -96,22 +99,19 @@ def import_results(
     ready: list[tuple[ForeignRun, Told, dict[str, Any]]] = []
     for file in files:
         octets = _octets(file)
-        run = _run(octets, file, unit, meaning)
-        run = replace(run, tool=tool or run.tool)
-        if warmup * 1e9 >= run.length_ns:
-            fix = f"the run took {run.length_ns / 1e9:g} s: give a shorter time"
-            raise CliError("the warm-up leaves nothing of the run", f"--warmup, {file}", fix, Exit.USAGE)
-        start_ns = began or run.started_ns or max(file.stat().st_mtime_ns - run.length_ns, 0)
-        told = Told(
-            name=_named(name or run.name or file.stem),
-            started_ns=start_ns,
-            time_known=bool(began),
-            warmup_s=warmup,
-            settings=known,
-            broker=broker,
-        )
-        sha256 = hashlib.sha256(octets).hexdigest()
-        ready.append((run, told, {"name": file.name, "bytes": len(octets), "sha256": sha256}))
+        runs = _runs(octets, file, unit, meaning)
+        facts = {"name": file.name, "bytes": len(octets), "sha256": hashlib.sha256(octets).hexdigest()}
+        for run, named in zip(runs, _names(runs, name, file.stem), strict=True):
+            _check_warmup(run, warmup, str(file) if len(runs) == 1 else f"{file}: {run.name}")
+            told = Told(
+                name=named,
+                started_ns=began or run.started_ns or max(file.stat().st_mtime_ns - run.length_ns, 0),
+                time_known=bool(began),
+                warmup_s=warmup,
+                settings=known,
+                broker=broker,
+            )
+            ready.append((replace(run, tool=tool or run.tool), told, facts))
     command = ["perftest", *sys.argv[1:]]
     made = [write_run(run, told, files=[facts], out=out, command=command) for run, told, facts in ready]
     rows = [
@@ -125,9 +125,13 @@ def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False, indent=1))
         return
+    told: set[str] = set()
     for row in rows:
         click.echo(row["run"])
-        click.echo("\n".join(f"not known: {each}" for each in row["unknown"]), err=True)
+        for each in row["unknown"]:
+            if each not in told:
+                click.echo(f"not known: {each}", err=True)
+        told.update(row["unknown"])
 
 
 def _octets(file: Path) -> bytes:
@@ -137,15 +141,30 @@ def _octets(file: Path) -> bytes:
         return file.read_bytes()
 
 
-def _run(octets: bytes, file: Path, unit: str | None, tags: Mapping[str, Series]) -> ForeignRun:
-    """The run that a file tells of. Raises CliError and ForeignFileError."""
-    from perftest.foreign import read_result
+def _runs(octets: bytes, file: Path, unit: str | None, tags: Mapping[str, Series]) -> list[ForeignRun]:
+    """The runs that a file tells of. Raises CliError and ForeignFileError."""
+    from perftest.foreign import read_results
     from perftest.foreign.measured import ForeignFileError
 
-    found = read_result(octets, str(file), unit_ns=None if unit is None else UNITS_NS[unit], tags=tags)
-    if found is None:
+    found = read_results(octets, str(file), unit_ns=None if unit is None else UNITS_NS[unit], tags=tags)
+    if not found:
         raise ForeignFileError("this is no result file of a tool that is known here", str(file), _FORMATS)
     return found
+
+
+def _check_warmup(run: ForeignRun, warmup_s: float, where: str) -> None:
+    if warmup_s * 1e9 >= run.length_ns:
+        fix = f"the run took {run.length_ns / 1e9:g} s: give a shorter time"
+        raise CliError("the warm-up leaves nothing of the run", f"--warmup, {where}", fix, Exit.USAGE)
+
+
+def _names(runs: Sequence[ForeignRun], name: str, stem: str) -> list[str]:
+    """The names of the runs of a file, each another one, because runs of one name stand together."""
+    if len(runs) == 1:
+        return [_named(name or runs[0].name or stem)]
+    found = [_named(f"{name}-{run.name}" if name else run.name) for run in runs]
+    twice = len(set(found)) < len(found)
+    return [f"{each[: NAME_MAX - 5]}-{number}" for number, each in enumerate(found, 1)] if twice else found
 
 
 def _settings(told: tuple[str, ...]) -> dict[str, int | float | bool]:
@@ -202,4 +221,4 @@ def _started(text: str) -> int:
 
 def _named(text: str) -> str:
     """A name that can be part of the name of a directory."""
-    return _PLAIN.sub("-", text).strip("-.")[:60] or "imported"
+    return _PLAIN.sub("-", text).strip("-.")[:NAME_MAX] or "imported"

@@ -14,11 +14,13 @@ from perftest.foreign.perftest_csv import (
     read_perftest_console,
     read_perftest_csv,
 )
+from perftest.foreign.perftest_multi import is_perftest_multi, read_perftest_multi
 from perftest.metrics.interval import Series
 
 
-def read_result(octets: bytes, file: str, *, unit_ns: int | None, tags: Mapping[str, Series]) -> ForeignRun | None:
-    """The run that a result file tells of; None if the file is of no known format.
+def read_results(octets: bytes, file: str, *, unit_ns: int | None, tags: Mapping[str, Series]) -> list[ForeignRun]:
+    """The runs that a result file tells of; none if the file is of no known format. Only PerfTestMulti writes the
+    results of several runs into one file.
 
     :param file: the name of the file, for errors
     :param unit_ns: nanoseconds per unit of an HdrHistogram log; None if that was not told
@@ -30,27 +32,27 @@ def read_result(octets: bytes, file: str, *, unit_ns: int | None, tags: Mapping[
     except UnicodeDecodeError as error:
         text = octets.decode("cp1252", "replace")  # of Windows: a micro sign there, or a spreadsheet's file
         if is_perftest_csv(text):
-            return read_perftest_csv(text, file)
+            return [read_perftest_csv(text, file)]
         if is_perftest_console(text):
-            return read_perftest_console(text, file)
+            return [read_perftest_console(text, file)]
         line = octets.count(b"\n", 0, error.start) + 1
         fix = "give the file as the tool wrote it, not packed"
         raise ForeignFileError("this is no text in UTF-8", f"{file}:{line}", fix) from error
     if is_perftest_csv(text):
-        return read_perftest_csv(text, file)
+        return [read_perftest_csv(text, file)]
     if is_perftest_console(text):
-        return read_perftest_console(text, file)
+        return [read_perftest_console(text, file)]
     if is_hdr_log(text):
         if unit_ns is None:
             fix = "tell the unit: --unit ns, --unit us or --unit ms"
             raise ForeignFileError("an HdrHistogram log does not say the unit of its values", file, fix)
-        return read_hdr_log(text, file, unit_ns=unit_ns, tags=tags)
+        return [read_hdr_log(text, file, unit_ns=unit_ns, tags=tags)]
     return _of_json(text, file)
 
 
-def _of_json(text: str, file: str) -> ForeignRun | None:
+def _of_json(text: str, file: str) -> list[ForeignRun]:
     if not text.lstrip().startswith("{"):
-        return None
+        return []
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -60,4 +62,6 @@ def _of_json(text: str, file: str) -> ForeignRun | None:
         raise ForeignFileError(
             "this JSON is nested too deeply, or has a number too long", file, "give another"
         ) from error
-    return read_openmessaging(data, file) if is_openmessaging_result(data) else None
+    if is_openmessaging_result(data):
+        return [read_openmessaging(data, file)]
+    return read_perftest_multi(data, file) if is_perftest_multi(data) else []

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perftest.cli.main import call
-from perftest.foreign import read_result
+from perftest.foreign import read_results
 from perftest.foreign.hdr_payload import PayloadError, read_payload
 from perftest.foreign.measured import ForeignFileError, ForeignRun
 from perftest.metrics.histogram import Histogram
@@ -43,12 +43,24 @@ OMB: dict[str, Any] = {
     "aggregatedEndToEndLatencyMax": 31.0,
     "aggregatedEndToEndLatencyQuantiles": {"50.0": 3.0, "99.0": 15.25, "100.0": 31.0},
 }
+SAMPLES: list[dict[str, Any]] = [
+    {"elapsed": 1500, "send-msg-rate": 100.0, "send-bytes-rate": 20000.0, "recv-msg-rate": 0.0, "recv-bytes-rate": 0.0},
+    {"elapsed": 2501, "send-msg-rate": 1000.0, "send-bytes-rate": 2e5, "recv-msg-rate": 990.0, "recv-bytes-rate": 2e5,
+     "min-latency": 150, "avg-latency": 2500, "max-latency": 9000},
+]  # fmt: skip
+LOAD: dict[str, Any] = {"send-msg-rate": 0.5, "send-bytes-rate": 100.0, "recv-msg-rate": 0.5, "avg-latency": 2400,
+                        "samples": SAMPLES}  # fmt: skip
+VARYING: dict[str, Any] = {
+    "dimensions": ["producerRateLimit", "queueName"],
+    "dimension-values": {"producerRateLimit": ["100", "20.0"], "queueName": ["a"]},
+    "data": {"100": {"a": LOAD}, "20.0": {"a": LOAD}},
+}
+MULTI = {"one load": LOAD, "rates": VARYING}
 STARTED_S = 1_795_256_102
 
 
 def read(octets: bytes, unit_ns: int | None = 1000, **tags: Series) -> ForeignRun:
-    found = read_result(octets, "file", unit_ns=unit_ns, tags=tags)
-    assert found is not None
+    (found,) = read_results(octets, "file", unit_ns=unit_ns, tags=tags)
     return found
 
 
@@ -95,6 +107,88 @@ def test_openmessaging_units_and_quantiles() -> None:
     assert by_series[Series.E2E].quantiles["99.0"] == 15_250_000
     assert [each.counts["published"] for each in run.slices] == [10_002, 20_000]
     assert "confirmed_per_s" in run.missing
+
+
+def test_a_scenario_of_perftestmulti_is_a_run_with_the_rates_of_its_samples() -> None:
+    """Its rates of the whole load are a million times too low in later versions, and are not read."""
+    run = read(json.dumps({"one load": LOAD}).encode())
+    assert (run.tool, run.name, run.settings) == ("PerfTestMulti", "one load", {"size_bytes": 200})
+    assert [(each.offset_ns, each.length_ns) for each in run.slices] == [
+        (0, 1_500_000_000),
+        (1_500_000_000, 1_001_000_000),
+    ]
+    assert [each.counts for each in run.slices] == [
+        {"published": 150, "delivered": 0}, {"published": 1001, "delivered": 991},
+    ]  # fmt: skip
+    interval, whole = run.stated
+    assert interval.figures == {"min_ns": 150_000, "mean_ns": 2_500_000, "max_ns": 9_000_000}
+    assert (whole.whole, whole.length_ns, whole.figures) == (True, 2_501_000_000, {"mean_ns": 2_400_000})
+    assert not any(each.latencies for each in run.slices) and {"confirmed", "published_bytes"} <= {*run.missing}
+
+
+def test_a_file_of_perftestmulti_has_a_run_for_each_load() -> None:
+    """In the order of the values, which are settings if they are some here, too."""
+    runs = read_results(json.dumps(MULTI).encode(), "file", unit_ns=None, tags={})
+    assert {run.name: run.settings.get("rate") for run in runs} == {
+        "one load": None, "rates_producerRateLimit_20_queueName_a": 20, "rates_producerRateLimit_100_queueName_a": 100,
+    }  # fmt: skip
+    assert [run.name[-14:] for run in runs][1:] == ["20_queueName_a", "00_queueName_a"]
+
+
+def multi(*place: Any, value: Any) -> str:
+    """Results of PerfTestMulti with another value at a place; without the key if the value is None."""
+    data = json.loads(json.dumps(MULTI))
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    if value is None:
+        del inner[place[-1]]
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (json.dumps(MULTI)[:-9], "file:1", "this is not JSON"),
+        (json.dumps(MULTI).replace("150,", "9" * 5000 + ","), "file", "a number too long"),
+        (multi("rates", value=[]), "file: rates", "the results of a scenario are no object"),
+        (multi("one load", "samples", value=None), "file: one load.samples", "samples is not a list"),
+        (multi("one load", "samples", value=[]), "file: one load.samples", "the load has no sample"),
+        (multi("one load", "samples", 1, value=7), "file: one load.samples[1]", "a sample is no object"),
+        (multi("one load", "samples", 1, "elapsed", value=None), "file: one load.samples[1]", "has no elapsed"),
+        (multi("one load", "samples", 1, "elapsed", value=1500), "file: one load.samples[1].elapsed", "must grow"),
+        (multi("one load", "samples", 0, "elapsed", value=1e13), "file: one load.samples[0].elapsed", "100 days"),
+        (multi("one load", "samples", 0, "send-msg-rate", value="1"), "file: one load.samples[0].send-msg-rate",
+         '"1" is not a number from 0'),
+        (multi("one load", "samples", 0, "recv-msg-rate", value=1e13), "file: one load.samples[0].recv-msg-rate",
+         "more than any broker can do"),
+        (multi("one load", "samples", 1, "max-latency", value=-1), "file: one load.samples[1].max-latency",
+         "-1 is not a latency in microseconds"),
+        (multi("one load", "samples", 0, "elapsed", value=1e299), "file: one load.samples[0].elapsed", "100 days"),
+        (multi("one load", "samples", 0, "send-msg-rate", value=1e299), "file: one load.samples[0].send-msg-rate",
+         "more than any broker can do"),
+        (multi("one load", "avg-latency", value=1e12), "file: one load.avg-latency", "is not a latency"),
+        (multi("rates", "dimensions", value="x"), "file: rates.dimensions", "dimensions is no list of names"),
+        (multi("rates", "dimensions", value=[]), "file: rates.dimensions", "0 dimensions, not 1 to 20"),
+        (multi("rates", "dimensions", value=["x"] * 21), "file: rates.dimensions", "21 dimensions, not 1 to 20"),
+        (multi("rates", "data", value=None), "file: rates.data", "there are no values of producerRateLimit"),
+        (multi("rates", "data", "100", value={}), "file: rates.data.100", "there are no values of queueName"),
+        (multi("rates", "data", "100", "a", value={}), "file: rates.data.100.a", "these are no results"),
+        (json.dumps({str(number): LOAD for number in range(1001)}), "file", "more than 1000 loads"),
+    ],
+)  # fmt: skip
+def test_damaged_results_of_perftestmulti_are_told_with_the_scenario_and_the_key(
+    text: str, where: str, what: str
+) -> None:
+    with pytest.raises(ForeignFileError, match=what) as caught:
+        read_results(text.encode(), "file", unit_ns=None, tags={})
+    assert caught.value.where == where and caught.value.fix
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"a": 1}', '{"a": {"b": {}}}', '[{"name": "a", "type": "simple"}]', ""])
+def test_other_json_is_of_no_known_format(text: str) -> None:
+    assert read_results(text.encode(), "file", unit_ns=None, tags={}) == []
 
 
 @pytest.mark.parametrize("figures", [1, 2, 3, 4])
@@ -202,7 +296,7 @@ def test_damage_is_told_with_its_place(text: str, where: str, what: str) -> None
     assert caught.value.where == where and caught.value.fix
 
 
-GOOD = [CSV.encode(), json.dumps(OMB).encode(), log_of([[5, 900], [7]], tag="e2e")]
+GOOD = [CSV.encode(), json.dumps(OMB).encode(), log_of([[5, 900], [7]], tag="e2e"), json.dumps(MULTI).encode()]
 
 
 @settings(max_examples=300, deadline=None)
@@ -213,11 +307,14 @@ def test_no_damage_is_a_traceback(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 6))):
         place = data.draw(st.integers(0, len(octets) - 1))
         octets[place : place + data.draw(st.integers(0, 9))] = data.draw(
-            st.one_of(st.binary(max_size=6), st.sampled_from([b"1e999", b"-1", b"NaN", b"[", b"\n", b",", b"9" * 30]))
+            st.one_of(
+                st.binary(max_size=6),
+                st.sampled_from([b"1e999", b"1e308", b"-1", b"NaN", b"[", b"\n", b",", b"9" * 30]),
+            )
         )
         octets = octets or bytearray(b"x")
     try:
-        read_result(bytes(octets), "file", unit_ns=1000, tags={})
+        read_results(bytes(octets), "file", unit_ns=1000, tags={})
     except ForeignFileError as error:
         assert error.what and error.where.startswith("file") and error.fix
 
@@ -336,6 +433,39 @@ def test_a_run_directory_says_what_is_not_known(tmp_path: Path) -> None:
     assert (run.result or {})["valid"] and run.ledger is None and not run.damaged
     lines = (path / schema.STATED).read_text(encoding="utf-8").splitlines()
     assert len(lines) == 12 and json.loads(lines[0])["figures"]["p99_ns"] == 501_000
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "names"),
+    [
+        ({"one load": LOAD}, [], ["one-load"]),
+        ({"one load": LOAD}, ["--name", "mine"], ["mine"]),
+        (MULTI, [], ["one-load", "rates_producerRateLimit_20_queueName_a", "rates_producerRateLimit_100_queueName_a"]),
+        ({"a b": LOAD, "a/b": LOAD}, ["--name", "mine"], ["mine-a-b-1", "mine-a-b-2"]),
+        ({"x" * 70: LOAD, "x" * 71: LOAD}, [], ["x" * 55 + "-1", "x" * 55 + "-2"]),
+    ],
+)
+def test_each_load_of_a_file_has_a_run_directory_of_its_own_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: object, options: list[str], names: list[str]
+) -> None:
+    source = tmp_path / "results.js"
+    source.write_text(json.dumps(data), encoding="utf-8")
+    assert call(["import-results", str(source), "--out", str(tmp_path / "runs"), *options]) == 0
+    said = capsys.readouterr()
+    runs = [read_run(Path(line)) for line in said.out.splitlines()]
+    assert [run.manifest["plan"]["name"] for run in runs] == names
+    assert len({*said.err.splitlines()}) == len(said.err.splitlines()), "what is not known of all is told once"
+    for run in runs:
+        (row,) = (run.result or {})["steps"]
+        assert row["published"] == 1151 and row["latency"] == {} and not run.damaged
+        assert run.manifest["foreign"]["stated"][0]["figures"] == {"mean_ns": 2_400_000}
+
+
+def test_a_warmup_that_is_too_long_names_the_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "results.js"
+    source.write_text(json.dumps(MULTI), encoding="utf-8")
+    assert call(["import-results", str(source), "--out", str(tmp_path / "runs"), "--warmup", "3s"]) == 2
+    assert "results.js: one load" in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 def test_histograms_of_a_log_are_read_back(tmp_path: Path) -> None:
