@@ -12,6 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perftest.importers.patterns import matches
+from perftest.importers.rabbittesttool.actions import (
+    Actions,
+    actions_of,
+    consuming_once,
+    playable,
+    publishing_once,
+    say_without,
+)
 from perftest.importers.rabbittesttool.clients import Consumers, Publishers, consumers_of, publishers_of
 from perftest.importers.rabbittesttool.policy import Policy, properties
 from perftest.importers.section import Section
@@ -26,12 +34,12 @@ EXCHANGES: Final = {
     "consistenthash": "x-consistent-hash",
     "modulushash": "x-modulus-hash",
 }
-_ACTIONS: Final = "fill with `perftest run -u QUEUE -y 0 -C N`, drain with `perftest run -u QUEUE -x 0 -ew empty`"
 
 
 @dataclass(slots=True)
 class Queues:
-    """Queues with one prefix: their names, their arguments, and the keys with which they are bound to each exchange."""
+    """Queues with one prefix: their names, their arguments, the keys with which they are bound to each exchange, and
+    what fills and drains them."""
 
     source: Section
     prefix: str
@@ -39,6 +47,7 @@ class Queues:
     type: str
     arguments: dict[str, Any]
     bindings: dict[str, list[str]] = field(default_factory=dict)
+    actions: Actions | None = None
 
     def written(self) -> list[dict[str, Any]]:
         """The queues as a workload file writes them."""
@@ -48,7 +57,8 @@ class Queues:
 
 @dataclass(slots=True)
 class Unit:
-    """A load: the publishers and consumers of the same queues."""
+    """A load: the publishers and consumers of the same queues. With ``actions`` these are the publishers and consumers
+    that fill and drain the queues."""
 
     queues: list[Queues]
     publishers: Publishers | None
@@ -57,6 +67,7 @@ class Unit:
     consumer_count: int
     copies: int
     exchange: dict[str, Any] = field(default_factory=dict)
+    actions: Actions | None = None
 
     @property
     def names(self) -> int:
@@ -133,17 +144,18 @@ def _queues(source: Section, prefixes: list[str], policies: list[Policy]) -> Que
             break
     kind = _type(source, arguments)
     source.drop("streams are not measured", "retentionSizeMb", "segmentSizeMb")
-    source.drop("nothing fills, drains or purges queues beside the load", "actions", fix=_ACTIONS)
     source.drop("there are no shovels", "shovel", fix="`rabbitmqctl set_parameter shovel …`")
     _dead_letters(source.section("dlx"), arguments)
     bindings = {}
     for each in source.sections("bindings"):
         exchange = each.text("from")
         bindings[exchange] = _binding(each)
-    included = source.flag("include", default=True)
+    included = source.flag("include", default=True) and scale > 0
+    acting = source.section("actions")
+    actions = actions_of(acting, scale * len(prefixes)) if included else None
     source.finish()
     names = [_named(before, prefix, number) for before in prefixes for number in range(1, scale + 1)]
-    return Queues(source, prefix, names, kind, arguments, bindings) if included and scale else None
+    return Queues(source, prefix, names, kind, arguments, bindings, actions) if included else None
 
 
 def _named(before: str, prefix: str, number: int) -> str:
@@ -210,8 +222,36 @@ def units_of(group: Group) -> list[Unit]:
             units.append(_unit(group, queues, None, consumers))
         else:
             consumers[0].source.wrong("queuePrefix", f"there are no queues {prefix!r}", "name a prefix of queues")
+    _fill(group, units)
     _say_what_is_idle(group, units)
     return units
+
+
+def _fill(group: Group, units: list[Unit]) -> None:
+    """Add the loads of actions. Consumers of queues that nobody else fills get publishers of their own."""
+    for queues in group.queues:
+        actions, unit = queues.actions, next((each for each in units if queues in each.queues), None)
+        if actions is None:
+            continue
+        if unit is None:
+            if (played := playable(actions)) is not None:
+                units.append(Unit([queues], None, None, 0, 0, group.copies, actions=played))
+        elif unit.queues == [queues] and unit.publishers is None and actions.is_one_fill:
+            unit.actions = actions
+        else:
+            say_without(actions)
+
+
+def act_once(unit: Unit) -> None:
+    """Give a load the publishers that fill its queues once, and the consumers that drain them after that."""
+    actions, (queues,) = unit.actions, unit.queues
+    assert actions is not None
+    load, behaviour = publishing_once(actions)
+    unit.publishers = Publishers(queues.source, "", unit.names, load, behaviour, queue_prefix=queues.prefix)
+    unit.publisher_count = unit.names
+    if (drain := consuming_once(actions)) is not None:
+        unit.consumers = Consumers(queues.source, "", unit.names, queues.prefix, *drain)
+        unit.consumer_count = unit.names
 
 
 def _reached(group: Group, publishers: Publishers) -> list[Queues]:

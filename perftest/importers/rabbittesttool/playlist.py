@@ -10,10 +10,11 @@ from typing import Any, Final
 from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.rabbittesttool.policy import Policy, read_policies
 from perftest.importers.rabbittesttool.template import read_json
-from perftest.importers.rabbittesttool.topology import backgrounds_of, convert
+from perftest.importers.rabbittesttool.topology import backgrounds_of, convert, run_s
 from perftest.importers.section import Section
 from perftest.importers.write import name_of
 from perftest.spec.condense import duration
+from perftest.spec.units import parse_duration_s
 
 Find = Callable[[str, str], tuple[str, str] | None]
 """Finds the path and the text of a file by its kind (``topologies``, ``policies``) and name; None if it is missing."""
@@ -155,24 +156,25 @@ def _background(entry: Entry, workload: dict[str, Any], find: Find, notes: Notes
         return
     policies = _policies(entry, "bgPolicy", "bgPolicyVariables", find, notes)
     data = _topology(entry, "bgTopology", find, notes)
+    delay_s = _delay_s(entry)
     if data is not None and workload:
-        loads = backgrounds_of(data[1], given, policies, notes, data[0], entry.places("bgTopologyVariables"))
+        loads = backgrounds_of(data[1], given, policies, notes, data[0], entry.places("bgTopologyVariables"),
+                               end_s=run_s(workload) - delay_s)  # fmt: skip
         if loads:
             workload["background"] = [*workload.get("background", []), *loads]
         taken = {queue["name"] for queue in workload.get("queues", [])}
         for load in loads:
             load["queues"] = [{**queue, "name": f"bg-{queue['name']}"} if queue["name"] in taken else queue
                               for queue in load["queues"]]  # fmt: skip
-        _delay(entry, loads)
-    else:
-        entry.ignore("bgDelaySeconds")
+        for load in loads:
+            _begin(load, delay_s)
     for key in ("bgStepSeconds", "bgStepRepeat"):
         if str(entry.raw(key, default=0)) != "0":
             entry.different(key, "a background load ends with the run")
 
 
-def _delay(entry: Entry, loads: list[dict[str, Any]]) -> None:
-    """The moment at which background loads begin: a negative delay is a time ahead of the measured load."""
+def _delay_s(entry: Entry) -> float:
+    """When background loads begin: a negative delay is a time ahead of the measured load."""
     written = entry.text("bgDelaySeconds", default="0")
     try:
         seconds = float(written)
@@ -180,9 +182,15 @@ def _delay(entry: Entry, loads: list[dict[str, Any]]) -> None:
         seconds = math.nan
     if not math.isfinite(seconds):
         entry.wrong("bgDelaySeconds", f"{written!r} is not a number of seconds", "write one, such as -30")
-    elif seconds:
-        for load in loads:
-            load["ahead" if seconds < 0 else "start"] = duration(abs(seconds))
+        return 0.0
+    return seconds
+
+
+def _begin(load: dict[str, Any], delay_s: float) -> None:
+    """Let a background load begin later by ``delay_s``, or ahead of the measured load."""
+    start_s = delay_s + parse_duration_s(load.pop("start", 0))
+    if start_s:
+        load["ahead" if start_s < 0 else "start"] = duration(abs(start_s))
 
 
 def _cluster(entry: Entry) -> None:

@@ -7,12 +7,15 @@ from pathlib import PurePath
 from typing import Any
 
 from perftest.importers.notes import Converted, Imported, Notes
+from perftest.importers.rabbittesttool.actions import load_in_steps, say_once, steps_of
 from perftest.importers.rabbittesttool.dimensions import Scope, add_dimensions
-from perftest.importers.rabbittesttool.groups import Unit, read_group, units_of
+from perftest.importers.rabbittesttool.groups import Unit, act_once, read_group, units_of
 from perftest.importers.rabbittesttool.policy import Policy
 from perftest.importers.rabbittesttool.template import filled, read_json
 from perftest.importers.section import Section
 from perftest.importers.write import BACKGROUNDS_MAX, name_of
+from perftest.spec.condense import duration
+from perftest.spec.units import parse_duration_s
 
 
 def is_topology(data: object) -> bool:
@@ -59,19 +62,60 @@ def convert(
         source.finish()
         return workload
     first, *others = units
+    if first.actions is not None:
+        say_once(first.actions)
+        act_once(first)
     workload.update(load_of(first))
     connecting = _frame_max(units)
     if connecting:
         workload["connecting"] = connecting
     add_dimensions(source, workload, _scope(first))
+    _isolate(source, workload)
     source.finish()
-    backgrounds = [
-        {"name": f"load_{number}", **load_of(unit)} for number, unit in enumerate(others[:BACKGROUNDS_MAX], start=2)
-    ]
-    if backgrounds:
-        workload["background"] = backgrounds
+    if others and not notes.problems:
+        if backgrounds := _beside(others, "load", 2, run_s(workload)):
+            workload["background"] = backgrounds
         _say_what_is_beside(others)
     return workload
+
+
+def _isolate(source: Section, workload: dict[str, Any]) -> None:
+    """Let every step of a sweep fill its queues anew: clients that leave by themselves are missing in the next step."""
+    limited = "messages" in workload.get("publishing", {}) or "exit_when" in workload.get("consuming", {})
+    if limited and "sweep" in workload:
+        workload["sweep"]["mode"] = "isolated"
+        source.different("dimensions", "every step fills its queues anew: the sweep is isolated")
+
+
+def run_s(workload: Mapping[str, Any]) -> float:
+    """The length of all steps of a workload, in seconds."""
+    sweep = workload.get("sweep", {})
+    steps = len(sweep.get("steps") or sweep.get("values") or [0])
+    return steps * parse_duration_s(workload.get("step", {}).get("duration", 0))
+
+
+def _beside(units: list[Unit], stem: str, first: int, end_s: float) -> list[dict[str, Any]]:
+    """The first of these loads as background loads of a run of this length."""
+    found = (
+        {"name": f"{stem}_{number}", **_background_of(unit, end_s)}
+        for number, unit in enumerate(units[:BACKGROUNDS_MAX], start=first)
+    )
+    return [load for load in found if "queues" in load]
+
+
+def _background_of(unit: Unit, end_s: float) -> dict[str, Any]:
+    """A load beside the measured one; empty if it begins after the end of the run."""
+    actions = unit.actions
+    if actions is None:
+        return load_of(unit)
+    start_s = actions.delay_s + actions.listed[0].delay_s
+    if start_s >= end_s:
+        actions.source.without("startDelaySeconds", "the actions begin after the end of the run", "give it more time")
+        return {}
+    if actions.is_one_pass:
+        act_once(unit)
+        return {**load_of(unit), **({"start": duration(start_s)} if start_s else {})}
+    return {"queues": load_of(unit)["queues"], "load": load_in_steps(actions), "steps": steps_of(actions, end_s)}
 
 
 def backgrounds_of(
@@ -81,8 +125,10 @@ def backgrounds_of(
     notes: Notes,
     file: str,
     places: Callable[[str], str],
+    *,
+    end_s: float,
 ) -> list[dict[str, Any]]:
-    """A topology as background loads of another topology."""
+    """A topology as background loads of another topology, in a run of ``end_s`` seconds."""
     source = filled(data, given, notes, file, places)
     units = _units(source, policies)
     source.ignore("topologyName", "description", "benchmarkType", "topologyType")
@@ -93,10 +139,7 @@ def backgrounds_of(
     fixed.finish()
     dimensions.finish()
     source.finish()
-    return [
-        {"name": f"background_{number}", **load_of(unit)}
-        for number, unit in enumerate(units[:BACKGROUNDS_MAX], start=1)
-    ]
+    return [] if notes.problems else _beside(units, "background", 1, end_s)
 
 
 def _units(source: Section, policies: list[Policy]) -> list[Unit]:
@@ -111,6 +154,7 @@ def _units(source: Section, policies: list[Policy]) -> list[Unit]:
                     "name", "the queues of the group get its name, because all queues are in one virtual host"
                 )
         units += units_of(read)
+    units.sort(key=lambda unit: unit.actions is not None and unit.consumers is None)
     for unit in units[BACKGROUNDS_MAX + 1 :]:
         what = f"more than {BACKGROUNDS_MAX} loads beside the measured one: this one is left out"
         unit.queues[0].source.without("prefix", what, "run it from another process")
@@ -136,6 +180,7 @@ def load_of(unit: Unit) -> dict[str, Any]:
         "load": {key: load[key] for key in order if key in load and (key, load[key]) != ("persistent", True)},
         "exchange": unit.exchange,
         "publishing": dict(publishers.publishing) if publishers else {},
+        "consuming": dict(consumers.consuming) if consumers else {},
     }
     return {key: value for key, value in found.items() if value}
 

@@ -45,7 +45,28 @@ def some(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 bindings = st.lists(some(bindingKey=st.sampled_from(["self", "k", "#.k"]), bindingKeys=st.lists(prefixes, max_size=2))
                     .map(lambda each: {"from": "ex", **each}), max_size=1)  # fmt: skip
+delays = st.sampled_from(["", "0", "7", "2-4"])
+actions = st.one_of(
+    st.builds(lambda count, size, rate, delay: {"type": "fill", "messageCount": count, "messageSize": size,
+                                                "publishRate": rate, "startDelaySeconds": delay},
+              st.integers(0, 50_000), as_written(st.integers(0, 5000)), as_written(st.integers(0, 500)), delays),
+    st.builds(lambda quiet, delay: {"type": "Drain", "thresholdSeconds": quiet, "startDelaySeconds": delay},
+              small, delays),
+    st.just({"type": "purge"}),
+)  # fmt: skip
 some_queues = some(
+    actions=st.builds(
+        lambda count, mode, delay, listed: {
+            "executeCount": count,
+            "executeMode": mode,
+            "startDelaySeconds": delay,
+            "orderedActions": listed,
+        },
+        st.sampled_from(["execute-once", "repeat-forever"]),
+        st.sampled_from(["synchronized", "all-at-once", "staggered"]),
+        delays,
+        st.lists(actions, max_size=4),
+    ),
     bindings=bindings,
     properties=st.just([{"key": "x-queue-type", "value": "quorum"}, {"key": "x-queue-mode", "value": "lazy"}]),
 )
@@ -122,7 +143,7 @@ groups = st.builds(
     lambda parts, rest: {"name": "g", **parts, **rest},
     st.fixed_dictionaries(
         {
-            "queues": st.tuples(queues("a"), queues("b")).map(list),
+            "queues": st.tuples(queues("a"), queues("b"), queues("acting")).map(list),
             "exchanges": st.sampled_from(["fanout", "direct", "topic", "headers", "ConsistentHash"]).map(
                 lambda kind: [{"name": "ex", "type": kind}]
             ),
