@@ -30,11 +30,11 @@ from infra import drives, filling
 from infra.lab import namespaces
 from infra.mounts import mounts_below
 from infra.node_process import STOP_GRACE_S, marked
-from infra.register import Entry, Kind, Register, registers_below
+from infra.register import Register, UndoEntry, UndoKind, registers_below
 from perftest.errors import HelpfulError
 
 
-class Outcome(StrEnum):
+class CleanupOutcome(StrEnum):
     """What became of an entry."""
 
     UNDONE = "undone"
@@ -47,7 +47,7 @@ class Outcome(StrEnum):
 class Cleaned:
     """What became of one entry, in words for people. ``fix`` says what to do if it failed."""
 
-    outcome: Outcome
+    outcome: CleanupOutcome
     kind: str
     name: str
     text: str
@@ -59,7 +59,7 @@ def clean(root: Path, *, kept: bool = False) -> list[Cleaned]:
 
     ``kept`` undoes also what stays on purpose after its command. No entry stops the others.
     """
-    found: list[tuple[Register, Entry]] = []
+    found: list[tuple[Register, UndoEntry]] = []
     lines = []
     for register in registers_below(root):
         entries, unreadable = register.entries()
@@ -93,27 +93,29 @@ def end_marked(mark: str, grace_s: float = STOP_GRACE_S) -> int:
 
 def _unreadable(path: Path) -> Cleaned:
     fix = "see what is mounted or running there, undo it, and remove the file"
-    return Cleaned(outcome=Outcome.FAILED, kind="entry", name=str(path), text="the entry cannot be read", fix=fix)
+    return Cleaned(
+        outcome=CleanupOutcome.FAILED, kind="entry", name=str(path), text="the entry cannot be read", fix=fix
+    )
 
 
-def _undone(register: Register, entry: Entry, kept: bool) -> Cleaned:
-    outcome, text, fix = Outcome.UNDONE, "", ""
+def _undone(register: Register, entry: UndoEntry, kept: bool) -> Cleaned:
+    outcome, text, fix = CleanupOutcome.UNDONE, "", ""
     if entry.is_owned:
-        outcome, text = Outcome.IN_USE, f"process {entry.owner_pid} uses it"
+        outcome, text = CleanupOutcome.IN_USE, f"process {entry.owner_pid} uses it"
     elif entry.is_kept and not kept:
-        outcome, text = Outcome.KEPT, "stays on purpose"
+        outcome, text = CleanupOutcome.KEPT, "stays on purpose"
     else:
         try:
             text = _UNDO[entry.kind](entry)
             register.forget(entry.kind, entry.name)
         except HelpfulError as error:
-            outcome, text, fix = Outcome.FAILED, f"{error.what} ({error.where})", error.fix
+            outcome, text, fix = CleanupOutcome.FAILED, f"{error.what} ({error.where})", error.fix
         except OSError as error:
-            outcome, text, fix = Outcome.FAILED, str(error), "mend that, then clean again"
+            outcome, text, fix = CleanupOutcome.FAILED, str(error), "mend that, then clean again"
     return Cleaned(outcome=outcome, kind=entry.kind, name=entry.name, text=text, fix=fix)
 
 
-def _directory(entry: Entry) -> str:
+def _directory(entry: UndoEntry) -> str:
     path = Path(entry.name)
     if not path.exists():
         return "was removed before"
@@ -124,34 +126,34 @@ def _directory(entry: Entry) -> str:
     return "removed with what was in it"
 
 
-def _drive(entry: Entry) -> str:
+def _drive(entry: UndoEntry) -> str:
     drive = drives.BlockDrive(Path(entry.name))
     there = drives.is_drive(drive)
     drives.remove(drive)
     return "unmounted and removed" if there else "was removed before"
 
 
-def _fill(entry: Entry) -> str:
+def _fill(entry: UndoEntry) -> str:
     return "freed" if filling.remove(Path(entry.name), entry.token) else "was free before"
 
 
-def _namespace(entry: Entry) -> str:
+def _namespace(entry: UndoEntry) -> str:
     return "removed" if namespaces.remove(entry.name) else "was removed before"
 
 
-def _processes(entry: Entry) -> str:
+def _processes(entry: UndoEntry) -> str:
     count = end_marked(entry.name)
     return f"ended {count} of them" if count else "had ended before"
 
 
-_UNDO: Final[dict[Kind, Callable[[Entry], str]]] = {
-    Kind.DIRECTORY: _directory,
-    Kind.DRIVE: _drive,
-    Kind.FILL: _fill,
-    Kind.NAMESPACE: _namespace,
-    Kind.PROCESSES: _processes,
+_UNDO: Final[dict[UndoKind, Callable[[UndoEntry], str]]] = {
+    UndoKind.DIRECTORY: _directory,
+    UndoKind.DRIVE: _drive,
+    UndoKind.FILL: _fill,
+    UndoKind.NAMESPACE: _namespace,
+    UndoKind.PROCESSES: _processes,
 }
 
 
-_ORDER: Final = (Kind.PROCESSES, Kind.NAMESPACE, Kind.FILL, Kind.DRIVE, Kind.DIRECTORY)
+_ORDER: Final = (UndoKind.PROCESSES, UndoKind.NAMESPACE, UndoKind.FILL, UndoKind.DRIVE, UndoKind.DIRECTORY)
 """A process holds the drives and the namespace that it uses, and a directory holds drives."""

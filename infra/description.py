@@ -24,7 +24,7 @@ _WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class NodePlace:
     """Where one node runs. ``address`` is what other nodes and clients connect to, ``ports`` are those of
     :data:`infra.cluster.PORT_ROLES`. ``directories`` are for the roles ``wal_dir``, ``segment_dir``, ``classic_dir``,
     ``store_dir`` and ``logs_dir``; a role without one lies in the cluster's directory on the host. ``addresses`` are
@@ -44,7 +44,7 @@ def usual_ports(base_port: int, number: int = 0) -> tuple[int, ...]:
 
 def describe(
     identity: str,
-    places: Sequence[Place],
+    places: Sequence[NodePlace],
     *,
     directories: Directories | None = None,
     limits: Mapping[str, int] | None = None,
@@ -118,7 +118,7 @@ def _before(description: Cluster, directory: Path, here: Node) -> Node | None:
     return before
 
 
-def _problems(places: Sequence[Place]) -> list[str]:
+def _problems(places: Sequence[NodePlace]) -> list[str]:
     found = []
     if len(places) not in _COUNTS:
         found.append(f"{len(places)} nodes: an even number tolerates no more failures than one fewer; use 1, 3 or 5")
@@ -137,7 +137,7 @@ def _problems(places: Sequence[Place]) -> list[str]:
     return found
 
 
-def _node(number: int, place: Place) -> Node:
+def _node(number: int, place: NodePlace) -> Node:
     role = place.directories.get
 
     def own(key: str) -> str:

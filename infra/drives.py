@@ -35,7 +35,7 @@ import psutil
 
 from infra.mounts import mounts, other_namespaces
 from infra.node_process import wait
-from infra.register import Kind, Register
+from infra.register import Register, UndoKind
 from perftest.errors import HelpfulError
 
 DEVICE_COMMAND: Final = (sys.executable, "-m", "reference_broker.storage.block_device")
@@ -115,7 +115,7 @@ def make(directory: Path, size_mb: int, profile: str = "") -> BlockDrive:
         raise DriveError("the directory of a new drive must be empty", where, "remove the drive there, or name another")
     try:
         with _uninterrupted():
-            _register(drive).note(Kind.DRIVE, str(drive.directory))
+            _register(drive).note(UndoKind.DRIVE, str(drive.directory))
             _build(drive, size_mb)
         if profile:
             ask(drive, op="profile", profile=profile)
@@ -193,7 +193,7 @@ def keep(drive: BlockDrive) -> None:
     """The drive stays after this command, until :func:`remove` or `perftest broker clean --kept`."""
     register = _register(drive)
     for entry in register.entries()[0]:
-        if entry.kind is Kind.DRIVE and entry.name == str(drive.directory):
+        if entry.kind is UndoKind.DRIVE and entry.name == str(drive.directory):
             register.keep(entry)
 
 
@@ -217,7 +217,7 @@ def remove(drive: BlockDrive) -> None:
             _unmount(drive.device)
             wait(lambda: not _is_served(drive), _TIMEOUT_S)
             shutil.rmtree(directory)
-    _register(drive).forget(Kind.DRIVE, str(directory))
+    _register(drive).forget(UndoKind.DRIVE, str(directory))
 
 
 def clean(root: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.mounts import mounted_at
-from infra.register import Kind, Register
+from infra.register import Register, UndoKind
 from perftest.errors import HelpfulError
 
 FILE: Final = ".perftest-fill"
@@ -54,7 +54,7 @@ def fill(mount: Path, register: Register) -> int:
     path, token = mount.resolve() / FILE, secrets.token_hex(16)
     if path.exists():
         raise FillError("the drive is filled already", str(mount), "free it first")
-    register.note(Kind.FILL, str(path), token)
+    register.note(UndoKind.FILL, str(path), token)
     try:
         taken = _take(path, token)
     except BaseException as error:
@@ -69,9 +69,9 @@ def free(mount: Path, register: Register, token: str = "") -> bool:
     """Give the space back that :func:`fill` took. Gives whether there was any. Raises :class:`FillError`."""
     path = mount.resolve() / FILE
     entries, _unreadable = register.entries()
-    tokens = [entry.token for entry in entries if entry.kind is Kind.FILL and entry.name == str(path)]
+    tokens = [entry.token for entry in entries if entry.kind is UndoKind.FILL and entry.name == str(path)]
     removed = bool(tokens or token) and remove(path, (tokens or [token])[0])
-    register.forget(Kind.FILL, str(path))
+    register.forget(UndoKind.FILL, str(path))
     return removed
 
 
@@ -79,7 +79,7 @@ def keep(mount: Path, register: Register) -> None:
     """The drive stays full after this command, until :func:`free` or `perftest broker clean --kept`."""
     path = str(mount.resolve() / FILE)
     for entry in register.entries()[0]:
-        if entry.kind is Kind.FILL and entry.name == path:
+        if entry.kind is UndoKind.FILL and entry.name == path:
             register.keep(entry)
 
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from infra import drives
 from infra.drives import BlockDrive, DriveError
-from infra.layout import NODE, Layout
+from infra.layout import NODE, PlacedLayout
 from infra.mounts import mounts_below
-from infra.register import Kind, Register
+from infra.register import Register, UndoKind
 
 _TEMPORARY: Final = ".drives-"
 KEPT: Final = "drives"
@@ -25,7 +25,7 @@ KEPT: Final = "drives"
 
 
 @contextlib.contextmanager
-def made(layout: Layout, parent: Path, nodes: Sequence[str]) -> Iterator[Layout]:
+def made(layout: PlacedLayout, parent: Path, nodes: Sequence[str]) -> Iterator[PlacedLayout]:
     """The layout with its FUSE drives made, in a directory of their own below ``parent``, until the end of the ``with``
     block. What a crash leaves stands in the register of ``parent``. Raises :class:`DriveError`."""
     if not layout.fuse:
@@ -33,7 +33,7 @@ def made(layout: Layout, parent: Path, nodes: Sequence[str]) -> Iterator[Layout]
         return
     place = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     register = Register(parent)
-    register.note(Kind.DIRECTORY, str(place))
+    register.note(UndoKind.DIRECTORY, str(place))
     try:
         with contextlib.ExitStack() as undo:
             for drive in _drives(layout, place, nodes):
@@ -44,10 +44,10 @@ def made(layout: Layout, parent: Path, nodes: Sequence[str]) -> Iterator[Layout]
         if not mounts_below(place):  # else a drive could not be taken apart, and the next cleaning tries again
             with contextlib.suppress(OSError):
                 place.rmdir()
-            register.forget(Kind.DIRECTORY, str(place))
+            register.forget(UndoKind.DIRECTORY, str(place))
 
 
-def keep(layout: Layout, directory: Path, nodes: Sequence[str], *, is_new: bool) -> Layout:
+def keep(layout: PlacedLayout, directory: Path, nodes: Sequence[str], *, is_new: bool) -> PlacedLayout:
     """The layout of a cluster in ``directory`` that keeps running, with its FUSE drives. Those of a new cluster are
     made, and stay until ``perftest broker clean --kept``. Raises :class:`DriveError`; then none of them is left."""
     place = directory.absolute() / KEPT
@@ -83,18 +83,18 @@ def require(directory: Path, files: Iterable[str]) -> None:
             raise DriveError(what, str(drive.files), fix)
 
 
-def _drives(layout: Layout, place: Path, nodes: Sequence[str]) -> list[BlockDrive]:
+def _drives(layout: PlacedLayout, place: Path, nodes: Sequence[str]) -> list[BlockDrive]:
     return [BlockDrive(place / f"{node}-{drive.name}") for node in nodes for drive in layout.fuse]
 
 
-def _make(layout: Layout, drive: BlockDrive) -> None:
+def _make(layout: PlacedLayout, drive: BlockDrive) -> None:
     name = drive.directory.name.partition("-")[2]
     wanted = next(each for each in layout.fuse if each.name == name)
     assert isinstance(wanted.profile, str), "a FUSE drive is one of a profile"
     drives.make(drive.directory, wanted.size_mb, wanted.profile)
 
 
-def _on(layout: Layout, place: Path) -> Layout:
+def _on(layout: PlacedLayout, place: Path) -> PlacedLayout:
     """The layout with the mount points below ``place``."""
     found = [replace(drive, path=f"{place}/{NODE}-{drive.name}/files", is_mount=True) if drive.size_mb else drive
              for drive in layout.drives]  # fmt: skip

@@ -1,7 +1,7 @@
 """Where the nodes of a local cluster keep their files, and what is checked of the drives before a node starts.
 
-A :class:`Layout` is plain values: whoever reads layout files makes it. Its paths may hold ``{node}``, which stands for
-the name of a node.
+A :class:`PlacedLayout` is plain values: whoever reads layout files makes it. Its paths may hold ``{node}``, which
+stands for the name of a node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEYS: Final = {role: f"{role}_dir" for role in (*ROLES, "classic")}
 """The directory of each role that a node can keep apart."""
 
 
-class Fault(NamedTuple):
+class DriveFault(NamedTuple):
     """Why a drive cannot be used, and what to do: ``drive`` is its name."""
 
     drive: str
@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
+class PlacedDrive:
     """A directory for the files of nodes, or a drive that each node models.
 
     ``is_mount``: ``path`` must be a mount point, on a device of its own. A modelled drive has no path: its files lie in
@@ -58,20 +58,20 @@ class Drive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class PlacedLayout:
     """Drives, the drive of each role, and the I/O policy of the nodes. ``name`` and ``text`` describe the layout.
 
     ``octets_per_second`` is what all modelled drives of a node reach together; 0: no limit.
     """
 
     name: str
-    drives: tuple[Drive, ...]
+    drives: tuple[PlacedDrive, ...]
     roles: dict[str, str]
     io: str = "dedicated"
     octets_per_second: int = 0
 
     @property
-    def with_paths(self) -> tuple[Drive, ...]:
+    def with_paths(self) -> tuple[PlacedDrive, ...]:
         """The drives that are not modelled."""
         return tuple(drive for drive in self.drives if drive.path)
 
@@ -81,7 +81,7 @@ class Layout:
         return int(self.io.removeprefix("pool:")) if self.io.startswith("pool:") else 0
 
     @property
-    def fuse(self) -> tuple[Drive, ...]:
+    def fuse(self) -> tuple[PlacedDrive, ...]:
         """The FUSE drives, whether they are made or not."""
         return tuple(drive for drive in self.drives if drive.size_mb)
 
@@ -95,35 +95,37 @@ class Layout:
         return "; ".join([f"{self.name}: {parts[0]}", *parts[1:], f"io {self.io}"])
 
 
-def faults(layout: Layout, nodes: Sequence[str]) -> list[Fault]:
+def faults(layout: PlacedLayout, nodes: Sequence[str]) -> list[DriveFault]:
     """Everything about the drives of these nodes that would spoil a measurement or a start."""
     return [*_unusable(layout, nodes), *_shared(layout, nodes)]
 
 
-def _unusable(layout: Layout, nodes: Sequence[str]) -> Iterator[Fault]:
+def _unusable(layout: PlacedLayout, nodes: Sequence[str]) -> Iterator[DriveFault]:
     for drive in layout.with_paths:
         for path in dict.fromkeys(drive.of_node(node) for node in nodes):
             where = str(path)
             if drive.is_mount and not os.path.ismount(path):
                 rule = f"drive {drive.name}: {where} is no mount point" if path.exists() else f"there is no {where}"
-                yield Fault(drive.name, where, rule, "mount the drive there, or write directory: for a plain directory")
+                yield DriveFault(
+                    drive.name, where, rule, "mount the drive there, or write directory: for a plain directory"
+                )
             elif not drive.is_mount and path.exists() and not path.is_dir():
-                yield Fault(drive.name, where, f"drive {drive.name}: {where} is no directory", "name a directory")
+                yield DriveFault(drive.name, where, f"drive {drive.name}: {where} is no directory", "name a directory")
             elif not os.access(_nearest(path), os.W_OK | os.X_OK):
                 rule = f"drive {drive.name}: {where} cannot be written"
-                yield Fault(drive.name, where, rule, "give this user the directory, or name another")
+                yield DriveFault(drive.name, where, rule, "give this user the directory, or name another")
 
 
-def _shared(layout: Layout, nodes: Sequence[str]) -> Iterator[Fault]:
+def _shared(layout: PlacedLayout, nodes: Sequence[str]) -> Iterator[DriveFault]:
     """Two drives of a node that are one device, although one of them claims to be a device of its own."""
     for node in nodes:
-        seen: dict[int, Drive] = {}
+        seen: dict[int, PlacedDrive] = {}
         for drive in sorted(layout.with_paths, key=lambda each: not each.is_mount):
             path = _nearest(drive.of_node(node))
             other = seen.setdefault(path.stat().st_dev, drive)
             if other is not drive and other.is_mount:
                 rule = f"drives {other.name} and {drive.name} are one device, and the layout says two"
-                yield Fault(drive.name, str(path), rule, "mount another device, or place their roles on one drive")
+                yield DriveFault(drive.name, str(path), rule, "mount another device, or place their roles on one drive")
         if not any(NODE in drive.path for drive in layout.drives):
             return
 
@@ -133,7 +135,7 @@ def _nearest(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
 
-def directories(layout: Layout, cluster: str) -> Directories:
+def directories(layout: PlacedLayout, cluster: str) -> Directories:
     """The directories of a cluster with this identity: one for each role of each node, below the drive's directory."""
     paths = {drive.name: str(Path(drive.path).absolute()) for drive in layout.with_paths}
     placed = {role: paths[layout.roles[role]] for role in _KEYS if layout.roles.get(role) in paths}
@@ -147,19 +149,19 @@ def directories(layout: Layout, cluster: str) -> Directories:
     )
 
 
-def fuse_directories(layout: Layout) -> dict[str, str]:
+def fuse_directories(layout: PlacedLayout) -> dict[str, str]:
     """The directories of the FUSE drives by the drives' names, once the drives are made. Paths hold ``{node}``."""
     return {drive.name: str(Path(drive.path).parent) for drive in layout.fuse if drive.path}
 
 
-def real_places(layout: Layout) -> dict[str, Path]:
+def real_places(layout: PlacedLayout) -> dict[str, Path]:
     """The directory or mount point of each role, for a broker that takes no modelled drives. Paths may hold
     ``{node}``."""
     paths = {drive.name: Path(drive.path).absolute() for drive in layout.with_paths}
     return {role: paths[name] for role, name in layout.roles.items()}
 
 
-def directories_elsewhere(layout: Layout) -> Directories:
+def directories_elsewhere(layout: PlacedLayout) -> Directories:
     """What a layout says of nodes on other hosts, but for the places of their files: each host has its own."""
     return Directories(
         io=layout.io,
@@ -169,7 +171,7 @@ def directories_elsewhere(layout: Layout) -> Directories:
     )
 
 
-def modelled(layout: Layout) -> Iterator[dict[str, Any]]:
+def modelled(layout: PlacedLayout) -> Iterator[dict[str, Any]]:
     """The modelled drives as in the configuration of a node, which models no drive for its log file."""
     for drive in layout.drives:
         roles = [role for role, name in layout.roles.items() if name == drive.name and role != "logs"]
@@ -177,6 +179,6 @@ def modelled(layout: Layout) -> Iterator[dict[str, Any]]:
             yield {"name": drive.name, "profile": drive.profile, "roles": roles}
 
 
-def roots(layout: Layout, nodes: Sequence[str]) -> list[Path]:
+def roots(layout: PlacedLayout, nodes: Sequence[str]) -> list[Path]:
     """The directory of every drive of these nodes."""
     return list(dict.fromkeys(drive.of_node(node) for drive in layout.with_paths for node in nodes))

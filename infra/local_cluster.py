@@ -45,7 +45,7 @@ from infra.cluster import (
 )
 from infra.cluster_file import NODE_FILES, alone, is_kept, load, rebuild_command, remove, save, update
 from infra.control import ask, change, fuse_drives, sample, status, summary, summary_of
-from infra.layout import Layout
+from infra.layout import PlacedLayout
 from infra.layout import directories as placed
 from infra.layout import roots as drives_of
 from infra.node_process import (
@@ -65,7 +65,7 @@ from infra.node_process import (
     wait,
 )
 from infra.ports import HOST, free_ports
-from infra.register import Kind, Register
+from infra.register import Register, UndoKind
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
@@ -112,7 +112,7 @@ def start(
     nodes: int | None = None,
     base_port: int | None = None,
     directories: Directories | None = None,
-    layout: Layout | None = None,
+    layout: PlacedLayout | None = None,
 ) -> Cluster:
     """Start nodes that keep running after this process, with their data if there is any. Raises :class:`ClusterError`.
 
@@ -150,7 +150,7 @@ def _planned(
     nodes: int | None,
     base_port: int | None,
     asked: Directories | None,
-    layout: Layout | None,
+    layout: PlacedLayout | None,
     undo: contextlib.ExitStack,
 ) -> Cluster:
     """The cluster that is to be started. ``undo`` takes the FUSE drives of a new cluster apart again."""
@@ -207,7 +207,7 @@ def require_startable(cluster: Cluster, name: str) -> None:
 
 @contextlib.contextmanager
 def temporary(
-    parent: Path, *, nodes: int = 3, layout: Layout | None = None, limits: Mapping[str, int] | None = None
+    parent: Path, *, nodes: int = 3, layout: PlacedLayout | None = None, limits: Mapping[str, int] | None = None
 ) -> Iterator[Cluster]:
     """A cluster on free ports with its data below ``parent``, until the end of the ``with`` block or of this process.
     With a layout, its roles lie below the drives of the layout, in a directory of the cluster's own on each drive.
@@ -223,7 +223,9 @@ def temporary(
         yield from _temporary(parent, nodes, on, limits)
 
 
-def _temporary(parent: Path, nodes: int, layout: Layout | None, limits: Mapping[str, int] | None) -> Iterator[Cluster]:
+def _temporary(
+    parent: Path, nodes: int, layout: PlacedLayout | None, limits: Mapping[str, int] | None
+) -> Iterator[Cluster]:
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     directories = placed(layout, directory.name) if layout else Directories()
     planned = replace(
@@ -319,7 +321,7 @@ def _noted(cluster: Cluster, part: str = "") -> Iterator[None]:
 
     Raises :class:`ClusterError`.
     """
-    _note(Register(Path(cluster.directory)), Kind.PROCESSES, mark(cluster) + part)
+    _note(Register(Path(cluster.directory)), UndoKind.PROCESSES, mark(cluster) + part)
     try:
         yield
     finally:
@@ -344,19 +346,19 @@ def _until_removed(planned: Cluster, on_drives: Sequence[Path]) -> Iterator[None
     register = Register(directory.parent)
     places = [directory, *on_drives]
     for place in places:
-        _note(register, Kind.DIRECTORY, str(place))
-    _note(register, Kind.PROCESSES, mark(planned))
+        _note(register, UndoKind.DIRECTORY, str(place))
+    _note(register, UndoKind.PROCESSES, mark(planned))
     try:
         yield
     finally:
-        register.forget(Kind.PROCESSES, mark(planned))
+        register.forget(UndoKind.PROCESSES, mark(planned))
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
             if not place.exists():  # else something is mounted there, and the next cleaning says so
-                register.forget(Kind.DIRECTORY, str(place))
+                register.forget(UndoKind.DIRECTORY, str(place))
 
 
-def _note(register: Register, kind: Kind, name: str) -> None:
+def _note(register: Register, kind: UndoKind, name: str) -> None:
     try:
         register.note(kind, name)
     except OSError as error:
@@ -454,7 +456,7 @@ def _await_ready(launched: _Launched, *, until_ready: bool = False) -> dict[str,
     def awaited() -> list[Node]:
         return [node for node in cluster.nodes if node.name in launched.children and node.name not in failures]
 
-    def look(node: Node) -> readiness.Look:
+    def look(node: Node) -> readiness.NodeLook:
         """Look at a node. Without a majority there can be no leader, so the node only needs to answer."""
         found = readiness.look(cluster, node)
         if found.answers and not found.is_ready and not until_ready and 2 * _awake(cluster) <= len(cluster.nodes):
@@ -493,7 +495,7 @@ def _forget_entries(cluster: Cluster) -> None:
     """No processes of the cluster run that ``cluster.json`` does not name."""
     register = Register(Path(cluster.directory))
     for part in ("", *(f":{node.name}" for node in cluster.nodes)):
-        register.forget(Kind.PROCESSES, mark(cluster) + part)
+        register.forget(UndoKind.PROCESSES, mark(cluster) + part)
 
 
 def _replace_children(own: dict[str, subprocess.Popen[bytes]], fresh: dict[str, subprocess.Popen[bytes]]) -> None:

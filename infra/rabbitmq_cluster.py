@@ -24,10 +24,10 @@ from typing import Final
 
 import psutil
 
-from infra.layout import NODE, Layout
+from infra.layout import NODE, PlacedLayout
 from infra.node_process import MARK
 from infra.ports import HOST, free_ports
-from infra.register import Kind, Register
+from infra.register import Register, UndoKind
 from perftest.errors import HelpfulError
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
@@ -79,7 +79,7 @@ def node_name(node: int) -> str:
     return f"node{node + 1}"
 
 
-def with_its_threads(layout: Layout) -> Layout:
+def with_its_threads(layout: PlacedLayout) -> PlacedLayout:
     """The layout with the I/O policy that RabbitMQ has: all file operations of a node go through one pool."""
     return layout if layout.pool_threads else replace(layout, io=f"pool:{IO_THREADS}")
 
@@ -118,17 +118,17 @@ def running(
     cluster = _Cluster(directory, nodes, configuration, plugins, directories or {}, io_threads)
     register = Register(parent)
     for made in cluster.made:
-        register.note(Kind.DIRECTORY, str(made))
-    register.note(Kind.PROCESSES, str(directory))
+        register.note(UndoKind.DIRECTORY, str(made))
+    register.note(UndoKind.PROCESSES, str(directory))
     try:
         yield cluster.start()
     finally:
         cluster.stop()
-        register.forget(Kind.PROCESSES, str(directory))
+        register.forget(UndoKind.PROCESSES, str(directory))
         for made in cluster.made:
             shutil.rmtree(made, ignore_errors=True)
             if not made.exists():  # else something is mounted there, and the next cleaning says so
-                register.forget(Kind.DIRECTORY, str(made))
+                register.forget(UndoKind.DIRECTORY, str(made))
 
 
 class _Cluster:

@@ -32,7 +32,7 @@ Progress = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NodeLook:
     """The state of a node at one moment. ``progress`` rises as the node makes progress."""
 
     answers: bool
@@ -42,22 +42,22 @@ class Look:
     progress: Progress
 
 
-def look(cluster: Cluster, node: Node) -> Look:
+def look(cluster: Cluster, node: Node) -> NodeLook:
     """The state of a node whose process runs."""
     said = summary_of(cluster, node)
     if said["state"] != "running":
-        return Look(False, False, 0, f"{node.name} is {said['state']}", (0, _cpu(node.pid)))
+        return NodeLook(False, False, 0, f"{node.name} is {said['state']}", (0, _cpu(node.pid)))
     electing = int(said.get("electing", 0))
     progress = (1, int(said.get("metadata_applied", 0)), -int(said.get("leaderless", 0)))
     if not said.get("ready", False):
         waits = f"{node.name} waits for a leader of the metadata, and for what was declared"
         if said.get("forgetful"):
             waits = f"{node.name} {FORGETFUL}"
-        return Look(True, False, electing, waits, progress)
+        return NodeLook(True, False, electing, waits, progress)
     if not said.get("serves_http", True):  # loading a web server takes a node longer than all the rest
-        return Look(True, False, electing, f"{node.name} opens the port for metrics and management", progress)
+        return NodeLook(True, False, electing, f"{node.name} opens the port for metrics and management", progress)
     waits = f"{electing} of {said.get('queue_count', 0)} queues have no leader on {node.name}" if electing else ""
-    return Look(True, True, electing, waits, progress)
+    return NodeLook(True, True, electing, waits, progress)
 
 
 def _cpu(pid: int) -> int:
@@ -93,7 +93,7 @@ class Wait:
         self,
         awaited: Callable[[], Sequence[Node]],
         *,
-        look: Callable[[Node], Look],
+        look: Callable[[Node], NodeLook],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -125,9 +125,9 @@ class Wait:
             pause = min(pause * _LONGER, _PAUSE_MAX_S)
         return ""
 
-    def _looks(self) -> dict[str, Look]:
+    def _looks(self) -> dict[str, NodeLook]:
         """The states of the nodes that are not ready yet."""
-        looks: dict[str, Look] = {}
+        looks: dict[str, NodeLook] = {}
         for node in self._awaited():
             if node.name not in self._done:
                 found = self._look(node)
@@ -137,7 +137,7 @@ class Wait:
                     looks[node.name] = found
         return looks
 
-    def _made_progress(self, looks: dict[str, Look]) -> bool:
+    def _made_progress(self, looks: dict[str, NodeLook]) -> bool:
         further = {name: found.progress for name, found in looks.items() if found.progress > self._best.get(name, ())}
         self._best |= further
         return bool(further)

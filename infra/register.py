@@ -28,7 +28,7 @@ _DEPTH: Final = 4
 """Levels below the results directory: a series, its layout, a round, and the drives there."""
 
 
-class Kind(StrEnum):
+class UndoKind(StrEnum):
     """What can be undone. ``name`` of an entry is the path of the thing, or what identifies the thing."""
 
     DIRECTORY = "directory"
@@ -44,10 +44,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class UndoEntry:
     """One thing to undo. ``owner_pid`` 0 stands for a thing that is kept."""
 
-    kind: Kind
+    kind: UndoKind
     name: str
     token: str = ""
     owner_pid: int = 0
@@ -76,41 +76,41 @@ class Register:
         self.root = root.absolute()
         self._folder = self.root / FOLDER
 
-    def note(self, kind: Kind, name: str, token: str = "") -> Entry:
+    def note(self, kind: UndoKind, name: str, token: str = "") -> UndoEntry:
         """Write down what is about to be done. When this returns, the entry is on disk."""
         pid = os.getpid()
-        entry = Entry(kind=kind, name=name, token=token, owner_pid=pid, owner_start_time=start_time(pid) or 0)
+        entry = UndoEntry(kind=kind, name=name, token=token, owner_pid=pid, owner_start_time=start_time(pid) or 0)
         self._write(entry)
         return entry
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: UndoEntry) -> None:
         """The thing stays after this command: only an explicit wish undoes a kept thing."""
         self._write(replace(entry, owner_pid=0, owner_start_time=0))
 
-    def forget(self, kind: Kind, name: str) -> None:
+    def forget(self, kind: UndoKind, name: str) -> None:
         """Remove the entry of a thing that is undone. Does nothing if there is no entry."""
-        (self._folder / Entry(kind=kind, name=name).file).unlink(missing_ok=True)
+        (self._folder / UndoEntry(kind=kind, name=name).file).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other entries, or no folder
             self._folder.rmdir()
 
-    def entries(self) -> tuple[list[Entry], list[Path]]:
+    def entries(self) -> tuple[list[UndoEntry], list[Path]]:
         """All entries, the newest first, because a thing may lie in an older one; and the files that are no entries."""
         found, unreadable = [], []
         for path in sorted(self._folder.glob("*.json"), key=_age):
             try:
                 plain = json.loads(path.read_text(encoding="utf-8"))
-                found.append(Entry(**{**plain, "kind": Kind(plain["kind"])}))
+                found.append(UndoEntry(**{**plain, "kind": UndoKind(plain["kind"])}))
             except FileNotFoundError:
                 continue  # undone meanwhile
             except (OSError, ValueError, TypeError, KeyError):
                 unreadable.append(path)
         return found, unreadable
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: UndoEntry) -> None:
         """Write an entry completely or not at all, and wait until it is on disk."""
         self._folder.mkdir(parents=True, exist_ok=True)
         beside = self._folder / f".{entry.file}.{os.getpid()}"
-        plain = {name: getattr(entry, name) for name in Entry.__slots__}
+        plain = {name: getattr(entry, name) for name in UndoEntry.__slots__}
         with beside.open("w", encoding="utf-8") as file:
             json.dump(plain, file)
             file.flush()

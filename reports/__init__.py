@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.comparison.compare import Comparison
+    from reports.comparison.compare import CompareResult
 
 __all__ = ["build", "build_comparison"]
 
@@ -47,7 +47,7 @@ def build(
 
 def build_comparison(
     store: Path | str,
-    result: Comparison,
+    result: CompareResult,
     *,
     page: Path,
     names: tuple[str, str],

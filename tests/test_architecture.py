@@ -20,6 +20,9 @@ MODULE_LINES_MAX = 800
 FILES_MAX = 25
 """Files on one floor, besides ``__init__.py``: as many names as a reader takes in at a glance."""
 
+NAMES_SHARED_MAX = 40
+"""Names of public classes that two modules may use, in rooms that do not meet."""
+
 _ROOMS = "reference_broker.node"
 _BASE = ("alarms", "classic_place", "config", "drive_config", "ports", "start_problems")
 """Files of a node that every room may use."""
@@ -367,6 +370,21 @@ def test_no_floor_has_more_files_than_a_reader_takes_in() -> None:
     counts = {str(floor.relative_to(ROOT)): sum(1 for each in floor.glob("*.py")) for floor in floors}
     crowded = {floor: count for floor, count in counts.items() if count - 1 > FILES_MAX}
     assert not crowded
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    """No public class has the name of two others, few have the name of another, and no file has to tell two apart."""
+    homes: dict[str, list[str]] = {}
+    for name in MODULES:
+        for node in parsed(name).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+    assert not [name for name, places in shared.items() if len(places) > 2]
+    assert len(shared) <= NAMES_SHARED_MAX, sorted(shared)
+    for importer in MODULES:
+        imported = {each for each, _ in imported_names(parsed(importer), for_types=True)} | {importer}
+        assert not [name for name, places in shared.items() if set(places) <= imported], importer
 
 
 def test_no_files_import_each_other() -> None:

@@ -26,10 +26,10 @@ from infra.cleaning import Cleaned, clean, end_marked
 from infra.lab import namespaces, switch
 from infra.lab.lab_host import PORT, LabHost
 from infra.lab.namespaces import LabError
-from infra.lab.switch import Links
+from infra.lab.switch import LabLinks
 from infra.links.settings import LinkSettings
 from infra.node_process import MARK, wait
-from infra.register import Kind, Register
+from infra.register import Register, UndoKind
 
 HOSTS_MAX: Final = 100
 HERE: Final = "local"
@@ -48,7 +48,7 @@ class Lab:
 
     directory: Path
     hosts: tuple[LabHost, ...]
-    links: Links
+    links: LabLinks
     sshd: str
 
     def __getitem__(self, name: str) -> LabHost:
@@ -152,12 +152,12 @@ class _Making:
     def lab(self, hosts: int, defaults: LinkSettings, offsets: Mapping[str, int], seed: int) -> Lab:
         """Make the lab, and start its hosts. Raises :class:`LabError`."""
         place = self._place
-        self._register.note(Kind.DIRECTORY, str(place))
-        self._register.note(Kind.PROCESSES, str(place))
+        self._register.note(UndoKind.DIRECTORY, str(place))
+        self._register.note(UndoKind.PROCESSES, str(place))
         place.mkdir(mode=0o700, parents=True)
         self._hosts += _hosts(place, hosts, offsets)
         for host in self._hosts:
-            self._register.note(Kind.NAMESPACE, host.namespace)
+            self._register.note(UndoKind.NAMESPACE, host.namespace)
             namespaces.make(host.namespace)
         self._children.append(_switch(place, self._hosts, defaults, seed))
         _wait_for_switch(place, self._children[0])
@@ -178,7 +178,7 @@ def _started(place: Path, hosts: list[LabHost]) -> Lab:
         host.start(sshd)
     for host in hosts:
         host.wait_until_ready()
-    return Lab(directory=place, hosts=tuple(hosts), links=Links(place), sshd=sshd)
+    return Lab(directory=place, hosts=tuple(hosts), links=LabLinks(place), sshd=sshd)
 
 
 def _end(register: Register, place: Path, hosts: list[LabHost]) -> None:
@@ -186,13 +186,13 @@ def _end(register: Register, place: Path, hosts: list[LabHost]) -> None:
     for host in hosts:
         host.kill()
     end_marked(str(place))
-    register.forget(Kind.PROCESSES, str(place))
+    register.forget(UndoKind.PROCESSES, str(place))
     for host in hosts:
         namespaces.remove(host.namespace)
-        register.forget(Kind.NAMESPACE, host.namespace)
+        register.forget(UndoKind.NAMESPACE, host.namespace)
     if place.exists():
         shutil.rmtree(place)
-    register.forget(Kind.DIRECTORY, str(place))
+    register.forget(UndoKind.DIRECTORY, str(place))
 
 
 def _check(hosts: int, offsets: Mapping[str, int]) -> None:

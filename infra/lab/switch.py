@@ -70,7 +70,7 @@ class LinkState:
     lost: int
 
 
-class Links:
+class LabLinks:
     """The links of a lab, as a user of the lab sees them. Every call raises :class:`LinkError` for a wrong link or
     setting, and for a switch that does not answer."""
 

@@ -18,7 +18,7 @@ QUEUE_OCTETS: Final = 1 << 20
 
 
 @dataclass(slots=True)
-class Link:
+class ModelledLink:
     """A link with what has passed it. ``packets`` and ``octets`` count what was taken in and not lost; ``lost`` counts
     packets that were lost, cut off or found the queue full."""
 
@@ -57,7 +57,7 @@ class SwitchModel:
 
     def __init__(self, hosts: tuple[str, ...], seed: int = 0) -> None:
         self._chance = random.Random(seed)
-        self.links: dict[Pair, Link] = {(a, b): Link() for a in hosts for b in hosts if a != b}
+        self.links: dict[Pair, ModelledLink] = {(a, b): ModelledLink() for a in hosts for b in hosts if a != b}
 
     def set(self, source: str, target: str, changes: Mapping[str, Any]) -> None:
         """Change settings of a link for packets that come in from now on. Raises :class:`LinkError`."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from infra.lab.switch import Links
+from infra.lab.switch import LabLinks
 from infra.links.settings import LinkError, LinkSettings, Pair
 
 _STAY_S: Final = 5.0
@@ -32,7 +32,7 @@ class LinkFaults(Protocol):
 class SwitchLinks:
     """The links of a lab. What they were before may be anything that ``perftest lab link`` made of them."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: LabLinks) -> None:
         self._links = links
         self._before = {(each.source, each.target): each.settings for each in links.show()}
 
@@ -105,7 +105,7 @@ class HostLinks:
                 raise LinkError(what, f"host {name}{f': {where}' if where else ''}", fix)
 
 
-class Process(Protocol):
+class SpokenProcess(Protocol):
     """A process on a host that is spoken to, such as :class:`infra.remote.ssh.RemoteProcess`."""
 
     def write(self, data: bytes) -> None:
@@ -121,7 +121,7 @@ class Process(Protocol):
 class AgentProcesses:
     """Agents behind processes, which are told every few seconds that somebody is there. Close it at the end."""
 
-    def __init__(self, processes: Mapping[str, Process]) -> None:
+    def __init__(self, processes: Mapping[str, SpokenProcess]) -> None:
         self._processes = dict(processes)
         self._answers: dict[str, queue.Queue[dict[str, Any]]] = {name: queue.Queue() for name in processes}
         self._asked = 0

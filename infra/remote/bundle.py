@@ -67,7 +67,7 @@ _PACKING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class HostKind:
     """What decides which wheels a host can use: the version of Python ("3.11"), the processor ("x86_64") and the C
     library ("glibc" or "musl")."""
 
@@ -76,7 +76,7 @@ class Kind:
     libc: str
 
     @classmethod
-    def here(cls) -> Kind:
+    def here(cls) -> HostKind:
         """That of this machine."""
         libc = "glibc" if platform.libc_ver()[0] == "glibc" else "musl"
         return cls(f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine(), libc)
@@ -114,7 +114,7 @@ class Wheel:
 class Bundle:
     """All wheels for one kind of host."""
 
-    kind: Kind
+    kind: HostKind
     wheels: tuple[Wheel, ...]
 
     @cached_property
@@ -146,12 +146,12 @@ class Bundle:
         return target
 
 
-def bundle_for(kind: Kind, cache: Path | None = None) -> Bundle:
+def bundle_for(kind: HostKind, cache: Path | None = None) -> Bundle:
     """The wheels for a kind of host, packed or downloaded into ``cache``. Raises RemoteError."""
     place = (cache or default_cache()) / f"cp{kind.python}-{kind.machine}-{kind.libc}"
     place.mkdir(parents=True, exist_ok=True)
     ours = _pack_project(place)
-    if kind == Kind.here():
+    if kind == HostKind.here():
         return Bundle(kind, (ours, *(_pack_installed(each, place) for each in libraries())))
     return Bundle(kind, (ours, *_download(kind, place)))
 
@@ -161,9 +161,9 @@ class Bundles:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: dict[Kind, Bundle] = {}
+        self._found: dict[HostKind, Bundle] = {}
 
-    def of(self, kind: Kind) -> Bundle:
+    def of(self, kind: HostKind) -> Bundle:
         """The bundle for a kind of host. Raises RemoteError."""
         with self._lock:
             if kind not in self._found:
@@ -314,7 +314,7 @@ def _add(wheel: zipfile.ZipFile, name: str, octets: bytes) -> None:
 # Downloading
 
 
-def _download(kind: Kind, place: Path) -> list[Wheel]:
+def _download(kind: HostKind, place: Path) -> list[Wheel]:
     """The libraries in the versions of this machine, for another kind of host."""
     wanted_for = [each for each in libraries() if kind.libc != "musl" or _normal(each.name) not in _NOT_FOR_MUSL]
     pinned = [f"{each.name}=={each.version}" for each in wanted_for]
@@ -330,7 +330,7 @@ def _download(kind: Kind, place: Path) -> list[Wheel]:
     return [Wheel(path) for path in sorted(wanted.glob("*.whl"))]
 
 
-def _run_pip(words: Iterable[str], kind: Kind) -> None:
+def _run_pip(words: Iterable[str], kind: HostKind) -> None:
     try:
         done = subprocess.run([*words], capture_output=True, text=True, timeout=_DOWNLOAD_S)
     except (OSError, subprocess.SubprocessError) as error:
@@ -340,9 +340,9 @@ def _run_pip(words: Iterable[str], kind: Kind) -> None:
         raise _no_wheels(kind, done.stderr.strip().rpartition("\n")[2], reached=reached)
 
 
-def _no_wheels(kind: Kind, why: str, *, reached: bool = False) -> RemoteError:
+def _no_wheels(kind: HostKind, why: str, *, reached: bool = False) -> RemoteError:
     """pip says the same of a wheel that there is not and of an index that it did not reach; only ``reached`` tells."""
-    here = Kind.here()
+    here = HostKind.here()
     missing = re.search(r"No matching distribution found for (\S+)", why)
     if missing and reached:
         what = f"there is no wheel of {missing[1]} for {kind}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from infra.remote import transfer
 from infra.remote.host import RemoteError
-from infra.remote.ssh import Connection
+from infra.remote.ssh import SshConnection
 
 FOLDERS: Final = ("logs", "runs")
 
@@ -21,7 +21,7 @@ class Collected:
     octets: int
 
 
-def collect(connection: Connection, target: Path) -> Collected:
+def collect(connection: SshConnection, target: Path) -> Collected:
     """Fetch the files of a host's :data:`FOLDERS` into a directory of this machine, each checked by its SHA-256 and
     resumed where it was cut. Raises RemoteError."""
     directory = PurePosixPath(connection.host.directory)
@@ -42,7 +42,7 @@ def collect(connection: Connection, target: Path) -> Collected:
     return Collected(files=files, octets=octets)
 
 
-def _existing(connection: Connection, directory: PurePosixPath) -> list[str]:
+def _existing(connection: SshConnection, directory: PurePosixPath) -> list[str]:
     with connection.files() as sftp:
         try:
             there = set(sftp.listdir(str(directory)))

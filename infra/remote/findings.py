@@ -30,7 +30,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class HostFinding:
     """Something about one host, and what to do."""
 
     host: str
@@ -40,16 +40,16 @@ class Finding:
     fix: str
 
 
-def findings(facts: Mapping[str, Facts], version: str) -> list[Finding]:
+def findings(facts: Mapping[str, Facts], version: str) -> list[HostFinding]:
     """What speaks against hosts, by name in their order, and then against all of them together. ``version`` is that of
     the project here."""
     found = [each for host, of in facts.items() for each in _of_host(host, of, version)]
     return [*found, *_reach(facts), *_alike(facts)]
 
 
-def _of_host(host: str, facts: Facts, version: str) -> Iterator[Finding]:
-    def finding(check: str, severity: Severity, what: str, fix: str) -> Finding:
-        return Finding(host=host, check=check, severity=severity, what=what, fix=fix)
+def _of_host(host: str, facts: Facts, version: str) -> Iterator[HostFinding]:
+    def finding(check: str, severity: Severity, what: str, fix: str) -> HostFinding:
+        return HostFinding(host=host, check=check, severity=severity, what=what, fix=fix)
 
     if tuple(facts["python"]) < OLDEST_PYTHON:
         version, oldest = (".".join(map(str, each)) for each in (facts["python"], OLDEST_PYTHON))
@@ -87,7 +87,7 @@ def _of_host(host: str, facts: Facts, version: str) -> Iterator[Finding]:
         yield finding("clock", Severity.WARNING, what, "start a time service (chrony, systemd-timesyncd)")
 
 
-def _ours(facts: Facts, version: str, finding: Any) -> Iterator[Finding]:
+def _ours(facts: Facts, version: str, finding: Any) -> Iterator[HostFinding]:
     """What is there of the project."""
     if facts["projects"] and version not in facts["projects"]:
         what = f"it has version {', '.join(facts['projects'])} of the project, and this machine has {version}"
@@ -99,7 +99,7 @@ def _ours(facts: Facts, version: str, finding: Any) -> Iterator[Finding]:
         yield finding("running", Severity.WARNING, what, fix)
 
 
-def _places(facts: Facts, finding: Any) -> Iterator[Finding]:
+def _places(facts: Facts, finding: Any) -> Iterator[HostFinding]:
     """Directories that cannot be used."""
     place = facts["place"]
     if not place["writable"]:
@@ -123,7 +123,7 @@ def _places(facts: Facts, finding: Any) -> Iterator[Finding]:
         yield finding("drives", Severity.NOTE, what, "name directories on drives of their own (storage: …)")
 
 
-def _reach(facts: Mapping[str, Facts]) -> Iterator[Finding]:
+def _reach(facts: Mapping[str, Facts]) -> Iterator[HostFinding]:
     """Brokers that a host does not reach, with the hosts that do."""
     for host, of in facts.items():
         for broker, why in of["refused"].items():
@@ -133,10 +133,10 @@ def _reach(facts: Mapping[str, Facts]) -> Iterator[Finding]:
             known = f"; {_some(others)} can" if others else ", as no host can"
             fix = "check the address, the network and firewalls between them" if others else "start the broker"
             what = f"it cannot reach the broker at {broker}: {why}{known}"
-            yield Finding(host=host, check="broker", severity=Severity.ERROR, what=what, fix=fix)
+            yield HostFinding(host=host, check="broker", severity=Severity.ERROR, what=what, fix=fix)
 
 
-def _alike(facts: Mapping[str, Facts]) -> Iterator[Finding]:
+def _alike(facts: Mapping[str, Facts]) -> Iterator[HostFinding]:
     """Hosts that differ from the others: their share of the load may fare differently."""
     for check, key in (("cores", "cores"), ("processor", "cpu"), ("kernel", "kernel")):
         kinds = Counter(of[key] for of in facts.values())
@@ -147,7 +147,7 @@ def _alike(facts: Mapping[str, Facts]) -> Iterator[Finding]:
             if of[key] != usual:
                 what = f"its {check} differ{'s' * (check != 'cores')}: {of[key]}, and {usual} on most hosts"
                 fix = "compare its figures with those of the others (page of the run)"
-                yield Finding(host=host, check=check, severity=Severity.NOTE, what=what, fix=fix)
+                yield HostFinding(host=host, check=check, severity=Severity.NOTE, what=what, fix=fix)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ _HASHED: Final = "|1|"
 _SSH_PORT: Final = 22
 
 
-class Mark(Enum):
+class KeyMark(Enum):
     """What a line says of its key."""
 
     KNOWN = ""
@@ -34,10 +34,10 @@ class Mark(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class KnownHostsLine:
     """A line of a list: what it says of a key, and the names and patterns of the hosts it is about."""
 
-    mark: Mark
+    mark: KeyMark
     hosts: str
     kind: str
     key: bytes
@@ -56,12 +56,12 @@ def name_of(address: str, port: int, alias: str = "") -> str:
     return alias or (address if port == _SSH_PORT else f"[{address}]:{port}").lower()
 
 
-def lines_of(text: str) -> list[Line]:
+def lines_of(text: str) -> list[KnownHostsLine]:
     """The lines of a list that can be used."""
     return [line for each in text.splitlines() if (line := _read(each)) is not None]
 
 
-def read(paths: Iterable[Path]) -> list[Line]:
+def read(paths: Iterable[Path]) -> list[KnownHostsLine]:
     """The lines of all lists that are there. Raises OSError for one that cannot be read."""
     return [line for path in paths for line in lines_of(path.read_text("utf-8", "replace"))]
 
@@ -69,15 +69,15 @@ def read(paths: Iterable[Path]) -> list[Line]:
 class KnownHost:
     """What lists say of one host."""
 
-    def __init__(self, lines: Sequence[Line], name: str) -> None:
+    def __init__(self, lines: Sequence[KnownHostsLine], name: str) -> None:
         about = [line for line in lines if line.is_about(name)]
-        self._revoked = frozenset(line.key for line in about if line.mark is Mark.REVOKED)
-        self.has_authority = any(line.mark is Mark.AUTHORITY for line in about)
+        self._revoked = frozenset(line.key for line in about if line.mark is KeyMark.REVOKED)
+        self.has_authority = any(line.mark is KeyMark.AUTHORITY for line in about)
         """Whether certificates of the host would be trusted."""
         self.keys: list[paramiko.PKey] = []
         """The keys that the host may show."""
         for line in about:
-            if line.mark is Mark.KNOWN and line.key not in self._revoked and (key := _key(line)) is not None:
+            if line.mark is KeyMark.KNOWN and line.key not in self._revoked and (key := _key(line)) is not None:
                 self.keys.append(key)
 
     def has_revoked(self, key: paramiko.PKey) -> bool:
@@ -85,19 +85,19 @@ class KnownHost:
         return key.asbytes() in self._revoked
 
 
-def _read(text: str) -> Line | None:
+def _read(text: str) -> KnownHostsLine | None:
     words = text.split()
     if not words or words[0].startswith("#"):
         return None
-    mark = Mark.KNOWN
+    mark = KeyMark.KNOWN
     if words[0].startswith("@"):
-        if words[0] not in [each.value for each in Mark]:
+        if words[0] not in [each.value for each in KeyMark]:
             return None
-        mark = Mark(words.pop(0))
+        mark = KeyMark(words.pop(0))
     if len(words) < 3:
         return None
     try:
-        return Line(mark, words[0], words[1], base64.b64decode(words[2], validate=True))
+        return KnownHostsLine(mark, words[0], words[1], base64.b64decode(words[2], validate=True))
     except (binascii.Error, ValueError):
         return None
 
@@ -115,7 +115,7 @@ def _is_hash_of(hashed: str, name: str) -> bool:
     return hmac.compare_digest(hmac.digest(salt, name.encode(), hashlib.sha1), digest)
 
 
-def _key(line: Line) -> paramiko.PKey | None:
+def _key(line: KnownHostsLine) -> paramiko.PKey | None:
     """The key; None for a kind that paramiko does not know, or octets that are none."""
     try:
         return paramiko.PKey.from_type_string(line.kind, line.key)

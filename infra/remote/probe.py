@@ -11,7 +11,7 @@ from typing import Any, Final
 from infra.remote.bundle import PROJECT
 from infra.remote.host import RemoteError
 from infra.remote.shipping import OLDEST_PYTHON
-from infra.remote.ssh import Connection
+from infra.remote.ssh import SshConnection
 
 PROBE_S: Final = 60.0
 
@@ -138,7 +138,7 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ProbeRequest:
     """What the probe of a host has to look at: its directory, the directories of a broker node by role, the ports that
     the node needs at ``address``, and the brokers that the host must reach. ``others`` are ports of other hosts where
     nothing listens yet."""
@@ -156,7 +156,7 @@ def command(python: str) -> list[str]:
     return [python, "-c", _SCRIPT]
 
 
-def probe(connection: Connection, asked: Asked) -> dict[str, Any]:
+def probe(connection: SshConnection, asked: ProbeRequest) -> dict[str, Any]:
     """The facts of a host; ``clock_off_s`` is how far its clock is ahead, known to ``clock_bound_s``. Raises
     RemoteError."""
     host = connection.host

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from infra.node_process import MARK
 from infra.remote.host import RemoteError
-from infra.remote.shipping import Installed
-from infra.remote.ssh import Connection
+from infra.remote.shipping import InstalledProject
+from infra.remote.ssh import SshConnection
 
 GRACE_S: Final = 5.0
 """How long a process has to end by itself after SIGTERM."""
@@ -141,7 +141,9 @@ class HostProcess:
     command: tuple[str, ...]
 
 
-def start(connection: Connection, installed: Installed, name: str, module: str, *arguments: str) -> HostProcess:
+def start(
+    connection: SshConnection, installed: InstalledProject, name: str, module: str, *arguments: str
+) -> HostProcess:
     """Start a module of the project so that it outlives the connection, with its output in ``logs/NAME.log``. Raises
     RemoteError; ValueError for a name that could not be part of a path."""
     if not _NAME.fullmatch(name):
@@ -150,12 +152,12 @@ def start(connection: Connection, installed: Installed, name: str, module: str, 
     return _process(_ask(connection, "start", str(installed.directory), name, *words))
 
 
-def running(connection: Connection) -> list[HostProcess]:
+def running(connection: SshConnection) -> list[HostProcess]:
     """All processes of ours on a host. Raises RemoteError."""
     return [_process(each) for each in _ask(connection, "running", connection.host.directory)]
 
 
-def end(connection: Connection, grace_s: float = GRACE_S) -> list[HostProcess]:
+def end(connection: SshConnection, grace_s: float = GRACE_S) -> list[HostProcess]:
     """End all processes of ours on a host, paused or not: with SIGTERM, and after ``grace_s`` with SIGKILL. Returns
     those that ran. Raises RemoteError, also if one does not end."""
     answer = _ask(connection, "end", connection.host.directory, str(grace_s), timeout_s=_END_S + 2 * grace_s)
@@ -166,14 +168,14 @@ def end(connection: Connection, grace_s: float = GRACE_S) -> list[HostProcess]:
     return [_process(each) for each in answer["ended"]]
 
 
-def send(connection: Connection, what: str) -> list[HostProcess]:
+def send(connection: SshConnection, what: str) -> list[HostProcess]:
     """``kill``, ``pause`` or ``resume`` all processes of ours on a host, without a word to them. Returns those that
     there were; one with the name :data:`APART` is left alone. Raises RemoteError."""
     signal = {"kill": "SIGKILL", "pause": "SIGSTOP", "resume": "SIGCONT"}[what]
     return [_process(each) for each in _ask(connection, "signal", connection.host.directory, signal)]
 
 
-def logs(connection: Connection, octets: int) -> dict[str, list[str]]:
+def logs(connection: SshConnection, octets: int) -> dict[str, list[str]]:
     """The last whole lines of each log on a host, by the name of the log, from so many octets. Raises RemoteError."""
     found: dict[str, str] = _ask(connection, "logs", connection.host.directory, str(octets))
     return {name: _whole_lines(text, octets) for name, text in found.items()}
@@ -189,7 +191,7 @@ def command(python: str, action: str, directory: str, *words: str) -> list[str]:
     return [python, "-", action, directory, *words]
 
 
-def _ask(connection: Connection, action: str, directory: str, *words: str, timeout_s: float = 60.0) -> Any:
+def _ask(connection: SshConnection, action: str, directory: str, *words: str, timeout_s: float = 60.0) -> Any:
     host = connection.host
     asked: Sequence[str] = command(host.python, action, directory, *words)
     found = connection.run(asked, stdin=_FIND.encode(), timeout_s=timeout_s)

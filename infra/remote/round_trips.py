@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from infra.remote.host import RemoteError
 
 if TYPE_CHECKING:  # a host has no SSH client, and needs none
-    from infra.remote.shipping import Installed
-    from infra.remote.ssh import Connection
+    from infra.remote.shipping import InstalledProject
+    from infra.remote.ssh import SshConnection
 
 MODULE: Final = "infra.remote.round_trips"
 TRIES: Final = 5
@@ -93,12 +93,14 @@ def _places(address: str, port: int) -> list[tuple[int, Any]]:
     return [(found[0], found[4]) for found in socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)]
 
 
-def command(installed: Installed) -> list[str]:
+def command(installed: InstalledProject) -> list[str]:
     """What measures on a host."""
     return installed.command(MODULE)
 
 
-def measure(connection: Connection, installed: Installed, nodes: Mapping[str, tuple[str, int]]) -> list[dict[str, Any]]:
+def measure(
+    connection: SshConnection, installed: InstalledProject, nodes: Mapping[str, tuple[str, int]]
+) -> list[dict[str, Any]]:
     """The rows of a host, measured there. Raises RemoteError."""
     question = json.dumps(nodes).encode() + b"\n"
     found = connection.run(command(installed), stdin=question, timeout_s=_ANSWER_S)

@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from infra.node_process import MARK
 from infra.remote import transfer
-from infra.remote.bundle import Bundle, Kind
+from infra.remote.bundle import Bundle, HostKind
 from infra.remote.host import RemoteError, command_line
-from infra.remote.ssh import Connection
+from infra.remote.ssh import SshConnection
 
 OLDEST_PYTHON: Final = (3, 11)
 _ROOM_FACTOR: Final = 5
@@ -180,7 +180,7 @@ tidy()
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledProject:
     """The project on a host. ``directory`` is absolute."""
 
     python: str
@@ -199,7 +199,7 @@ class Installed:
 class Shipped:
     """What :func:`ship` did: the project there, what was sent, and what the host is."""
 
-    installed: Installed
+    installed: InstalledProject
     octets: int
     wheels: int
     facts: dict[str, Any]
@@ -216,7 +216,7 @@ def steps(python: str, directory: str) -> list[str]:
     ]
 
 
-def look(connection: Connection) -> dict[str, Any]:
+def look(connection: SshConnection) -> dict[str, Any]:
     """What the host is and has; its directory exists afterwards. Raises RemoteError."""
     host = connection.host
     found = connection.run([host.python, "-", host.directory], stdin=_LOOK.encode())
@@ -232,14 +232,14 @@ def look(connection: Connection) -> dict[str, Any]:
     return facts
 
 
-def ship(connection: Connection, bundle_of: Callable[[Kind], Bundle]) -> Shipped:
+def ship(connection: SshConnection, bundle_of: Callable[[HostKind], Bundle]) -> Shipped:
     """Put the project on a host, as far as it is not there. ``bundle_of`` gives the bundle of a kind of host. Raises
     RemoteError."""
     facts = look(connection)
     python = facts["python"]
-    bundle = bundle_of(Kind(f"{python[0]}.{python[1]}", facts["machine"], facts["libc"]))
+    bundle = bundle_of(HostKind(f"{python[0]}.{python[1]}", facts["machine"], facts["libc"]))
     directory = PurePosixPath(facts["directory"])
-    installed = Installed(connection.host.python, directory, bundle.digest)
+    installed = InstalledProject(connection.host.python, directory, bundle.digest)
     if bundle.digest in facts["sites"]:
         return Shipped(installed, 0, 0, facts)
     _check_libc(connection, bundle, facts)
@@ -252,12 +252,12 @@ def ship(connection: Connection, bundle_of: Callable[[Kind], Bundle]) -> Shipped
     return Shipped(installed, sent[1], len(missing), facts)
 
 
-def _send(connection: Connection, pack: Path, directory: PurePosixPath) -> tuple[str, int]:
+def _send(connection: SshConnection, pack: Path, directory: PurePosixPath) -> tuple[str, int]:
     """Send the wheels that a host does not have as one file: its name there, and the octets that were sent."""
     return pack.name, transfer.put(connection, pack, directory / "incoming" / pack.name)
 
 
-def _check_libc(connection: Connection, bundle: Bundle, facts: dict[str, Any]) -> None:
+def _check_libc(connection: SshConnection, bundle: Bundle, facts: dict[str, Any]) -> None:
     has, needed = tuple(facts["libc_version"]), bundle.oldest_libc
     if bundle.kind.libc == "glibc" and has and has < needed:
         has_text, needed_text = (".".join(map(str, each)) for each in (has, needed))
@@ -266,7 +266,7 @@ def _check_libc(connection: Connection, bundle: Bundle, facts: dict[str, Any]) -
         raise RemoteError(what, f"host {connection.host.name}", fix)
 
 
-def _check_room(connection: Connection, bundle: Bundle, facts: dict[str, Any]) -> None:
+def _check_room(connection: SshConnection, bundle: Bundle, facts: dict[str, Any]) -> None:
     needed = _ROOM_FACTOR * bundle.octets
     if facts["free"] < needed:
         what = f"{needed / 1e6:,.0f} MB are needed in {facts['directory']}, and {facts['free'] / 1e6:,.0f} MB are free"

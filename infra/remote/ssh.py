@@ -47,15 +47,15 @@ _SHOWN: Final = 80
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are told by us, once
 
 
-class Connection:
+class SshConnection:
     """An open connection to a host; a context manager."""
 
-    def __init__(self, host: RemoteHost, client: paramiko.SSHClient, way: Connection | None = None) -> None:
+    def __init__(self, host: RemoteHost, client: paramiko.SSHClient, way: SshConnection | None = None) -> None:
         self.host = host
         self._client = client
         self._way = way
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> SshConnection:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -268,7 +268,7 @@ def _tell_lines(read: Callable[[], bytes], tell: Callable[[bytes], None]) -> Non
 # Connecting
 
 
-def connect(host: RemoteHost) -> Connection:
+def connect(host: RemoteHost) -> SshConnection:
     """Open a connection, through the host's jump if it has one. Raises RemoteError."""
     try:
         said = ssh_config.said_of(host.address)
@@ -298,7 +298,7 @@ def connect(host: RemoteHost) -> Connection:
     transport.sock.settimeout(_LOOK_S)
     if isinstance(transport.sock, socket.socket) and hasattr(socket, "TCP_USER_TIMEOUT"):
         transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(DEAD_S * 1000))
-    return Connection(host, client, way)
+    return SshConnection(host, client, way)
 
 
 def _paramikos_name(address: str, port: int) -> str:
@@ -359,7 +359,7 @@ class _Passphrases:
 _PASSPHRASES: Final = _Passphrases()
 
 
-def _configured_jump(said: dict[str, Any], host: RemoteHost) -> Connection | None:
+def _configured_jump(said: dict[str, Any], host: RemoteHost) -> SshConnection | None:
     """The connection to the last host of ``ProxyJump`` in the user's configuration."""
     words = str(said.get("proxyjump", "none"))
     if words == "none":

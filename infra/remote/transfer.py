@@ -17,7 +17,7 @@ from typing import Final
 import paramiko
 
 from infra.remote.host import RemoteError
-from infra.remote.ssh import Connection
+from infra.remote.ssh import SshConnection
 
 PRIVATE_DIRECTORY: Final = 0o700
 PRIVATE_FILE: Final = 0o600
@@ -32,7 +32,7 @@ print(digest.hexdigest())
 """
 
 
-def put(connection: Connection, source: Path, target: PurePosixPath, *, mode: int = PRIVATE_FILE) -> int:
+def put(connection: SshConnection, source: Path, target: PurePosixPath, *, mode: int = PRIVATE_FILE) -> int:
     """Send a file; returns the octets that were sent. A target that has these octets already is left alone. Raises
     RemoteError."""
     wanted, size = file_digest(source), source.stat().st_size
@@ -51,7 +51,7 @@ def put(connection: Connection, source: Path, target: PurePosixPath, *, mode: in
     raise _spoiled(connection, target)
 
 
-def put_octets(connection: Connection, octets: bytes, target: PurePosixPath, *, mode: int = PRIVATE_FILE) -> None:
+def put_octets(connection: SshConnection, octets: bytes, target: PurePosixPath, *, mode: int = PRIVATE_FILE) -> None:
     """Write a small file. Raises RemoteError."""
     part = target.with_name(target.name + ".part")
     with connection.files() as sftp:
@@ -61,7 +61,7 @@ def put_octets(connection: Connection, octets: bytes, target: PurePosixPath, *, 
         sftp.posix_rename(str(part), str(target))
 
 
-def get(connection: Connection, source: PurePosixPath, target: Path) -> int:
+def get(connection: SshConnection, source: PurePosixPath, target: Path) -> int:
     """Fetch a file; returns the octets that were fetched. A target that has these octets already is left alone. Raises
     RemoteError."""
     with connection.files() as sftp:
@@ -81,7 +81,7 @@ def get(connection: Connection, source: PurePosixPath, target: Path) -> int:
     raise _spoiled(connection, source)
 
 
-def make_directory(connection: Connection, path: PurePosixPath, *, mode: int = PRIVATE_DIRECTORY) -> None:
+def make_directory(connection: SshConnection, path: PurePosixPath, *, mode: int = PRIVATE_DIRECTORY) -> None:
     """Make a directory and those above it, which only the user can enter; those that exist stay as they are. Raises
     RemoteError."""
     with connection.files() as sftp:
@@ -91,7 +91,7 @@ def make_directory(connection: Connection, path: PurePosixPath, *, mode: int = P
                     sftp.mkdir(str(each), mode)
 
 
-def files_below(connection: Connection, directory: PurePosixPath) -> list[PurePosixPath]:
+def files_below(connection: SshConnection, directory: PurePosixPath) -> list[PurePosixPath]:
     """All files below a directory, relative to it, in order of their names. Links are not followed. Raises
     RemoteError."""
     with connection.files() as sftp:
@@ -116,7 +116,7 @@ def _send(sftp: paramiko.SFTPClient, source: Path, part: PurePosixPath, begin: i
         return ours.tell() - begin
 
 
-def _fetch(connection: Connection, source: PurePosixPath, part: Path) -> int:
+def _fetch(connection: SshConnection, source: PurePosixPath, part: Path) -> int:
     """Append what lies behind the part. Reading ahead over SFTP needs a thread of paramiko, whose failure nobody could
     catch; ``tail`` needs none."""
     with part.open("ab") as ours:
@@ -136,7 +136,7 @@ def tail_command(path: PurePosixPath, begin: int) -> list[str]:
     return ["tail", "-c", f"+{begin + 1}", str(path)]
 
 
-def _remote_digest(connection: Connection, path: PurePosixPath) -> str:
+def _remote_digest(connection: SshConnection, path: PurePosixPath) -> str:
     words = digest_command(connection.host.python, path)
     return connection.run(words, timeout_s=600.0).stdout.decode().strip()
 
@@ -164,6 +164,6 @@ def _walk(sftp: paramiko.SFTPClient, top: PurePosixPath, below: PurePosixPath) -
             yield below / entry.filename
 
 
-def _spoiled(connection: Connection, path: PurePosixPath) -> RemoteError:
+def _spoiled(connection: SshConnection, path: PurePosixPath) -> RemoteError:
     what = f"{path} arrives changed, twice"
     return RemoteError(what, f"host {connection.host.name}", "see whether somebody writes it, and whether drives fail")

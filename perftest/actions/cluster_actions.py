@@ -37,8 +37,8 @@ from perftest.spec.actions import (
     ON_HOSTS,
     ON_LINKS,
     PAUSED,
+    ActionFault,
     Do,
-    Fault,
     Places,
     TimedAction,
     faults,
@@ -49,7 +49,7 @@ from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
 
 MEMBERS: Final = frozenset({Do.TRANSFER_LEADER, Do.ADD_MEMBER, Do.REMOVE_MEMBER})
 ON_RABBITMQ: Final = frozenset({Do.SLOW, Do.PROFILE, Do.FILL, Do.FREE})
@@ -66,7 +66,7 @@ class OnCluster(Action):
 
 
 def refuse_actions(
-    plan: Plan, kept: Path | None, layout: Layout | None, typed: Sequence[str] = (), hosts: Collection[str] = ()
+    plan: Plan, kept: Path | None, layout: PlacedLayout | None, typed: Sequence[str] = (), hosts: Collection[str] = ()
 ) -> None:
     """Raises SpecError with all problems of a timeline, before anything is started. ``kept`` is the directory of the
     cluster to be measured; left out: a cluster with this layout is started. The last actions of the timeline are the
@@ -92,7 +92,7 @@ def _refuse_on_nodes(plan: Plan, typed: Sequence[str]) -> None:
     rule = "{} is for a cluster of the bundled broker, and this run measures a broker at a URI"
     fix = "leave out -h and -H, or act on hosts and links: kill-host, partition, latency, ..."
     found = [
-        _placed(Fault(index, "do", rule.format(action.do), fix), plan.name, _typed(plan, typed))
+        _placed(ActionFault(index, "do", rule.format(action.do), fix), plan.name, _typed(plan, typed))
         for index, action in enumerate(plan.timeline)
         if action.do not in ON_HOSTS | ON_LINKS
     ]
@@ -107,10 +107,10 @@ def _refuse_beside_rabbitmq(plan: Plan, typed: Sequence[str]) -> None:
         if action.do not in ON_RABBITMQ:
             rule = f"{action.do} is for a cluster of the bundled broker, and this run starts RabbitMQ"
             fix = f"use {', '.join(sorted(ON_RABBITMQ))} on a FUSE drive, or leave out --broker, or the action"
-            found.append(Fault(index, "do", rule, fix))
+            found.append(ActionFault(index, "do", rule, fix))
         elif action.node in (LEADER, KILLED, PAUSED):
             rule = f"which node of a RabbitMQ is {action.node} is not known here"
-            found.append(Fault(index, "node", rule, "name the node, such as node1"))
+            found.append(ActionFault(index, "node", rule, "name the node, such as node1"))
     if found:
         raise SpecError([_placed(fault, plan.name, _typed(plan, typed)) for fault in found])
 
@@ -132,7 +132,7 @@ def _typed(plan: Plan, typed: Sequence[str]) -> tuple[str, ...]:
     return ("",) * (len(plan.timeline) - len(typed)) + tuple(typed)
 
 
-def _places(kept: Path | None, layout: Layout | None, count: int) -> Places:
+def _places(kept: Path | None, layout: PlacedLayout | None, count: int) -> Places:
     """What there is to act on."""
     from reference_broker.storage.drives.profiles import PROFILES
 
@@ -145,7 +145,7 @@ def _places(kept: Path | None, layout: Layout | None, count: int) -> Places:
     return Places(nodes, drives, tuple(PROFILES))
 
 
-def _placed(fault: Fault, file: str, typed: Sequence[str]) -> Problem:
+def _placed(fault: ActionFault, file: str, typed: Sequence[str]) -> Problem:
     """A broken rule with its place: in the file, or the option as it was typed."""
     if option := typed[fault.place]:
         return Problem(path="", value=None, rule=fault.rule, fix=fault.fix, file=f"--at {shlex.quote(option)}")

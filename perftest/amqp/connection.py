@@ -47,7 +47,7 @@ from perftest.amqp.events import (
     Unblocked,
 )
 from perftest.amqp.methods import encode, method_name
-from perftest.amqp.options import FRAME_MAX, FRAME_MIN, Options
+from perftest.amqp.options import FRAME_MAX, FRAME_MIN, ConnectionOptions
 from perftest.amqp.uri import AmqpUri
 
 CHANNEL_MAX: Final = 65535
@@ -59,7 +59,7 @@ PROTOCOL_HEADER: Final = header.ProtocolHeader(0, 9, 1).marshal()
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 
 
-class Stage(Enum):
+class HandshakeStage(Enum):
     """How far the connection has come. The report of a refusal names the stage."""
 
     START = auto()
@@ -73,14 +73,14 @@ class Stage(Enum):
 class ClientConnection:
     """One connection. ``name`` appears in the broker's management tools."""
 
-    def __init__(self, uri: AmqpUri, *, name: str, options: Options | None = None) -> None:
-        self.stage = Stage.START
+    def __init__(self, uri: AmqpUri, *, name: str, options: ConnectionOptions | None = None) -> None:
+        self.stage = HandshakeStage.START
         self.server_properties: dict[str, object] = {}
         self.frame_max = FRAME_MAX
         self.channel_max = CHANNEL_MAX
         self.heartbeat_s = 0
         self._uri = uri
-        self._options = options or Options()
+        self._options = options or ConnectionOptions()
         self._name = name
         self._output: list[bytes] = [PROTOCOL_HEADER]
         self._buffer = bytearray(FIRST_BUFFER_SIZE)
@@ -150,9 +150,9 @@ class ClientConnection:
 
     def close(self, code: int = 200, text: str = "bye") -> None:
         """Begin to close; :class:`ConnectionEnded` follows when the broker has agreed."""
-        if self.stage not in (Stage.CLOSING, Stage.CLOSED):
+        if self.stage not in (HandshakeStage.CLOSING, HandshakeStage.CLOSED):
             self._send(0, commands.Connection.Close(code, text, 0, 0))
-            self.stage = Stage.CLOSING
+            self.stage = HandshakeStage.CLOSING
 
     def channel_closing(self, channel: int) -> None:
         """This client sent channel.close. Everything else on the channel is dropped until close-ok comes."""
@@ -179,7 +179,7 @@ class ClientConnection:
     def _parse_run(self, events: list[Event]) -> int:
         """Take a run on the fast path. Returns the octets taken; 0 if the general path must try."""
         ids = self._buffer[self._start + 7 : min(self._start + 11, self._end)]
-        if self.stage is not Stage.RUNNING or self._closing_channels or self._contents:
+        if self.stage is not HandshakeStage.RUNNING or self._closing_channels or self._contents:
             return 0
         if ids == fastpath.DELIVER_IDS:
             return self._parse_deliveries(events)
@@ -211,7 +211,7 @@ class ClientConnection:
         kind: int
         size: int
         kind, channel, size = _FRAME_HEAD.unpack_from(self._buffer, self._start)
-        if self.stage is Stage.START and kind != 1:
+        if self.stage is HandshakeStage.START and kind != 1:
             raise BrokerProtocolError(_not_amqp(bytes(self._buffer[self._start : self._start + 8])))
         if size > self.frame_max - 8:
             raise BrokerProtocolError(f"frame of {size} octets of payload; agreed was {self.frame_max - 8}")
@@ -230,7 +230,7 @@ class ClientConnection:
     def _awaits_delivery(self, kind: int) -> bool:
         """Whether the rest of a delivery of the known shape is still to come. Waiting for it is cheaper than parsing
         frame by frame."""
-        if kind != 1 or self._contents or self._closing_channels or self.stage is not Stage.RUNNING:
+        if kind != 1 or self._contents or self._closing_channels or self.stage is not HandshakeStage.RUNNING:
             return False
         shape = self._shapes.get(bytes(self._buffer[self._start + 1 : self._start + 3]))
         return shape is not None and fastpath.awaits_rest(shape, self._buffer, self._start, self._end)
@@ -253,12 +253,14 @@ class ClientConnection:
     def _on_method(self, channel: int, method: Method) -> list[Event]:
         if channel in self._contents and channel:
             raise BrokerProtocolError(f"{method.name} where the content of a message was due")
-        if self.stage in (Stage.CLOSING, Stage.CLOSED) and not method.name.startswith("Connection.Close"):
+        if self.stage in (HandshakeStage.CLOSING, HandshakeStage.CLOSED) and not method.name.startswith(
+            "Connection.Close"
+        ):
             return []
         handler = self._handlers.get(type(method))
         if handler is not None:
             return handler(channel, method)
-        if self.stage is not Stage.RUNNING:
+        if self.stage is not HandshakeStage.RUNNING:
             raise BrokerProtocolError(f"{method.name} during the handshake")
         if isinstance(method, (commands.Basic.Ack, commands.Basic.Nack)):
             raise BrokerProtocolError(f"malformed {method.name}")
@@ -269,19 +271,19 @@ class ClientConnection:
     def _send(self, channel: int, method: Method) -> None:
         self._output.append(encode(channel, method))
 
-    def _expect(self, stage: Stage, method: Method) -> None:
+    def _expect(self, stage: HandshakeStage, method: Method) -> None:
         if self.stage is not stage:
             raise BrokerProtocolError(f"{method.name} at stage {self.stage.name.lower()} of the connection")
 
     def _on_start(self, _channel: int, method: Method) -> list[Event]:
         assert isinstance(method, commands.Connection.Start)
-        self._expect(Stage.START, method)
+        self._expect(HandshakeStage.START, method)
         mechanism, response = self._login()
         if mechanism not in method.mechanisms.split():
             raise MechanismError(f"the broker offers no {mechanism} login, only {method.mechanisms!r}")
         self.server_properties = dict(method.server_properties or {})
         self._send(0, commands.Connection.StartOk(_client_properties(self._name), mechanism, response, "en_US"))
-        self.stage = Stage.TUNE
+        self.stage = HandshakeStage.TUNE
         return []
 
     def _login(self) -> tuple[str, str]:
@@ -295,7 +297,7 @@ class ClientConnection:
 
     def _on_tune(self, _channel: int, method: Method) -> list[Event]:
         assert isinstance(method, commands.Connection.Tune)
-        self._expect(Stage.TUNE, method)
+        self._expect(HandshakeStage.TUNE, method)
         limit = self._options.frame_limit
         self.frame_max = max(min(method.frame_max or limit, limit), FRAME_MIN)
         self.heartbeat_s = _agreed_heartbeat_s(self._options.heartbeat_s, method.heartbeat or 0)
@@ -303,24 +305,24 @@ class ClientConnection:
         tune_ok = commands.Connection.TuneOk(self.channel_max, self.frame_max, self.heartbeat_s)
         self._send(0, tune_ok)
         self._send(0, commands.Connection.Open(self._uri.vhost))
-        self.stage = Stage.OPEN
+        self.stage = HandshakeStage.OPEN
         return []
 
     def _on_open_ok(self, _channel: int, method: Method) -> list[Event]:
-        self._expect(Stage.OPEN, method)
-        self.stage = Stage.RUNNING
+        self._expect(HandshakeStage.OPEN, method)
+        self.stage = HandshakeStage.RUNNING
         return [Opened(self.server_properties)]
 
     def _on_close(self, _channel: int, method: Method) -> list[Event]:
         assert isinstance(method, commands.Connection.Close)
-        stage, self.stage = self.stage, Stage.CLOSED
+        stage, self.stage = self.stage, HandshakeStage.CLOSED
         self._send(0, commands.Connection.CloseOk())
         cause = method_name(method.class_id or 0, method.method_id or 0)
         return [ConnectionEnded(method.reply_code or 0, method.reply_text, cause, stage.name.lower())]
 
     def _on_close_ok(self, _channel: int, method: Method) -> list[Event]:
-        self._expect(Stage.CLOSING, method)
-        self.stage = Stage.CLOSED
+        self._expect(HandshakeStage.CLOSING, method)
+        self.stage = HandshakeStage.CLOSED
         return [ConnectionEnded(200, "closed by us", "", "running")]
 
     def _on_blocked(self, _channel: int, method: Method) -> list[Event]:
@@ -351,12 +353,12 @@ class ClientConnection:
 
     def _on_content_method(self, channel: int, method: Method) -> list[Event]:
         assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return))
-        self._expect(Stage.RUNNING, method)
+        self._expect(HandshakeStage.RUNNING, method)
         self._partial.begin(channel, method)
         return []
 
     def _on_get_empty(self, channel: int, method: Method) -> list[Event]:
-        self._expect(Stage.RUNNING, method)
+        self._expect(HandshakeStage.RUNNING, method)
         return [GetEmpty(channel)]
 
 

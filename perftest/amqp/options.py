@@ -21,7 +21,7 @@ FRAME_LIMIT: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ConnectionOptions:
     """An option that is not set takes the value that the broker offers.
 
     ``heartbeat_s``

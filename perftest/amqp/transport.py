@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 from pamqp import commands
 from pamqp.base import Frame as Method
 
-from perftest.amqp.connection import HEARTBEAT, ClientConnection, Stage
+from perftest.amqp.connection import HEARTBEAT, ClientConnection, HandshakeStage
 from perftest.amqp.errors import (
     REPLY_ACCESS_REFUSED,
     REPLY_CONNECTION_FORCED,
@@ -51,7 +51,7 @@ from perftest.amqp.events import (
 )
 from perftest.amqp.listener import ConnectionListener, Listener
 from perftest.amqp.methods import encode
-from perftest.amqp.options import Options, tls_context
+from perftest.amqp.options import ConnectionOptions, tls_context
 from perftest.amqp.uri import AmqpUri
 from perftest.metrics.clock import Clock
 
@@ -65,7 +65,7 @@ _M = TypeVar("_M", bound=Method)
 class Connection(asyncio.BufferedProtocol):
     """An open connection. As soon as the connection ends, ``lost`` is done, with the reason as its result."""
 
-    def __init__(self, uri: AmqpUri, *, name: str, clock: Clock, options: Options) -> None:
+    def __init__(self, uri: AmqpUri, *, name: str, clock: Clock, options: ConnectionOptions) -> None:
         self.uri = uri
         self.writable = True
         self._core = ClientConnection(uri, name=name, options=options)
@@ -99,14 +99,14 @@ class Connection(asyncio.BufferedProtocol):
         clock: Clock,
         timeout_s: float = 10.0,
         watcher: ConnectionListener | None = None,
-        options: Options | None = None,
+        options: ConnectionOptions | None = None,
     ) -> Connection:
         """Connect and log in.
 
         Raises :class:`UnreachableError`, :class:`TlsError`, :class:`LoginRefusedError`, :class:`VhostRefusedError`, or
         another :class:`AmqpError` when the broker says something else.
         """
-        options = options or Options()
+        options = options or ConnectionOptions()
         connection = cls(uri, name=name, clock=clock, options=options)
         connection._watcher = watcher
         try:
@@ -474,14 +474,14 @@ def _closed_error(event: ConnectionEnded) -> AmqpError:
     return ConnectionClosedError(event.code, event.text, event.method)
 
 
-def _lost_error(cause: Exception | None, uri: AmqpUri, stage: Stage) -> AmqpError:
+def _lost_error(cause: Exception | None, uri: AmqpUri, stage: HandshakeStage) -> AmqpError:
     """The error for a socket that closed without a word of AMQP, by the stage of the handshake."""
-    if isinstance(cause, ssl.SSLError) and stage in (Stage.START, Stage.TUNE, Stage.OPEN):
+    if isinstance(cause, ssl.SSLError) and stage in (HandshakeStage.START, HandshakeStage.TUNE, HandshakeStage.OPEN):
         return _tls_error(cause, uri)
     reason = str(cause) if cause else "the broker closed the socket"
-    if stage is Stage.START:
+    if stage is HandshakeStage.START:
         what = "a certificate of this client" if uri.tls else "TLS, which is amqps://"
         reason = f"closed without a word; perhaps it wants {what}"
-    elif stage is Stage.TUNE:
+    elif stage is HandshakeStage.TUNE:
         reason = "the broker hung up after the login was sent, as some do when user or password are wrong"
     return ConnectionLostError(f"connection to {uri.host}:{uri.port} lost: {reason}")

@@ -17,7 +17,7 @@ from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
     from perftest.results.reader import Run
-    from reports.comparison.compare import Comparison
+    from reports.comparison.compare import CompareResult
 
 FACETS = ("plan", "host", "durability", "validity", "safety")
 COLLECT_ONLY: Final = ("base", "candidate", "base_program", "candidate_program")
@@ -178,11 +178,11 @@ def _collected(words: Sequence[str], repeats: int, asked: Mapping[str, Any], out
     return found.place(BASE), found.place(CANDIDATE)
 
 
-def exit_code(result: Comparison) -> Exit:
+def exit_code(result: CompareResult) -> Exit:
     """The exit code of a comparison: first unsafe messages, then unlike runs, untrustworthy runs, damaged runs, and
     regressions."""
     from reports.comparison.facets import Facet
-    from reports.stats.confidence import Verdict
+    from reports.stats.confidence import ChangeVerdict
 
     if any((run.ledger or {}).get("verdict") == "violated" for run in result.candidate):
         return Exit.SAFETY
@@ -192,10 +192,10 @@ def exit_code(result: Comparison) -> Exit:
         return Exit.NOT_COMPARABLE
     if any(run.damages for run in (*result.base, *result.candidate)):
         return Exit.DAMAGED
-    return Exit.REGRESSED if result.count(Verdict.REGRESSED) else Exit.OK
+    return Exit.REGRESSED if result.count(ChangeVerdict.REGRESSED) else Exit.OK
 
 
-def _unlike(result: Comparison, base: Path, candidate: Path, code: Exit) -> CliError:
+def _unlike(result: CompareResult, base: Path, candidate: Path, code: Exit) -> CliError:
     facets = list(dict.fromkeys(str(each.facet) for each in result.refused))
     what = "; ".join(f"{each.where} is {each.base} against {each.candidate}" for each in result.refused[:10])
     more = f"; and {len(result.refused) - 10} more" if len(result.refused) > 10 else ""
@@ -210,7 +210,7 @@ def _unlike(result: Comparison, base: Path, candidate: Path, code: Exit) -> CliE
     )
 
 
-def _show(result: Comparison, *, as_markdown: bool) -> None:
+def _show(result: CompareResult, *, as_markdown: bool) -> None:
     from reports.comparison import text
 
     if as_markdown:

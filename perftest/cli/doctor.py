@@ -16,7 +16,7 @@ from perftest.exits import CliError, Exit, explained
 from perftest.options.targets import split_uris
 
 if TYPE_CHECKING:
-    from perftest.doctor.check import Check
+    from perftest.doctor.check import DoctorCheck
 
 MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
@@ -76,7 +76,9 @@ def doctor(
     ctx.exit(int(Exit.UNTRUSTED if worst(found) == "fail" else Exit.OK))
 
 
-def _checks(uris: tuple[str, ...], directories: tuple[Path, ...], seconds: float, *, ceiling: bool) -> Iterator[Check]:
+def _checks(
+    uris: tuple[str, ...], directories: tuple[Path, ...], seconds: float, *, ceiling: bool
+) -> Iterator[DoctorCheck]:
     """Make the checks, and yield each as soon as its result is known."""
     from perftest.doctor import drive, host, network
 
@@ -95,7 +97,7 @@ def _checks(uris: tuple[str, ...], directories: tuple[Path, ...], seconds: float
         yield from _ceilings(seconds)
 
 
-def _way_to(text: str) -> Check:
+def _way_to(text: str) -> DoctorCheck:
     from perftest.amqp.errors import AmqpError
     from perftest.amqp.uri import UriError, parse_uri
     from perftest.doctor.network import broker
@@ -111,7 +113,7 @@ def _way_to(text: str) -> Check:
         raise CliError(why.what, why.where, why.fix) from error
 
 
-def _ceilings(seconds: float) -> Iterator[Check]:
+def _ceilings(seconds: float) -> Iterator[DoctorCheck]:
     """Measure the load generator against one node of the bundled broker on this machine."""
     from infra import local_cluster
     from perftest.doctor.ceiling import ceilings

@@ -25,7 +25,7 @@ from perftest.exits import CliError, Exit
 
 if TYPE_CHECKING:
     from infra.lab.lab import Lab
-    from infra.lab.switch import Links, LinkState
+    from infra.lab.switch import LabLinks, LinkState
     from infra.links.settings import LinkSettings
 
 INVENTORY: Final = "hosts.yaml"
@@ -129,11 +129,11 @@ def up(
 @click.pass_context
 def down(ctx: click.Context, directory: Path, as_json: bool) -> None:
     """End a lab with all its processes, namespaces and files, also one whose maker crashed."""
-    from infra.cleaning import Outcome
+    from infra.cleaning import CleanupOutcome
     from infra.lab.lab import down as end
 
     lines = end(directory)
-    failed = [line for line in lines if line.outcome is Outcome.FAILED]
+    failed = [line for line in lines if line.outcome is CleanupOutcome.FAILED]
     if not failed:
         (directory / INVENTORY).unlink(missing_ok=True)
     if as_json:
@@ -258,15 +258,15 @@ def _inventory(made: Lab, brokers: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _links(directory: Path) -> tuple[Links, dict[str, str]]:
+def _links(directory: Path) -> tuple[LabLinks, dict[str, str]]:
     """The links of the lab, and the addresses of its hosts. Raises CliError if there is no lab."""
     from infra.lab import lab as labs
-    from infra.lab.switch import Links
+    from infra.lab.switch import LabLinks
 
     places = labs.places(directory)
     if not places:
         raise CliError("there is no lab here", f"--dir {directory}", "make one: perftest lab up", Exit.USAGE)
-    return Links(places[0]), labs.addresses(places[0])
+    return LabLinks(places[0]), labs.addresses(places[0])
 
 
 def _plain(state: LinkState) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from perftest.cli.store.spark_archive import spark_archive
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
-    from reports.comparison.compare import Comparison
+    from reports.comparison.compare import CompareResult
 
 RunPlace = Path | str
 """The directory of a run, or of runs: a path of this machine, or a URI."""
@@ -265,7 +265,7 @@ def _remove_old_store(store: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def build_comparison(result: Comparison, out: Path, names: tuple[Path, Path]) -> Path:
+def build_comparison(result: CompareResult, out: Path, names: tuple[Path, Path]) -> Path:
     """Run the pipeline over both sides, write the page of the comparison to ``out/comparison.html``, and return its
     path. ``names`` are the directories of baseline and candidate. Raises CliError."""
     told = fill_store([run.path for run in (*result.base, *result.candidate)], beside=out / "store")

@@ -163,12 +163,12 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     from perftest.series.judgement import refuse_one_title
     from perftest.simulation import calibration
     from perftest.simulation.cells import Cell
-    from perftest.simulation.simulated_run import Limits, shortened
+    from perftest.simulation.simulated_run import StepLimits, shortened
     from perftest.simulation.simulated_world import places_of
 
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
-    limits = Limits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
+    limits = StepLimits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
     read = [_plan(name, asked) for name in names or (None,)]
     plans = [(plan, _setups(plan, document, asked, known)) for plan, document in read]
     for plan, setups in plans:
@@ -199,7 +199,7 @@ def _setups(
     from perftest.simulation.simulated_drives import of_layouts, of_options
     from perftest.simulation.simulated_world import Setup
     from perftest.spec.cluster import Product
-    from reference_broker.virtual.network import Link
+    from reference_broker.virtual.network import OneWayLink
 
     if plan.cluster.broker is not Product.REFERENCE:
         fix = "leave out broker: rabbitmq, or measure the workload with `perftest sweep`"
@@ -209,8 +209,8 @@ def _setups(
     if plan.cluster.policies:
         fix = "leave out policies, or measure the workload with `perftest sweep`"
         raise CliError("a simulated cluster has no policies", f"{plan.name}: cluster.policies", fix, Exit.USAGE)
-    within = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
-    between = Link(
+    within = OneWayLink(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
+    between = OneWayLink(
         latency_ns=round(asked["latency_s"] * 1e9), octets_per_second=asked["bandwidth_mbit"] * 1_000_000 // 8
     )
     layouts: list[Path | Inline] = list(asked["layouts"])

@@ -20,7 +20,7 @@ from perftest.measuring.placement import layout_of
 from perftest.options.targets import Target, metrics_in_vain
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.series.rounds import Rounds
     from perftest.spec.plan import Plan
 
@@ -96,7 +96,9 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     ctx.exit(measure_all(plan, options, work.rounds, several, resume))
 
 
-def _refuse_actions(plan: Plan, cluster: Path | None, layouts: Sequence[Layout | None], typed: Sequence[str]) -> None:
+def _refuse_actions(
+    plan: Plan, cluster: Path | None, layouts: Sequence[PlacedLayout | None], typed: Sequence[str]
+) -> None:
     """Raises SpecError with all problems of the timeline on one of the layouts."""
     if not plan.timeline:
         return

@@ -13,7 +13,7 @@ from perftest.exits import CliError, Exit
 from perftest.options.targets import typed_again
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.measuring.session_options import Options
     from perftest.series.rounds import Rounds
     from perftest.spec.plan import Plan
@@ -43,7 +43,7 @@ sweep_options = options(
 
 
 def measure_all(
-    plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, Layout], resume: Path | None
+    plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, PlacedLayout], resume: Path | None
 ) -> int:
     """Measure the plan in its rounds, on each of the layouts if there are some, and return the exit code. ``resume`` is
     the directory of what is continued: a series, rounds, or a run. Raises CliError."""

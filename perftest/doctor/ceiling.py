@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from perftest.doctor.check import Check
+from perftest.doctor.check import DoctorCheck
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
 from perftest.metrics.interval import Interval, Phase
@@ -42,12 +42,12 @@ class _Cost:
         """Ignore the record."""
 
 
-def ceilings(uri: str, seconds: float, queue_type: QueueType) -> list[Check]:
+def ceilings(uri: str, seconds: float, queue_type: QueueType) -> list[DoctorCheck]:
     """A check for each load. Each load runs for ``seconds`` against the broker at ``uri``."""
     return [_ceiling(name, settings, uri, seconds, queue_type) for name, settings in LOADS.items()]
 
 
-def _ceiling(name: str, settings: Settings, uri: str, seconds: float, queue_type: QueueType) -> Check:
+def _ceiling(name: str, settings: Settings, uri: str, seconds: float, queue_type: QueueType) -> DoctorCheck:
     cost = _Cost()
     step = Step(number=1, label="", settings=settings, duration_s=seconds + WARMUP_S, warmup_s=WARMUP_S)
     plan = Plan.of(
@@ -63,13 +63,13 @@ def _ceiling(name: str, settings: Settings, uri: str, seconds: float, queue_type
     return finding(name, outcome, cost.messages, cost.cpu_ns)
 
 
-def finding(name: str, outcome: RunOutcome, messages: int, cpu_ns: int) -> Check:
+def finding(name: str, outcome: RunOutcome, messages: int, cpu_ns: int) -> DoctorCheck:
     """The check with the cost of a message, and what follows from that cost."""
     check = f"generator, {name}"
     if outcome.error is not None or not messages:
         why = outcome.error.what if outcome.error is not None else "no message was delivered"
-        return Check(name=check, status="fail", text=f"the load generator could not be run: {why}")
+        return DoctorCheck(name=check, status="fail", text=f"the load generator could not be run: {why}")
     us = cpu_ns / 1000 / messages
     figures: Mapping[str, Any] = {"us_per_message": round(us, 3), "per_s_and_core": round(1e6 / us)}
     text = f"a message costs it {us:.2f} µs: at most {1e6 / us:,.0f} messages a second and core"
-    return Check(name=check, status="pass", text=text, figures=dict(figures))
+    return DoctorCheck(name=check, status="pass", text=text, figures=dict(figures))

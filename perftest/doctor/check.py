@@ -12,7 +12,7 @@ _ORDER = ("pass", "warn", "fail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """The result of a check.
 
     ``text`` says what was measured and what follows from it. ``figures`` are the numbers, with units in their names.
@@ -28,12 +28,12 @@ class Check:
         return {"check": self.name, "status": self.status, "text": self.text, "figures": self.figures}
 
 
-def judged(name: str, text: str, doubt: str, figures: Figures) -> Check:
+def judged(name: str, text: str, doubt: str, figures: Figures) -> DoctorCheck:
     """A warning if there is a doubt, which then ends the text; else a pass."""
-    return Check(name=name, status="warn" if doubt else "pass", text=text + doubt, figures=figures)
+    return DoctorCheck(name=name, status="warn" if doubt else "pass", text=text + doubt, figures=figures)
 
 
-def worst(checks: Sequence[Check]) -> Status:
+def worst(checks: Sequence[DoctorCheck]) -> Status:
     """The gravest status of all checks; pass if there is no check."""
     return max((check.status for check in checks), key=_ORDER.index, default="pass")
 

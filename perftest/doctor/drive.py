@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from perftest.doctor.check import Check, Figures, judged, percentile
+from perftest.doctor.check import DoctorCheck, Figures, judged, percentile
 from perftest.results.provenance import filesystem
 
 WRITES: Final = 300
@@ -22,7 +22,7 @@ SLOW_US: Final = 5000
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 
-def drive(directory: Path) -> Check:
+def drive(directory: Path) -> DoctorCheck:
     """Measure the drive of a directory: the time of a 4 KiB write with its ``fdatasync`` into an allocated file, as a
     write-ahead log does it, and the rate of 1 MiB writes. Raises OSError if the directory cannot be written."""
     name = f"drive {directory}"

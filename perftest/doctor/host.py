@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-from perftest.doctor.check import Check, Figures, judged, percentile
+from perftest.doctor.check import DoctorCheck, Figures, judged, percentile
 
 READS: Final = 20_000
 WAKE_UPS: Final = 200
@@ -26,7 +26,7 @@ _GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
-def clock() -> Check:
+def clock() -> DoctorCheck:
     """Check the resolution and the cost of the monotonic clock that stamps messages."""
     began = time.perf_counter_ns()
     read = [time.monotonic_ns() for _ in range(READS)]
@@ -41,7 +41,7 @@ def clock() -> Check:
     return judged("clock", f"source {source}, read in {cost_ns:.0f} ns, steps of {step_ns} ns or more", "", figures)
 
 
-def timers() -> Check:
+def timers() -> DoctorCheck:
     """Check how late a process wakes up from a sleep of a millisecond, and so how well a schedule can be kept."""
     late = []
     for _ in range(WAKE_UPS):
@@ -56,7 +56,7 @@ def timers() -> Check:
     return judged("timers", text, doubt, figures)
 
 
-def processors(seconds: float) -> Check:
+def processors(seconds: float) -> DoctorCheck:
     """Check the cores, their limits, and their use by other programs, over ``seconds``."""
     cores = len(os.sched_getaffinity(0))
     before = psutil.cpu_times()
@@ -83,7 +83,7 @@ def usage_doubts(cores: int, used: float, steal: float, quota: float | None, gov
     return doubts
 
 
-def descriptors() -> Check:
+def descriptors() -> DoctorCheck:
     """Check how many connections this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else 1 << 20

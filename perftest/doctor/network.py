@@ -11,7 +11,7 @@ from pamqp import commands
 
 from perftest.amqp.transport import Connection
 from perftest.amqp.uri import AmqpUri
-from perftest.doctor.check import Check, Figures, judged, percentile
+from perftest.doctor.check import DoctorCheck, Figures, judged, percentile
 
 ROUNDS: Final = 1000
 BROKER_ROUNDS: Final = 200
@@ -19,7 +19,7 @@ SLOW_LOOPBACK_US: Final = 500
 _PING: Final = b"x" * 64
 
 
-def loopback() -> Check:
+def loopback() -> DoctorCheck:
     """Measure the round trip of 64 octets between two threads. No latency on this machine can be shorter."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         echo = threading.Thread(target=_echo, args=(server,), daemon=True)
@@ -34,7 +34,7 @@ def loopback() -> Check:
     return judged("loopback", text, slow if p99 > SLOW_LOOPBACK_US else "", {"p50_us": p50, "p99_us": p99})
 
 
-async def broker(uri: AmqpUri) -> Check:
+async def broker(uri: AmqpUri) -> DoctorCheck:
     """Measure the time to connect and log in, and the round trip of a method without effect. Raises AmqpError."""
     name = f"broker {uri.redacted}"
     began = time.monotonic_ns()

@@ -21,7 +21,7 @@ SLOW_START_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class Counters:
+class IntervalCounters:
     """Counts of the time between two cuts, by the names of :class:`~perftest.metrics.interval.Interval`."""
 
     published: int = 0
@@ -42,7 +42,7 @@ class Counters:
         """Messages that consumers were done with, at once or after their work."""
         return self.delivered - self.put_to_work + self.worked_on
 
-    def cut(self) -> Counters:
+    def cut(self) -> IntervalCounters:
         """The counts since the last cut; all counts begin anew."""
         cut = replace(self)
         for one in fields(self):
@@ -83,7 +83,7 @@ class Context:
     emit: Emit
     fail: Callable[[AmqpError, str], None]
     finished: Callable[[str, str], None] = lambda name, reason: None
-    counters: Counters = field(default_factory=Counters)
+    counters: IntervalCounters = field(default_factory=IntervalCounters)
     worker: int = 0
     workers: int = 1
     near: tuple[int, ...] = ()

@@ -37,7 +37,7 @@ class ForeignFileError(HelpfulError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
+class StatedFigures:
     """Percentiles of one latency, in ns by name (``p99_ns``), as the tool states them of one interval or, with
     ``whole``, of the whole run. ``quantiles`` is the full list, where the tool has one: percentile (0..100) to ns."""
 
@@ -70,7 +70,7 @@ class ForeignRun:
     tool: str
     name: str
     slices: Sequence[Slice]
-    stated: Sequence[Stated] = ()
+    stated: Sequence[StatedFigures] = ()
     started_ns: int | None = None
     settings: Mapping[str, int | float | bool] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()

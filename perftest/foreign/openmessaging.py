@@ -19,7 +19,7 @@ from perftest.foreign.measured import (
     ForeignFileError,
     ForeignRun,
     Slice,
-    Stated,
+    StatedFigures,
     ns_of,
 )
 from perftest.metrics.interval import Series
@@ -114,7 +114,7 @@ def _rates(data: Mapping[str, Any], key: str, file: str) -> list[float]:
     return [float(value) for value in values]
 
 
-def _stated(data: Mapping[str, Any], length_ns: int, file: str) -> Iterator[Stated]:
+def _stated(data: Mapping[str, Any], length_ns: int, file: str) -> Iterator[StatedFigures]:
     for name, (series, unit_ns) in _LATENCIES.items():
         figures = {}
         for ending, figure in _FIGURES.items():
@@ -127,7 +127,9 @@ def _stated(data: Mapping[str, Any], length_ns: int, file: str) -> Iterator[Stat
             _refuse(f"{key} is not an object", f"{file}: {key}")
         full = {_percent(at, key, file): _latency(of, unit_ns, f"{file}: {key}.{at}") for at, of in quantiles.items()}
         if any(figures.values()) or full:
-            yield Stated(series=series, offset_ns=0, length_ns=length_ns, whole=True, figures=figures, quantiles=full)
+            yield StatedFigures(
+                series=series, offset_ns=0, length_ns=length_ns, whole=True, figures=figures, quantiles=full
+            )
 
 
 def _percent(text: str, key: str, file: str) -> str:

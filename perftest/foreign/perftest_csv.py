@@ -23,7 +23,7 @@ from perftest.foreign.measured import (
     ForeignFileError,
     ForeignRun,
     Slice,
-    Stated,
+    StatedFigures,
     ns_of,
 )
 from perftest.metrics.interval import Series
@@ -127,7 +127,7 @@ def _joined(cells: list[str], count: int) -> list[str]:
 
 def _run(rows: Sequence[tuple[int, list[str]]], header: list[str], file: str) -> ForeignRun:
     slices: list[Slice] = []
-    stated: list[Stated] = []
+    stated: list[StatedFigures] = []
     begin_ns = 0
     for number, cells in rows:
         where = f"{file}:{number}"
@@ -185,7 +185,9 @@ def _slice(header: Sequence[str], cells: Sequence[str], begin_ns: int, length_ns
     return Slice(offset_ns=begin_ns, length_ns=length_ns, counts=counts)
 
 
-def _stated(header: Sequence[str], cells: Sequence[str], begin_ns: int, length_ns: int, where: str) -> Iterator[Stated]:
+def _stated(
+    header: Sequence[str], cells: Sequence[str], begin_ns: int, length_ns: int, where: str
+) -> Iterator[StatedFigures]:
     figures: dict[Series, dict[str, int]] = {}
     for name, cell in zip(header, cells, strict=True):
         match = _LATENCY.fullmatch(name)
@@ -197,7 +199,7 @@ def _stated(header: Sequence[str], cells: Sequence[str], begin_ns: int, length_n
         figures.setdefault(_SERIES[match[2]], {})[_NAMES[match[1]]] = found
     for series, of in figures.items():
         if any(of.values()):  # PerfTest writes zeros where it measured nothing
-            yield Stated(series=series, offset_ns=begin_ns, length_ns=length_ns, figures=of)
+            yield StatedFigures(series=series, offset_ns=begin_ns, length_ns=length_ns, figures=of)
 
 
 def _time_ns(cell: str, begin_ns: int, where: str) -> int:

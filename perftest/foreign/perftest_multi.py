@@ -24,7 +24,7 @@ from perftest.foreign.measured import (
     ForeignFileError,
     ForeignRun,
     Slice,
-    Stated,
+    StatedFigures,
     ns_of,
 )
 from perftest.metrics.interval import Series
@@ -121,7 +121,7 @@ def _run(name: str, values: Mapping[str, str], results: Mapping[str, Any], where
     if "avg-latency" in results:
         length_ns = slices[-1].offset_ns + slices[-1].length_ns
         figures = {"mean_ns": _latency(results["avg-latency"], f"{where}.avg-latency")}
-        stated.append(Stated(series=Series.E2E, offset_ns=0, length_ns=length_ns, whole=True, figures=figures))
+        stated.append(StatedFigures(series=Series.E2E, offset_ns=0, length_ns=length_ns, whole=True, figures=figures))
     return ForeignRun(
         tool=TOOL,
         name="_".join([name, *(f"{key}_{value}" for key, value in values.items())]),
@@ -137,9 +137,9 @@ def _run(name: str, values: Mapping[str, str], results: Mapping[str, Any], where
     )
 
 
-def _read(samples: Sequence[object], where: str) -> tuple[list[Slice], list[Stated]]:
+def _read(samples: Sequence[object], where: str) -> tuple[list[Slice], list[StatedFigures]]:
     slices: list[Slice] = []
-    stated: list[Stated] = []
+    stated: list[StatedFigures] = []
     begin_ns = 0
     for number, sample in enumerate(samples):
         place = f"{where}[{number}]"
@@ -149,7 +149,7 @@ def _read(samples: Sequence[object], where: str) -> tuple[list[Slice], list[Stat
         length_ns = end_ns - begin_ns
         slices.append(Slice(offset_ns=begin_ns, length_ns=length_ns, counts=_counts(sample, length_ns, place)))
         if figures := _figures(sample, place):
-            stated.append(Stated(series=Series.E2E, offset_ns=begin_ns, length_ns=length_ns, figures=figures))
+            stated.append(StatedFigures(series=Series.E2E, offset_ns=begin_ns, length_ns=length_ns, figures=figures))
         begin_ns = end_ns
     return slices, stated
 

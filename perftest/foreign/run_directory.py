@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from perftest.foreign.measured import ForeignRun, Stated
+from perftest.foreign.measured import ForeignRun, StatedFigures
 from perftest.metrics.interval import Interval, Phase
 from perftest.results.writer import RunWriter, run_id, writable
 from perftest.spec.plan import Group, Isolation, Plan, Settings, Step
@@ -92,7 +92,7 @@ def _facts(run: ForeignRun, told: Told, files: Sequence[Mapping[str, Any]]) -> d
     }
 
 
-def _stated(each: Stated) -> dict[str, Any]:
+def _stated(each: StatedFigures) -> dict[str, Any]:
     return {"series": str(each.series), "figures": dict(each.figures), "quantiles": dict(each.quantiles)}
 
 

@@ -22,7 +22,7 @@ _ENVIRONMENT_FLAGS: Final = ("-e", "--env")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CommandLine:
     """A command line: its options, and the environment variables that it sets."""
 
     text: str
@@ -40,7 +40,7 @@ def is_command_line(text: str) -> bool:
     return bool(words) and (words[0].startswith("-") or any(_PROGRAM.search(word) for word in words))
 
 
-def lines_of(text: str, notes: Notes) -> list[Line]:
+def lines_of(text: str, notes: Notes) -> list[CommandLine]:
     """All command lines of PerfTest in a text. Each other line of a script gets a note and is left out."""
     found = []
     for number, text_of in _logical(text):
@@ -74,7 +74,7 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
         yield begun, held.strip()
 
 
-def _line(text: str, number: int, words: list[str], notes: Notes) -> Line | None:
+def _line(text: str, number: int, words: list[str], notes: Notes) -> CommandLine | None:
     place = f"line {number}"
     if any(_MULTI.search(word) for word in words):
         notes.problem(place, "PerfTestMulti runs files of scenarios", "give the command line of each scenario", text)
@@ -85,7 +85,7 @@ def _line(text: str, number: int, words: list[str], notes: Notes) -> Line | None
         return None
     options = _until_operator(words[start:], place, notes)
     options = options[1:] if options[:1] in (["--"], ["run"]) else options
-    return Line(text, number, options, _environment(words[:start]))
+    return CommandLine(text, number, options, _environment(words[:start]))
 
 
 def _start(words: Sequence[str]) -> int | None:

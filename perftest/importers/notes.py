@@ -19,7 +19,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class ImportNote:
     """A part of the source that is not in the workload as it was in the source.
 
     ``path`` is the key path or the option. ``what`` says what becomes of it. ``fix`` says what to do, and is empty if
@@ -48,7 +48,7 @@ class Notes:
     """The notes about one source, each note once; and the problems that make the source unreadable."""
 
     file: str
-    found: list[Note] = field(default_factory=list)
+    found: list[ImportNote] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def different(self, path: str, what: str, fix: str = "", file: str = "") -> None:
@@ -73,7 +73,7 @@ class Notes:
             raise SpecError(list({problem.lines(): problem for problem in self.problems}.values()))
 
     def _add(self, level: Level, path: str, what: str, fix: str, file: str) -> None:
-        note = Note(level=level, file=file or self.file, path=path, what=what, fix=fix)
+        note = ImportNote(level=level, file=file or self.file, path=path, what=what, fix=fix)
         if note not in self.found:
             self.found.append(note)
 
@@ -83,7 +83,7 @@ class Converted:
     """The content of a workload file, and the notes about it."""
 
     content: dict[str, Any]
-    notes: Sequence[Note]
+    notes: Sequence[ImportNote]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ class Imported:
     """The result of an import: workloads, and notes about the source as a whole."""
 
     workloads: list[Converted]
-    general: Sequence[Note] = ()
+    general: Sequence[ImportNote] = ()
 
     @property
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[ImportNote]:
         """All notes, each once."""
         every = [*self.general, *(note for workload in self.workloads for note in workload.notes)]
         return list(dict.fromkeys(every))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from perftest.importers.notes import Converted, Imported, Notes
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 from perftest.importers.write import BACKGROUNDS_MAX, QUEUES_MAX, name_of, plain_number
 from perftest.spec.condense import duration
 from perftest.spec.rules import PUBLISHERS_MAX, SIZE_BYTES_MIN
@@ -48,7 +48,7 @@ def import_openmessaging(text: str, file: str, find: Find) -> Imported:
         notes.problem("", "a workload is a mapping of keys to values", "begin with `name:` and `topics:`")
         data = {}
     notes.stop_at_problems()
-    section = Section(data, notes)
+    section = SourceSection(data, notes)
     workload = _workload(section, find)
     section.finish()
     notes.stop_at_problems()
@@ -70,7 +70,7 @@ def _resolved(text: str, notes: Notes) -> str:
     return "\n".join(lines)
 
 
-def _workload(source: Section, find: Find) -> dict[str, Any]:
+def _workload(source: SourceSection, find: Find) -> dict[str, Any]:
     topics, producers = max(source.count("topics", default=1), 1), source.count("producersPerTopic", default=1)
     subscriptions = source.count("subscriptionsPerTopic", default=1)
     consumers = subscriptions * source.count("consumerPerSubscription", default=1)
@@ -109,7 +109,7 @@ def _workload(source: Section, find: Find) -> dict[str, Any]:
     return {key: value for key, value in workload.items() if value not in ("", {}, [])}
 
 
-def _check_size(source: Section, topics: int, producers: int, subscriptions: int, consumers: int) -> None:
+def _check_size(source: SourceSection, topics: int, producers: int, subscriptions: int, consumers: int) -> None:
     """Refuse what is too much at once, before it is written out and checked."""
     if topics * max(subscriptions, 1) > QUEUES_MAX:
         what = f"{topics} topics of {subscriptions} subscriptions are more than {QUEUES_MAX} queues"
@@ -131,7 +131,7 @@ def _fanout(name: str, subscriptions: int) -> dict[str, Any]:
     return {"queues": queues, "exchange": {"name": name, "type": "fanout"}}
 
 
-def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
+def _load(source: SourceSection, topics: int, producers: int) -> dict[str, Any]:
     driver = "the defaults of the RabbitMQ driver: confirms without a limit, automatic acknowledgement, transient"
     source.notes.different("", f"{driver} messages in classic queues", "change load: and queues: for safe settings")
     size, rate = source.count("messageSize", default=SIZE_BYTES_MIN), source.number("producerRate")
@@ -147,7 +147,7 @@ def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
     return {**load, "size": size, "publishers": producers, "consumers": 0, "persistent": False}
 
 
-def _bodies(source: Section, find: Find) -> dict[str, Any]:
+def _bodies(source: SourceSection, find: Find) -> dict[str, Any]:
     payload = source.text("payloadFile")
     random = source.flag("useRandomizedPayloads")
     ratio, pool = source.number("randomBytesRatio"), source.count("randomizedPayloadPoolSize")
@@ -164,7 +164,7 @@ def _bodies(source: Section, find: Find) -> dict[str, Any]:
     return {"bodies": {"files": [path]}}
 
 
-def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _times(source: SourceSection, load: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The step, and how long consumers wait until there is a backlog."""
     test, warmup = source.number("testDurationMinutes", default=1), source.number("warmupDurationMinutes", default=1)
     if not test:
@@ -187,7 +187,7 @@ def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[
     return step, {"start_delay": duration(wait_s)} if wait_s else {}
 
 
-def _increments(source: Section, producers: int) -> dict[str, Any]:
+def _increments(source: SourceSection, producers: int) -> dict[str, Any]:
     """The sweep of ``producerIncrementRate``: the rate grows in steps from the start to the end."""
     grows, start = source.number("producerIncrementRate"), source.number("producerStartRate", default=10_000)
     seconds, end = source.number("producerIncrementSeconds", default=60), source.number("producerRate")
@@ -209,7 +209,7 @@ def _increments(source: Section, producers: int) -> dict[str, Any]:
 
 
 def _other_topics(
-    source: Section, stem: str, topics: int, subscriptions: int, load: dict[str, Any], publishing: dict[str, Any]
+    source: SourceSection, stem: str, topics: int, subscriptions: int, load: dict[str, Any], publishing: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Background loads for the topics beside the first, if topics have several subscriptions and so an exchange
     each."""
@@ -236,7 +236,7 @@ def _other_topics(
     ]
 
 
-def _say_what_is_missing(source: Section) -> None:
+def _say_what_is_missing(source: SourceSection) -> None:
     partitions, keys = source.count("partitionsPerTopic", default=1), source.text("keyDistributor", default="NO_KEY")
     if partitions > 1:
         what = f"a topic has one queue per subscription, not {partitions} partitions; the RabbitMQ driver refuses them"

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Final
 
 from perftest.importers.notes import Notes
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 
 COMBINATIONS_MAX: Final = 200
 _TYPES: Final = ("simple", "varying", "rate-vs-latency")
@@ -51,12 +51,12 @@ def command_lines(data: list[Any], notes: Notes) -> list[tuple[str, str]]:
         if not isinstance(each, Mapping):
             notes.problem(f"[{number}]", "a scenario is a mapping", "give name, type and params", each)
             continue
-        found += _scenario(Section(each, notes, f"[{number}]"))
+        found += _scenario(SourceSection(each, notes, f"[{number}]"))
     notes.stop_at_problems()
     return found
 
 
-def _scenario(source: Section) -> Iterator[tuple[str, str]]:
+def _scenario(source: SourceSection) -> Iterator[tuple[str, str]]:
     name, kind = source.text("name", default="scenario"), source.text("type", default="simple")
     params = source.sections("params")
     variables = {key: values for each in source.sections("variables") for key, values in _variable(each)}
@@ -76,10 +76,13 @@ def _scenario(source: Section) -> Iterator[tuple[str, str]]:
         chosen = dict(zip(variables, values, strict=True))
         for each in params:
             label = "_".join([name, *(f"{key}_{value}" for key, value in chosen.items())])
-            yield label, shlex.join(["perf-test", *_words(Section({**each.data, **chosen}, each.notes, each.path))])
+            yield (
+                label,
+                shlex.join(["perf-test", *_words(SourceSection({**each.data, **chosen}, each.notes, each.path))]),
+            )
 
 
-def _variable(source: Section) -> Iterator[tuple[str, list[Any]]]:
+def _variable(source: SourceSection) -> Iterator[tuple[str, list[Any]]]:
     key, values = source.text("name"), source.raw("values", default=[])
     source.finish()
     if key and isinstance(values, list) and values:
@@ -88,7 +91,7 @@ def _variable(source: Section) -> Iterator[tuple[str, list[Any]]]:
         source.wrong("values", "a variable has a name and a list of values", "give both")
 
 
-def _words(source: Section) -> Iterator[str]:
+def _words(source: SourceSection) -> Iterator[str]:
     """The options of a load."""
     if not source.has("time-limit"):
         yield from ("-z", str(_SECONDS))
@@ -102,14 +105,14 @@ def _words(source: Section) -> Iterator[str]:
     source.finish()
 
 
-def _lists(source: Section) -> Iterator[str]:
+def _lists(source: SourceSection) -> Iterator[str]:
     if flags := _texts(source, "flags"):
         yield from ("-f", *flags)
     if queues := _texts(source, "queue-names"):
         yield from ("-u", ",".join(queues))
 
 
-def _texts(source: Section, key: str) -> list[str]:
+def _texts(source: SourceSection, key: str) -> list[str]:
     value = source.raw(key, default=[])
     if isinstance(value, list):
         return [str(each) for each in value]

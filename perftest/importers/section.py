@@ -1,7 +1,7 @@
 """Reads a mapping of another tool's file in such a way that no key is passed over silently.
 
-An importer asks for each key by its name. :meth:`Section.finish` reports the keys that the importer did not ask for,
-each with the nearest known key. A number may be written as text, as RabbitTestTool does.
+An importer asks for each key by its name. :meth:`SourceSection.finish` reports the keys that the importer did not ask
+for, each with the nearest known key. A number may be written as text, as RabbitTestTool does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _plain(word: str) -> str:
     return word.replace("_", "").replace("-", "").lower()
 
 
-class Section:
+class SourceSection:
     """A mapping of the source, at ``path`` of ``file``."""
 
     def __init__(self, data: Mapping[str, Any], notes: Notes, path: str = "", file: str = "") -> None:
@@ -95,21 +95,21 @@ class Section:
         self._wrong(keys[0], word, f"one of {', '.join(known)}", fix)
         return known[default.lower()]
 
-    def section(self, *keys: str) -> Section:
+    def section(self, *keys: str) -> SourceSection:
         """The section of a key; an empty section if the key is not there."""
         key, value = next(((key, self.data[key]) for key in keys if self.has(key)), (keys[0], {}))
         if not isinstance(value, Mapping):
             self._wrong(key, value, "a mapping", "write {…}")
             value = {}
-        return Section(value, self.notes, self.at(key), self.file)
+        return SourceSection(value, self.notes, self.at(key), self.file)
 
-    def sections(self, *keys: str) -> list[Section]:
+    def sections(self, *keys: str) -> list[SourceSection]:
         """The sections of a list of mappings."""
         key, value = next(((key, self.data[key]) for key in keys if self.has(key)), (keys[0], []))
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
             self._wrong(key, value, "a list of mappings", "write [{…}]")
             return []
-        return [Section(each, self.notes, f"{self.at(key)}[{at}]", self.file) for at, each in enumerate(value)]
+        return [SourceSection(each, self.notes, f"{self.at(key)}[{at}]", self.file) for at, each in enumerate(value)]
 
     def values(self, key: str) -> list[Any]:
         """A list of plain values."""

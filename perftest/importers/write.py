@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from perftest.importers.notes import Note
+from perftest.importers.notes import ImportNote
 from perftest.spec.check import check
 from perftest.spec.condense import spelled
 from perftest.spec.load import parse_workload
@@ -58,7 +58,7 @@ def line_of(path: str, text: str) -> int | None:
     return line
 
 
-def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = ()) -> str:
+def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[ImportNote] = ()) -> str:
     """The text of a workload file. The notes about its source are comments at the beginning."""
     parts, workload = [*_heading(origin, notes)], spelled(workload)
     for key in ORDER:
@@ -76,7 +76,7 @@ def problems_of(workload: dict[str, Any], file: str) -> list[Problem]:
         return error.problems
 
 
-def _heading(origin: str, notes: Sequence[Note]) -> list[str]:
+def _heading(origin: str, notes: Sequence[ImportNote]) -> list[str]:
     lines = [f"Imported from {origin}."] if origin else []
     lines += [": ".join(filter(None, (note.level.value, _place(note, origin), note.what))) for note in notes]
     return [
@@ -84,7 +84,7 @@ def _heading(origin: str, notes: Sequence[Note]) -> list[str]:
     ]
 
 
-def _place(note: Note, origin: str) -> str:
+def _place(note: ImportNote, origin: str) -> str:
     """The key path of a note, with its file if it differs from ``origin``."""
     name = note.file.replace("\\", "/").rpartition("/")[2]
     return note.path if note.file == origin or not note.path else f"{name}: {note.path}"

@@ -12,7 +12,7 @@ from perftest.spec.problem import Problem, SpecError
 from perftest.tell import tell
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.spec.load import Document
     from perftest.spec.plan import Plan
     from reference_broker.node.config import Limits
@@ -30,7 +30,7 @@ def in_folder(plan: Plan, workload: Path) -> Plan:
 
 def layout_for(
     plan: Plan, typed: Path | None, document: Document | None = None, *, elsewhere: bool = False
-) -> Layout | None:
+) -> PlacedLayout | None:
     """The layout of the cluster that is started for a plan: ``typed`` with --layout, or that of the workload, whose
     ``document`` knows the lines. Drives that are ``elsewhere`` are not looked for on this machine. Raises SpecError
     with all problems of the layout and of the limits."""

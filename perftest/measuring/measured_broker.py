@@ -20,7 +20,7 @@ from perftest.spec.plan import Plan, QueueType
 from perftest.tell import tell
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from infra.local_cluster import Cluster
 
 Started = TypeVar("Started")
@@ -29,7 +29,7 @@ Started = TypeVar("Started")
 def undo_leftovers(out: Path) -> None:
     """Undo what killed commands have left below a results directory, and say on stderr what cannot be undone."""
     for each in cleaning.clean(out):
-        if each.outcome is cleaning.Outcome.FAILED:
+        if each.outcome is cleaning.CleanupOutcome.FAILED:
             what = f"what a former command left could not be removed: {each.kind} {each.name}: {each.text}"
             tell(three_lines(what, str(out), each.fix))
 
@@ -57,7 +57,7 @@ def taken_apart(broker: contextlib.AbstractContextManager[Started], out: Path) -
 
 
 @contextlib.contextmanager
-def target(plan: Plan, kept: Path | None, out: Path, layout: Layout | None = None) -> Iterator[Cluster | None]:
+def target(plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | None = None) -> Iterator[Cluster | None]:
     """The local cluster to measure: None for a plan with URIs, the cluster in the directory ``kept``, or a temporary
     cluster in ``out`` as ``plan.cluster`` says, with the files of its nodes where ``layout`` says. Raises CliError."""
     if plan.uris:

@@ -21,7 +21,7 @@ from perftest.tell import tell
 
 if TYPE_CHECKING:
     from infra.fuse_drives import FuseDrives
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Measured:
 
 
 @contextlib.contextmanager
-def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: Layout | None) -> Iterator[Measured]:
+def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | None) -> Iterator[Measured]:
     """The plan with the URIs of a RabbitMQ that is started in ``out``. Any other plan stays as it is. Raises
     RabbitMQError and DriveError."""
     if plan.cluster.broker is not Product.RABBITMQ or plan.uris or kept is not None:

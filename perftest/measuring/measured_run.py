@@ -16,7 +16,7 @@ from perftest.measuring.exports import Exports
 from perftest.measuring.interrupts import Interrupts
 from perftest.measuring.measured_broker import broker_facts, node_addresses, on_bundled, taken_apart, target
 from perftest.measuring.measured_rabbitmq import rabbitmq
-from perftest.measuring.session import Session
+from perftest.measuring.session import RunSession
 from perftest.measuring.session_options import Options
 from perftest.results.errors import RunNotWritableError
 from perftest.results.writer import JudgedFindings, RunWriter
@@ -30,7 +30,7 @@ class Ran(NamedTuple):
     """A run that has ended, with its exit code. ``failure`` says what of the run could not be written."""
 
     writer: RunWriter
-    session: Session
+    session: RunSession
     outcome: RunOutcome
     code: Exit
     failure: RunNotWritableError | None
@@ -64,12 +64,12 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
             if options.load_from is not None:
                 writer.describe_hosts(options.load_from.facts())
             writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
-            session = Session(plan, options, writer, cluster, exports, measured.drives)
+            session = RunSession(plan, options, writer, cluster, exports, measured.drives)
             outcome = asyncio.run(session.run(interrupts))
         return Ran(writer, session, outcome, *_concluded(session, outcome))
 
 
-def _concluded(session: Session, outcome: RunOutcome) -> tuple[Exit, RunNotWritableError | None]:
+def _concluded(session: RunSession, outcome: RunOutcome) -> tuple[Exit, RunNotWritableError | None]:
     try:
         return session.conclude(outcome), None
     except RunNotWritableError as error:

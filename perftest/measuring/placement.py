@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perftest.spec.cluster import Product
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.spec.layout import Figures
     from perftest.spec.layout import Layout as LayoutFile
     from perftest.spec.load import Document
@@ -36,7 +36,7 @@ def layout_of(
     *,
     has_drives: bool = False,
     elsewhere: bool = False,
-) -> Layout:
+) -> PlacedLayout:
     """The placement that a layout file, a bundled layout or a workload describes.
 
     ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started.
@@ -64,7 +64,7 @@ def layout_of(
     return placed
 
 
-def modelled_layout_of(path: Path | Inline) -> Layout:
+def modelled_layout_of(path: Path | Inline) -> PlacedLayout:
     """The placement that a layout file, a bundled layout or a workload describes, for nodes at virtual time, which have
     modelled drives only. Raises SpecError with all problems of the file."""
     from perftest.spec.problem import SpecError
@@ -85,10 +85,10 @@ def _read(path: Path | Inline) -> tuple[LayoutFile, Document]:
     return load_layout(bundled if bundled.exists() and not path.exists() else path)
 
 
-def _placed(file: LayoutFile, path: Path | Inline) -> Layout:
-    from infra.layout import Layout
+def _placed(file: LayoutFile, path: Path | Inline) -> PlacedLayout:
+    from infra.layout import PlacedLayout
 
-    return Layout(
+    return PlacedLayout(
         name=file.title or (path.name if isinstance(path, Inline) else path.stem),
         drives=tuple(_drives(file)),
         roles={role: file.drive_of(role) for role in _roles(file)},
@@ -98,17 +98,17 @@ def _placed(file: LayoutFile, path: Path | Inline) -> Layout:
 
 
 def _drives(file: LayoutFile) -> Iterator[Any]:
-    from infra.layout import Drive
+    from infra.layout import PlacedDrive
 
     for name, drive in file.drives.items():
         if (path := drive.mount or drive.directory) is not None:
-            yield Drive(name=name, path=path, is_mount=drive.mount is not None)
+            yield PlacedDrive(name=name, path=path, is_mount=drive.mount is not None)
         elif drive.figures is not None:
-            yield Drive(name=name, profile=_figures(drive.figures))
+            yield PlacedDrive(name=name, profile=_figures(drive.figures))
         elif drive.profile is not None:
-            yield Drive(name=name, profile=drive.profile)
+            yield PlacedDrive(name=name, profile=drive.profile)
         elif drive.fuse is not None:
-            yield Drive(name=name, profile=drive.fuse.profile, size_mb=drive.fuse.size // _MIB)
+            yield PlacedDrive(name=name, profile=drive.fuse.profile, size_mb=drive.fuse.size // _MIB)
 
 
 def _figures(figures: Figures) -> dict[str, int]:

@@ -51,7 +51,7 @@ _FRAME_S: Final = 0.5
 _STAGES_TIMEOUT_S: Final = 10.0
 
 
-class Session:
+class RunSession:
     """The parts of one run, and the sink of the engine's records."""
 
     def __init__(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from infra.layout import Layout
+from infra.layout import PlacedLayout
 from perftest.spec.expected.slo import Objective
 from perftest.spec.load_hosts import LoadHost
 
@@ -104,7 +104,7 @@ class Options:
     as_json: bool
     report: bool
     cluster: Path | None = None
-    layout: Layout | None = None
+    layout: PlacedLayout | None = None
     label: str = ""
     metrics_format: str = "default"
     plain: bool = False

@@ -63,11 +63,11 @@ _ENOUGH_NS: Final = 1e-3
 
 Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.int64]
-"""Rows of :class:`Exchange`."""
+"""Rows of :class:`ClockExchange`."""
 _SENT, _HOST_RECEIVED, _HOST_SENT, _RECEIVED = range(4)
 
 
-class Exchange(NamedTuple):
+class ClockExchange(NamedTuple):
     """A message to a host and back, in nanoseconds of two clocks: of reference (outer two) and of the host."""
 
     sent_ns: int
@@ -117,7 +117,7 @@ class HostClock:
 
     def __init__(self) -> None:
         self.breaks: list[ClockBreak] = []
-        self._rows = np.empty((2 * EXCHANGES_MAX, len(Exchange._fields)), np.int64)
+        self._rows = np.empty((2 * EXCHANGES_MAX, len(ClockExchange._fields)), np.int64)
         self._first = self._end = 0
         self._steady_since_ns = 0
         self._decisive = _Decisive()
@@ -137,7 +137,7 @@ class HostClock:
         ways = rows[:, _RECEIVED] - rows[:, _SENT] - rows[:, _HOST_SENT] + rows[:, _HOST_RECEIVED]
         return int(ways.min())
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: ClockExchange) -> None:
         """Take an exchange. One in which a clock went backwards says nothing and is left out."""
         if not exchange.is_possible:
             return
@@ -181,7 +181,7 @@ class HostClock:
             middle = (broken + whole) // 2
             line = _line(rows[middle:], first_ns, last_ns, roomy=True)
             broken, whole = (middle, whole) if line is None else (broken, middle)
-        before, after = Exchange(*rows[whole - 1].tolist()), Exchange(*rows[whole].tolist())
+        before, after = ClockExchange(*rows[whole - 1].tolist()), ClockExchange(*rows[whole].tolist())
         steps = [change for at, change in _steps(rows) if at == whole]
         kind = BreakKind.STEP if steps else BreakKind.RATE
         after_ns = before.host_sent_ns
@@ -191,9 +191,9 @@ class HostClock:
         self.breaks.append(ClockBreak(kind, after_ns, after.host_received_ns, sum(steps)))
         self._steady_since_ns = after.host_received_ns
 
-    def _forget(self, exchange: Exchange) -> None:
+    def _forget(self, exchange: ClockExchange) -> None:
         """The clock was set back, so its times are no longer unique: only the new ones count."""
-        last = Exchange(*self._rows[self._end - 1].tolist())
+        last = ClockExchange(*self._rows[self._end - 1].tolist())
         change_ns = (sum(exchange.offsets_ns) - sum(last.offsets_ns)) // 2
         self.breaks.append(ClockBreak(BreakKind.STEP, last.host_sent_ns, exchange.host_received_ns, change_ns))
         self._first = self._end = 0
@@ -385,7 +385,7 @@ def _steps(rows: Times) -> list[tuple[int, int]]:
         int(rows[0, _HOST_SENT]),
         int(rows[0, _SENT] - rows[0, _HOST_RECEIVED]),
     )
-    for index, each in enumerate(Exchange(*row) for row in rows.tolist()):
+    for index, each in enumerate(ClockExchange(*row) for row in rows.tolist()):
         here_low, here_high = (float(offset - base) for offset in each.offsets_ns)
         slack = RATE_MAX * (each.host_sent_ns - last_ns)
         low, high, last_ns = low - slack, high + slack, each.host_sent_ns

@@ -36,7 +36,7 @@ class Complaint:
 
 
 @dataclass(slots=True)
-class Line:
+class ReadLine:
     """A command line after reading: the values of each option in their order (a flag has ""), and the complaints."""
 
     values: dict[str, list[str]] = field(default_factory=dict)
@@ -55,9 +55,9 @@ class Line:
         self.complaints.append(Complaint(what, fix))
 
 
-def read(words: Sequence[str]) -> Line:
+def read(words: Sequence[str]) -> ReadLine:
     """Read the options of a command line. Words that cannot be read are in ``complaints``."""
-    line = Line()
+    line = ReadLine()
     place = 0
     while place < len(words):
         word = words[place]
@@ -102,7 +102,7 @@ def nearest(name: str) -> str | None:
     return f"-{short[0]}" if short else None
 
 
-def _named(word: str, line: Line) -> tuple[Option | None, str | None]:
+def _named(word: str, line: ReadLine) -> tuple[Option | None, str | None]:
     """The option that a word names, and the value that is attached to the name."""
     name, equals, value = word.partition("=")
     attached = _unquoted(value) if equals else None
@@ -122,7 +122,7 @@ def _named(word: str, line: Line) -> tuple[Option | None, str | None]:
     return None, None
 
 
-def _bundled(word: str, line: Line) -> tuple[Option | None, str | None]:
+def _bundled(word: str, line: ReadLine) -> tuple[Option | None, str | None]:
     """``-x10``, ``-fpersistent``, ``-ax10`` (flags of one letter, then an option with its value), ``-rate500``."""
     letters = word[1:]
     prefix = max((long for long in BY_LONG if letters.startswith(long)), key=len, default=None)
@@ -143,7 +143,7 @@ def _bundled(word: str, line: Line) -> tuple[Option | None, str | None]:
     return None, None
 
 
-def _switch(option: Option, word: str, attached: str | None, line: Line) -> None:
+def _switch(option: Option, word: str, attached: str | None, line: ReadLine) -> None:
     if attached is not None:
         line.complain(f"{word.partition('=')[0]} takes no value", f"write {option.flag} alone, or leave it out")
         return
@@ -168,7 +168,7 @@ def _of_perftest(names: Iterable[str]) -> list[str]:
     return [name for name in names if BY_LONG[name].perftest and BY_LONG[name].long[0] == name]
 
 
-def _unknown(name: str, line: Line) -> None:
+def _unknown(name: str, line: ReadLine) -> None:
     near = nearest(name)
     line.complain(f"no such option: {name}", f"did you mean {near}?" if near else "see `perftest run --help`")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perftest.importers.command_line import Line, lines_of
+from perftest.importers.command_line import CommandLine, lines_of
 from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.perftest_multi import command_lines
 from perftest.importers.write import name_of
@@ -91,7 +91,7 @@ INLINE: Final = "command line"
 """The name of a source that was typed as an argument."""
 
 
-def _workload(line: Line, name: str, notes: Notes, place: str | None = None) -> dict[str, Any] | None:
+def _workload(line: CommandLine, name: str, notes: Notes, place: str | None = None) -> dict[str, Any] | None:
     read = tokens.read(line.words)
     if place is None:
         place = f"line {line.number}" if line.number > 1 or notes.file != INLINE else ""

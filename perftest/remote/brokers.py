@@ -22,14 +22,14 @@ from typing import Any, Final
 from infra import description
 from infra.cluster import SECRET_FILE, Cluster, ClusterError
 from infra.cluster_file import DESCRIPTION_FILE, STATE_FILE, load, parsed
-from infra.description import Place
-from infra.layout import Drive, Layout, directories_elsewhere
+from infra.description import NodePlace
+from infra.layout import PlacedDrive, PlacedLayout, directories_elsewhere
 from infra.remote import transfer
 from infra.remote.host import RemoteError
 from infra.remote.processes import LOGS
-from infra.remote.shipping import Installed
-from infra.remote.ssh import Connection
-from perftest.remote.crew import Crew, Member
+from infra.remote.shipping import InstalledProject
+from infra.remote.ssh import SshConnection
+from perftest.remote.crew import Crew, CrewHost
 from perftest.remote.inventory import all_done, on_all
 from perftest.spec.hosts import HostSpec
 
@@ -83,7 +83,7 @@ class BrokerNodes:
     """The nodes of a cluster over hosts (:class:`perftest.actions.action_target.NodesElsewhere`). ``directory`` is the
     one here that describes the cluster. A node has the name of its host."""
 
-    def __init__(self, directory: Path, members: Mapping[str, Member], identity: str) -> None:
+    def __init__(self, directory: Path, members: Mapping[str, CrewHost], identity: str) -> None:
         self.directory = directory
         self._members = members
         self._identity = identity
@@ -112,7 +112,7 @@ def brokers(
     specs: Sequence[HostSpec],
     out: Path,
     say: Callable[[str], None],
-    layout: Layout | None = None,
+    layout: PlacedLayout | None = None,
     limits: Mapping[str, int] | None = None,
 ) -> Iterator[BrokerNodes]:
     """A cluster with a node on each of these hosts, with the drives of a layout and these limits of the nodes. Raises
@@ -133,7 +133,10 @@ def brokers(
 
 
 def described(
-    members: Mapping[str, Member], directory: Path, layout: Layout | None, limits: Mapping[str, int] | None = None
+    members: Mapping[str, CrewHost],
+    directory: Path,
+    layout: PlacedLayout | None,
+    limits: Mapping[str, int] | None = None,
 ) -> Cluster:
     """A new cluster with a node on each of these hosts, described in a directory here. Raises ClusterError."""
     identity = f"perftest-{secrets.token_hex(4)}"
@@ -142,18 +145,18 @@ def described(
     return description.write(description.describe(identity, places, directories=directories, limits=limits), directory)
 
 
-def start_all(members: Mapping[str, Member], cluster: Cluster, layout: Layout | None) -> None:
+def start_all(members: Mapping[str, CrewHost], cluster: Cluster, layout: PlacedLayout | None) -> None:
     """Start the node of each host, and wait until all are ready. Raises HostsError."""
     mounts = mounts_of(layout) if layout is not None else {}
     all_done(on_all(members, lambda member: _look_at(member, mounts)))
     all_done(on_all(members, lambda member: _start(member, cluster, cluster.cluster)))
 
 
-def _with(layout: Layout | None, spec: HostSpec) -> HostSpec:
+def _with(layout: PlacedLayout | None, spec: HostSpec) -> HostSpec:
     return placed(spec, layout) if layout is not None else spec
 
 
-def _counted(members: Mapping[str, Member]) -> str:
+def _counted(members: Mapping[str, CrewHost]) -> str:
     return f"{len(members)} broker node{'s' * (len(members) > 1)}"
 
 
@@ -171,7 +174,7 @@ def standing(inventory: Path) -> Cluster | None:
     return load(place) if (place / DESCRIPTION_FILE).exists() else None
 
 
-def stay(inventory: Path, members: Mapping[str, Member], layout: Layout | None) -> str:
+def stay(inventory: Path, members: Mapping[str, CrewHost], layout: PlacedLayout | None) -> str:
     """Start nodes that stay until ``perftest remote down``; what was done, in words. A cluster that is there is started
     where its nodes have ended. Raises HostsError, ClusterError."""
     began, there = time.monotonic(), standing(inventory)
@@ -205,7 +208,7 @@ def found(inventory: Path, crew: Crew, names: Sequence[str]) -> BrokerNodes | No
     return BrokerNodes(Path(cluster.directory), {name: crew.member(name) for name in names}, cluster.cluster)
 
 
-def remove_all_written(connection: Connection) -> None:
+def remove_all_written(connection: SshConnection) -> None:
     """Remove what all nodes of a host have written but for their logs, once they have ended: those that ``up`` started,
     and those of a run whose command was killed. Raises RemoteError."""
     host = connection.host
@@ -219,7 +222,7 @@ def remove_all_written(connection: Connection) -> None:
             connection.run(words, timeout_s=_REMOVE_S)
 
 
-def _clusters(connection: Connection) -> list[tuple[PurePosixPath, Cluster]]:
+def _clusters(connection: SshConnection) -> list[tuple[PurePosixPath, Cluster]]:
     """The clusters that a host knows, with their directories there; without one whose file cannot be read, which stays
     there. Raises RemoteError."""
     found = connection.run(clusters_command(connection.host.python, connection.host.directory))
@@ -250,14 +253,14 @@ def _check_same(cluster: Cluster, names: Sequence[str], inventory: Path) -> None
         raise ClusterError(what, str(place_of(inventory)), "end them first: perftest remote down, with all hosts")
 
 
-def placed(spec: HostSpec, layout: Layout) -> HostSpec:
+def placed(spec: HostSpec, layout: PlacedLayout) -> HostSpec:
     """The host with the directories of the layout's drives. What the inventory says of the host counts more."""
     paths = {drive.name: str(drive.of_node(spec.name)) for drive in layout.with_paths}
     storage = {role: paths[name] for role, name in layout.roles.items() if name in paths}
     return replace(spec, storage={**storage, **spec.storage})
 
 
-def mounts_of(layout: Layout) -> dict[str, Drive]:
+def mounts_of(layout: PlacedLayout) -> dict[str, PlacedDrive]:
     """The drives of a layout, by name, that have to be mounted on each host."""
     return {drive.name: drive for drive in layout.with_paths if drive.is_mount}
 
@@ -267,7 +270,7 @@ def mount_command(python: str, path: Path) -> list[str]:
     return [python, "-c", _IS_MOUNT, str(path)]
 
 
-def _look_at(member: Member, mounts: Mapping[str, Drive]) -> None:
+def _look_at(member: CrewHost, mounts: Mapping[str, PlacedDrive]) -> None:
     """See whether drives that have to be mounted are. Raises RemoteError."""
     for name, drive in mounts.items():
         path = drive.of_node(member.spec.name)
@@ -277,13 +280,13 @@ def _look_at(member: Member, mounts: Mapping[str, Drive]) -> None:
             raise RemoteError(f"drive {name}: {path} is no mount point", f"host {member.spec.name}", fix)
 
 
-def _place(member: Member, identity: str) -> Place:
+def _place(member: CrewHost, identity: str) -> NodePlace:
     spec, ports = member.spec, member.spec.ports
     directories = {
         _DIRECTORY_OF[role]: str(PurePosixPath(path) / identity / role) for role, path in spec.storage.items()
     }
     logs = str(_logs_of(member.installed.directory, identity, spec.storage))
-    return Place(
+    return NodePlace(
         name=spec.name,
         address=spec.traffic_address,
         ports=(ports["amqp"], ports["peer"], ports["control"], 0),
@@ -291,18 +294,18 @@ def _place(member: Member, identity: str) -> Place:
     )
 
 
-def start_command(installed: Installed, identity: str, node: str) -> list[str]:
+def start_command(installed: InstalledProject, identity: str, node: str) -> list[str]:
     """What starts a node on its host, and waits until the cluster is ready."""
     words = ["start", "--dir", str(installed.directory / identity), "--node", node, "--until-ready"]
     return installed.command(NODE, *words)
 
 
-def stop_command(installed: Installed, identity: str) -> list[str]:
+def stop_command(installed: InstalledProject, identity: str) -> list[str]:
     """What stops the node of a host."""
     return installed.command(NODE, "stop", "--dir", str(installed.directory / identity))
 
 
-def remove_command(installed: Installed, identity: str, spec: HostSpec) -> list[str]:
+def remove_command(installed: InstalledProject, identity: str, spec: HostSpec) -> list[str]:
     """What removes all that the node wrote, but for its log."""
     named = {PurePosixPath(path) / identity for path in spec.storage.values()}
     of_cluster = _logs_of(installed.directory, identity, spec.storage)
@@ -322,7 +325,7 @@ def _remove_words(
     return [python, "-c", _REMOVE, str(kept), str(log), *sorted(map(str, {directory / identity, *named}))]
 
 
-def _start(member: Member, cluster: Cluster, identity: str) -> None:
+def _start(member: CrewHost, cluster: Cluster, identity: str) -> None:
     """Start the node of a host, and wait until the cluster is ready. Raises RemoteError."""
     directory = member.installed.directory / identity
     transfer.make_directory(member.connection, directory)
@@ -334,7 +337,7 @@ def _start(member: Member, cluster: Cluster, identity: str) -> None:
         raise _refused("the node cannot be started", member, found.stderr.decode(errors="replace"))
 
 
-def _remove(member: Member, identity: str) -> None:
+def _remove(member: CrewHost, identity: str) -> None:
     """Stop the node of a host, and remove what it wrote. Raises RemoteError."""
     words = stop_command(member.installed, identity)
     try:
@@ -343,7 +346,7 @@ def _remove(member: Member, identity: str) -> None:
         member.connection.run(remove_command(member.installed, identity, member.spec), timeout_s=_REMOVE_S)
 
 
-def _refused(what_failed: str, member: Member, said: str) -> RemoteError:
+def _refused(what_failed: str, member: CrewHost, said: str) -> RemoteError:
     """The three lines of the host's error, as an error of this command."""
     lines = [line.strip() for line in said.strip().splitlines()]
     last = lines[-1] if lines else ""

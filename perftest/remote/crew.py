@@ -16,8 +16,8 @@ from infra.remote import round_trips
 from infra.remote.bundle import Bundles
 from infra.remote.host import RemoteError
 from infra.remote.observer import PING
-from infra.remote.shipping import Installed, ship
-from infra.remote.ssh import Connection, RemoteProcess, connect
+from infra.remote.shipping import InstalledProject, ship
+from infra.remote.ssh import RemoteProcess, SshConnection, connect
 from perftest.engine.workers.remote_worker import RemoteWorker
 from perftest.remote.inventory import all_done, close_all, connect_all, on_all
 from perftest.remote.pipe import SshPipe
@@ -31,17 +31,17 @@ _SAMPLES_KEPT: Final = 10_000
 
 
 @dataclass
-class Member:
+class CrewHost:
     """A host of the run. ``connection`` is the newest, ``facts`` are those of its observer, as in the manifest."""
 
     spec: HostSpec
-    connection: Connection
-    installed: Installed
+    connection: SshConnection
+    installed: InstalledProject
     facts: dict[str, Any] = field(default_factory=dict)
     observer: Observer | None = None
     _connecting: threading.Lock = field(default_factory=threading.Lock)
 
-    def reconnected(self, lost: Connection) -> Connection:
+    def reconnected(self, lost: SshConnection) -> SshConnection:
         """A connection in place of one that was lost, which all workers of the host share; the host is observed
         through it, too. Blocks. Raises RemoteError."""
         with self._connecting:
@@ -53,7 +53,7 @@ class Member:
             return self.connection
 
 
-def observer_command(installed: Installed, host: str) -> list[str]:
+def observer_command(installed: InstalledProject, host: str) -> list[str]:
     """What observes a host."""
     return installed.command(OBSERVER, host, str(installed.directory))
 
@@ -118,15 +118,15 @@ class Observer:
 class Crew:
     """The hosts of a run. Made by :func:`crew`."""
 
-    def __init__(self, members: Sequence[Member], say: Callable[[str], None]) -> None:
+    def __init__(self, members: Sequence[CrewHost], say: Callable[[str], None]) -> None:
         self._members = {member.spec.name: member for member in members}
         self._say = say
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> CrewHost:
         """A host by its name."""
         return self._members[name]
 
-    def connection(self, name: str) -> Connection:
+    def connection(self, name: str) -> SshConnection:
         """The connection to a host."""
         return self._members[name].connection
 
@@ -197,7 +197,7 @@ def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew
         bundles = Bundles()
         shipped = all_done(on_all(connections, lambda connection: ship(connection, bundles.of)))
         sent = sum(each.octets for each in shipped.values())
-        members = [Member(spec, connections[spec.name], shipped[spec.name].installed) for spec in specs]
+        members = [CrewHost(spec, connections[spec.name], shipped[spec.name].installed) for spec in specs]
         all_done(on_all({member.spec.name: member for member in members}, _observe))
         say(_ready(len(members), sent, time.monotonic() - began))
         over = threading.Event()
@@ -214,14 +214,14 @@ def crew(specs: Sequence[HostSpec], say: Callable[[str], None]) -> Iterator[Crew
         close_all(connections)
 
 
-def _ping(members: Sequence[Member], over: threading.Event) -> None:
+def _ping(members: Sequence[CrewHost], over: threading.Event) -> None:
     while not over.wait(_PING_S):
         for member in members:
             if member.observer is not None:
                 member.observer.ping()
 
 
-def _observe(member: Member) -> None:
+def _observe(member: CrewHost) -> None:
     member.observer = Observer(
         member.spec.name, member.connection.start(observer_command(member.installed, member.spec.name))
     )

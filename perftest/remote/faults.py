@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from infra.cluster import ClusterError
-from infra.lab.switch import Links
+from infra.lab.switch import LabLinks
 from infra.links.faults import AgentProcesses, HostLinks, LinkFaults, SwitchLinks
 from infra.links.settings import Pair
 from infra.remote import processes
-from infra.remote.shipping import Installed
-from infra.remote.ssh import Connection
+from infra.remote.shipping import InstalledProject
+from infra.remote.ssh import SshConnection
 from perftest.errors import HelpfulError
 from perftest.remote.crew import Crew
 from perftest.remote.inventory import all_done, on_all
@@ -28,7 +28,7 @@ AGENT: Final = "infra.links.agent"
 class Connected(Protocol):
     """Where the connections to hosts are found."""
 
-    def connection(self, name: str) -> Connection:
+    def connection(self, name: str) -> SshConnection:
         """The connection to a host."""
 
 
@@ -76,7 +76,7 @@ async def _carried_out(work: Callable[[], object]) -> None:
         raise ClusterError(error.what, error.where, error.fix) from error
 
 
-def agent_command(installed: Installed) -> list[str]:
+def agent_command(installed: InstalledProject) -> list[str]:
     """What changes the links of a host."""
     return installed.command(AGENT, name=processes.APART)
 
@@ -90,7 +90,7 @@ def faults(crew: Crew, specs: Sequence[HostSpec], plan: Plan) -> Iterator[RunFau
     if not wanted:
         yield RunFaults(names, crew, None)
     elif labs := {spec.lab for spec in specs if spec.lab is not None}:
-        yield RunFaults(names, crew, SwitchLinks(Links(Path(labs.pop()))))
+        yield RunFaults(names, crew, SwitchLinks(LabLinks(Path(labs.pop()))))
     else:
         with _agents(crew, names) as agents:
             links = HostLinks(agents, crew.addresses())

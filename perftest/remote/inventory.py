@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from infra.remote.host import RemoteError, RemoteHost
-from infra.remote.ssh import Connection, connect
+from infra.remote.ssh import SshConnection, connect
 from perftest.errors import HelpfulError
 from perftest.exits import CliError, Exit
 from perftest.spec.hosts import HostSpec, Jump
@@ -69,7 +69,7 @@ def chosen(hosts: Sequence[HostSpec], only: Sequence[str]) -> tuple[HostSpec, ..
     return tuple(host for host in hosts if not only or host.name in only)
 
 
-def connect_all(hosts: Sequence[HostSpec]) -> dict[str, Connection]:
+def connect_all(hosts: Sequence[HostSpec]) -> dict[str, SshConnection]:
     """A connection to each host, by name. Raises HostsError with all hosts that cannot be reached."""
     done, errors = on_all({host.name: host for host in hosts}, lambda host: connect(reached(host)))
     if errors:
@@ -79,7 +79,7 @@ def connect_all(hosts: Sequence[HostSpec]) -> dict[str, Connection]:
 
 
 def on_reachable(
-    hosts: Sequence[HostSpec], work: Callable[[Connection], _R]
+    hosts: Sequence[HostSpec], work: Callable[[SshConnection], _R]
 ) -> tuple[dict[str, _R], list[RemoteError]]:
     """Do work on every host that can be reached, at the same time: a host that is gone does not stop the others. The
     results by name, and the errors of the other hosts."""
@@ -91,7 +91,7 @@ def on_reachable(
     return on_all({host.name: host for host in hosts}, connected)
 
 
-def close_all(connections: Mapping[str, Connection]) -> None:
+def close_all(connections: Mapping[str, SshConnection]) -> None:
     """Close connections."""
     for connection in connections.values():
         connection.close()

@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Protocol, TypeVar
 
 from infra.remote.host import RemoteError
-from infra.remote.shipping import Installed
-from infra.remote.ssh import Connection, RemoteProcess
+from infra.remote.shipping import InstalledProject
+from infra.remote.ssh import RemoteProcess, SshConnection
 from perftest.engine.api import RunError
 from perftest.engine.workers import wire
 from perftest.engine.workers.door import GONE_STATUS, door_of
@@ -39,15 +39,15 @@ _R = TypeVar("_R")
 class Reach(Protocol):
     """A host, as it is reached now."""
 
-    installed: Installed
-    connection: Connection
+    installed: InstalledProject
+    connection: SshConnection
 
-    def reconnected(self, lost: Connection) -> Connection:
+    def reconnected(self, lost: SshConnection) -> SshConnection:
         """A connection in place of one that was lost; several who ask for the same get the same. Blocks. Raises
         RemoteError."""
 
 
-def worker_command(installed: Installed) -> list[str]:
+def worker_command(installed: InstalledProject) -> list[str]:
     """What a worker on a host is."""
     return installed.command(WORKER, str(installed.directory / "doors"))
 
@@ -60,7 +60,7 @@ class Wire:
     """
 
     def __init__(
-        self, connection: Connection, process: RemoteProcess, on_line: Callable[[Wire, bytes | None], None]
+        self, connection: SshConnection, process: RemoteProcess, on_line: Callable[[Wire, bytes | None], None]
     ) -> None:
         self.connection = connection
         self.process = process
@@ -110,7 +110,7 @@ class Wire:
 class SshPipe:
     """A :class:`~perftest.engine.workers.transport.Transport` over SSH."""
 
-    def __init__(self, reach: Reach, connection: Connection, process: RemoteProcess) -> None:
+    def __init__(self, reach: Reach, connection: SshConnection, process: RemoteProcess) -> None:
         self.place = f"worker process on {connection.host.name}"
         self.out_of_reach = False
         self._reach = reach
@@ -223,14 +223,14 @@ class SshPipe:
                 return
         self._finish(f"the connection to the host was lost, and could not be had again: {why}")
 
-    def _enter(self, before: Connection, *, whole: bool) -> tuple[Connection, RemoteProcess]:
+    def _enter(self, before: SshConnection, *, whole: bool) -> tuple[SshConnection, RemoteProcess]:
         assert self._hello is not None
         connection = before if whole else self._reach.reconnected(before)
         installed = self._reach.installed
         door = door_of(installed.directory / "doors", self._hello["host"], self._hello["pid"])
         return connection, connection.start(installed.command(ATTACH, door))
 
-    def _turn_to(self, connection: Connection, process: RemoteProcess) -> None:
+    def _turn_to(self, connection: SshConnection, process: RemoteProcess) -> None:
         self._wire = Wire(connection, process, self._take)
 
     def _finish(self, reason: str) -> None:
@@ -238,7 +238,7 @@ class SshPipe:
         self._lines.put_nowait(None)
 
 
-async def _answers(connection: Connection) -> bool:
+async def _answers(connection: SshConnection) -> bool:
     """Whether a command runs there in time. On a connection that is cut without a word not even the beginning of a
     command does, so the time is taken here."""
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from infra.layout import Layout
+from infra.layout import PlacedLayout
 from infra.links.kernel import REMNANTS
 from infra.remote import collection, processes, round_trips, shipping, transfer
 from infra.remote.host import command_line
 from infra.remote.probe import command as probe_command
-from infra.remote.shipping import Installed
+from infra.remote.shipping import InstalledProject
 from perftest.remote import brokers, faults
 from perftest.remote.crew import observer_command
 from perftest.remote.pipe import worker_command
@@ -35,7 +35,7 @@ def of_down(spec: HostSpec) -> list[str]:
     """The steps of ``perftest remote down``."""
     ending = processes.command(spec.python, "end", spec.directory, str(processes.GRACE_S))
     clusters = brokers.clusters_command(spec.python, spec.directory)
-    removing = brokers.remove_command(Installed(spec.python, PurePosixPath(spec.directory), ""), "CLUSTER", spec)
+    removing = brokers.remove_command(InstalledProject(spec.python, PurePosixPath(spec.directory), ""), "CLUSTER", spec)
     return [
         _line(ending) + SCRIPT,
         _line(("sh", "-c", REMNANTS)),
@@ -65,16 +65,16 @@ def of_collect(spec: HostSpec) -> list[str]:
 
 def of_node(spec: HostSpec) -> list[str]:
     """The steps that start a broker node."""
-    installed = Installed(spec.python, PurePosixPath(spec.directory), "SITE")
+    installed = InstalledProject(spec.python, PurePosixPath(spec.directory), "SITE")
     files = [f"put {installed.directory}/CLUSTER/{name}" for name in brokers.FILES]
     return [*files, _line(brokers.start_command(installed, "CLUSTER", spec.name))]
 
 
-def of_run(spec: HostSpec, plan: Plan, layout: Layout | None, *, is_node: bool) -> Iterator[str]:
+def of_run(spec: HostSpec, plan: Plan, layout: PlacedLayout | None, *, is_node: bool) -> Iterator[str]:
     """The steps of ``perftest remote run``, those at the end of the run last. ``layout`` is that of the nodes."""
     spec = brokers.placed(spec, layout) if layout is not None and is_node else spec
     yield from of_up(spec)
-    installed = Installed(spec.python, PurePosixPath(spec.directory), "SITE")
+    installed = InstalledProject(spec.python, PurePosixPath(spec.directory), "SITE")
     yield _line(observer_command(installed, spec.name))
     done = {action.do for action in plan.timeline}
     if done & ON_LINKS and spec.lab is None:

@@ -1,7 +1,7 @@
 """The clocks of the load hosts of a run, as the manifest tells them: from the lines of ``clocks.jsonl``. Pure.
 
-A line is an exchange with a host (:class:`perftest.metrics.host_clock.Exchange`) or the model of the host's clock that
-a cut of the run went by (:class:`perftest.metrics.clock_model.ClockModel`).
+A line is an exchange with a host (:class:`perftest.metrics.host_clock.ClockExchange`) or the model of the host's clock
+that a cut of the run went by (:class:`perftest.metrics.clock_model.ClockModel`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perftest.metrics.clock_model import ClockModel
-from perftest.metrics.host_clock import Exchange, HostClock
+from perftest.metrics.host_clock import ClockExchange, HostClock
 
 PHASES: Final = ("before", "during", "after")
 
@@ -27,7 +27,7 @@ class ClockRecords:
         if "model" in record:
             host.add_model(ClockModel.from_json(record["model"]), record["t_ns"])
         else:
-            host.add_exchange(record["phase"], Exchange(*(record[name] for name in Exchange._fields)))
+            host.add_exchange(record["phase"], ClockExchange(*(record[name] for name in ClockExchange._fields)))
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """What a row of ``hosts`` in the manifest has about the clock of a host, by the host's name.
@@ -48,7 +48,7 @@ class _HostRecords:
         self._last: tuple[int, int] | None = None
         self._bound_ns = 0
 
-    def add_exchange(self, phase: str, exchange: Exchange) -> None:
+    def add_exchange(self, phase: str, exchange: ClockExchange) -> None:
         self._clocks[phase].add(exchange)
         self._counts[phase] += 1
         self._round_trips[phase] = min(self._round_trips.get(phase, exchange.round_trip_ns), exchange.round_trip_ns)

@@ -18,7 +18,7 @@ from perftest.results.trust_list import Course
 Rows = list[dict[str, Any]]
 
 
-class Follower:
+class CourseFollower:
     """Follows slots of steady time, hosts and nodes; :attr:`slots` takes intervals, and :attr:`hosts` and :attr:`nodes`
     the records of ``host.jsonl`` and ``broker.jsonl``."""
 

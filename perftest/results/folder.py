@@ -22,7 +22,7 @@ Content = bytes | Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FolderEntry:
     """A file of a folder: its name, its size in octets, and when it was last changed (Unix time, by the clock of the
     place)."""
 
@@ -48,7 +48,7 @@ class ReadableFolder(Protocol):
 class Folder(ReadableFolder, Protocol):
     """A place that holds files. All calls may raise OSError."""
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         """Every file below ``below``, at any depth, sorted by name; none if there is nothing."""
 
     def put_if_absent(self, name: str, content: Content) -> bool:
@@ -79,7 +79,7 @@ class LocalFolder:
         """As :meth:`Folder.open`."""
         return (self.path / name).open("rb")
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         """As :meth:`Folder.files`. A file that vanishes meanwhile is not listed."""
         found = []
         for directory, _, names in os.walk(self.path / below):
@@ -89,7 +89,7 @@ class LocalFolder:
                 except FileNotFoundError:
                     continue
                 name = path.relative_to(self.path).as_posix()
-                found.append(Entry(name=name, octets=status.st_size, modified_ns=status.st_mtime_ns))
+                found.append(FolderEntry(name=name, octets=status.st_size, modified_ns=status.st_mtime_ns))
         return sorted(found, key=lambda entry: entry.name)
 
     def put_if_absent(self, name: str, content: Content) -> bool:

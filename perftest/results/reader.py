@@ -17,7 +17,7 @@ from typing import Any, Final
 from perftest.metrics.histogram import DamagedHistogramError, Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
-from perftest.results.course import Follower
+from perftest.results.course import CourseFollower
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import LocalFolder, ReadableFolder, folder_of, json_object, read_object, read_text
 from perftest.results.integrity import Damage, Damages, changed_files
@@ -151,7 +151,7 @@ def _second(name: str) -> str:
 
 def summarise(run: Run) -> dict[str, Any]:
     """The content of ``result.json``, computed again from the records of the run."""
-    tally, follower = Tally(), Follower(run.manifest["plan"], complete=True)
+    tally, follower = Tally(), CourseFollower(run.manifest["plan"], complete=True)
     for record in run.intervals:
         tally.totals(record).add(record)
         follower.slots.add(record)
@@ -171,7 +171,7 @@ def summarise(run: Run) -> dict[str, Any]:
     return result_of(manifest, rows, run.ledger, disturbances, course, background_rows_of(manifest, tally))
 
 
-def _add_histogram(run: Run, line: hlog.HlogLine, tally: Tally, follower: Follower) -> None:
+def _add_histogram(run: Run, line: hlog.HlogLine, tally: Tally, follower: CourseFollower) -> None:
     totals = tally.steady.get((line.step, line.group)) if line.phase is Phase.STEADY else None
     if totals is None or line.series not in _SERIES:
         return

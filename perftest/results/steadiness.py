@@ -33,7 +33,7 @@ _OPEN_SLOTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class SteadySlot:
     """All workers' intervals of the same time: ``p50_ns`` is of the latency to lead with, None without samples."""
 
     length_s: float
@@ -47,7 +47,7 @@ class Timeline:
 
     step: int
     label: str
-    slots: Sequence[Slot]
+    slots: Sequence[SteadySlot]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +92,13 @@ def steady_state(timelines: Iterable[Timeline]) -> Check:
     return Check("steady_state", Status.WARN if unsteady else Status.PASS, text, steps=unsteady)
 
 
-def _rate(slots: Sequence[Slot]) -> float:
+def _rate(slots: Sequence[SteadySlot]) -> float:
     """Delivered messages per second of measured time: slots need not be of equal length."""
     time_s = sum(slot.length_s for slot in slots)
     return sum(slot.delivered_per_s * slot.length_s for slot in slots) / time_s if time_s > 0 else 0.0
 
 
-def _ratio(first: Sequence[Slot], second: Sequence[Slot]) -> float | None:
+def _ratio(first: Sequence[SteadySlot], second: Sequence[SteadySlot]) -> float | None:
     before, after = ([slot.p50_ns for slot in half if slot.p50_ns is not None] for half in (first, second))
     if not before or not after or median(before) <= 0:
         return None
@@ -147,12 +147,12 @@ class _Slots:
             self.numbers.append(number)
             self.figures.extend(self.open.pop(number).told())
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[SteadySlot]:
         """All slots, in order."""
         open_slots = [self.open[number].told() for number in sorted(self.open)]
         closed = zip(*(self.figures[at::3] for at in range(3)), strict=True)
         return [
-            Slot(
+            SteadySlot(
                 length_s=length_s,
                 delivered_per_s=delivered / length_s,
                 p50_ns=None if isnan(p50_ns) else p50_ns,

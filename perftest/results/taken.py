@@ -15,7 +15,7 @@ KIND = "taken"
 """The event of a worker: ``count`` messages between ``start_ns`` and ``end_ns``."""
 
 
-class Taken:
+class TakenFromQueues:
     """Adds up the events of all workers; :meth:`event` takes every event of a run."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from perftest.metrics.interval import LOCAL_HOST, Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.clock_records import ClockRecords, with_clocks
-from perftest.results.course import Follower
+from perftest.results.course import CourseFollower
 from perftest.results.errors import RunNotWritableError
 from perftest.results.folder import LocalFolder
 from perftest.results.integrity import FILES, Damages, Sum, sealed, sum_of, sums_to_json
@@ -38,7 +38,7 @@ from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances
 from perftest.results.summary import Tally, background_rows_of, rows_of, run_loop
-from perftest.results.taken import Taken
+from perftest.results.taken import TakenFromQueues
 from perftest.results.trust import Check
 from perftest.results.trust_list import TRUST, is_valid, result_of
 from perftest.spec.codec import plan_digest, plan_to_json
@@ -156,7 +156,7 @@ class RunWriter:
         self.judge_findings: Callable[[Sequence[Mapping[str, Any]]], JudgedFindings | None] | None = None
         self.findings: JudgedFindings | None = None
         self.disturbances = Disturbances()
-        self.taken = Taken()
+        self.taken = TakenFromQueues()
         self.recoveries: list[Mapping[str, Any]] = []
         """The events that tell how the load recovered from actions."""
         self._drives = DriveRecords()
@@ -165,7 +165,7 @@ class RunWriter:
         self._files: dict[str, _LinesFile] = {}
         self._sums: dict[str, Sum] = {}
         self.manifest = facts | {"id": self.id}
-        self._follower = Follower(self.manifest["plan"])
+        self._follower = CourseFollower(self.manifest["plan"])
         try:
             self._begin()
         except BaseException:

@@ -15,10 +15,10 @@ from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, PhaseTotals, Tally
 from perftest.results.trust import supports
-from perftest.screen.host_lines import HostRow, Hosts
+from perftest.screen.host_lines import HostBoard, HostRow
 from perftest.screen.interval_merger import MergedInterval
-from perftest.screen.node_lines import NodeRow, Nodes
-from perftest.screen.rate_history import History
+from perftest.screen.node_lines import NodeBoard, NodeRow
+from perftest.screen.rate_history import RateHistory
 from perftest.spec.plan import Group, Plan, Step, is_open_loop
 from perftest.spec.units import format_duration, in_words
 
@@ -83,9 +83,9 @@ class Board:
         self.path = path
         self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self.stopping = False
-        self._nodes = Nodes()
-        self._hosts = Hosts([host.name for host in plan.hosts], plan.interval_s)
-        self._history = History()
+        self._nodes = NodeBoard()
+        self._hosts = HostBoard([host.name for host in plan.hosts], plan.interval_s)
+        self._history = RateHistory()
         self._tally = tally
         self._started_ns = started_ns
         self._group: str | None = None

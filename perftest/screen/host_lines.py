@@ -14,7 +14,7 @@ _LATE_INTERVALS: Final = 2.5
 """A host whose last interval ended so many intervals before the newest one of all hosts is late."""
 
 
-class State(IntEnum):
+class HostState(IntEnum):
     """How a host is, the worst first."""
 
     LOST = 0
@@ -34,7 +34,7 @@ class HostRow:
     (megabits per second, both ways); None where the host has not told yet."""
 
     name: str
-    state: State
+    state: HostState
     published: float
     confirmed: float
     delivered: float
@@ -43,7 +43,7 @@ class HostRow:
     mbit: float | None
 
 
-class Hosts:
+class HostBoard:
     """The intervals, events and samples of load hosts as they come. ``names`` are those of the plan."""
 
     def __init__(self, names: Sequence[str], interval_s: float) -> None:
@@ -78,11 +78,11 @@ class Hosts:
 
     def _row(self, name: str, newest_ns: int) -> HostRow:
         last = [each for each in self._last.get(name, {}).values() if each.length_ns]
-        state = State.RUNNING
+        state = HostState.RUNNING
         if name in self._lost:
-            state, last = State.LOST, []
+            state, last = HostState.LOST, []
         elif newest_ns - max(map(_end_ns, last), default=newest_ns) > self._patience_ns:
-            state, last = State.LATE, []
+            state, last = HostState.LATE, []
         return HostRow(
             name=name, state=state, p99_ns=_p99_ns(last), cpu=self._cpu(name), mbit=self._mbit(name),
             **{counter: _rate(last, counter) for counter in ("published", "confirmed", "delivered")},

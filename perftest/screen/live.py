@@ -24,7 +24,7 @@ from rich.text import Text
 
 from perftest.metrics.interval import Phase
 from perftest.screen.board import EVENTS_KEPT, Board, LatencyRow, LoadRow, RateRow, clock, milliseconds
-from perftest.screen.host_lines import HostRow, State
+from perftest.screen.host_lines import HostRow, HostState
 from perftest.screen.node_lines import FSYNC_WARN_MS, NodeRow
 from perftest.spec.units import format_duration
 
@@ -277,7 +277,7 @@ def _hosts(rows: Sequence[HostRow], shown: int, section: _Section) -> Renderable
     for row in rows[:shown]:
         rates = [f"{value:,.0f}" for value in (row.published, row.confirmed, row.delivered)]
         p99 = "-" if row.p99_ns is None else milliseconds(row.p99_ns)
-        state = _warned(row.state.word, row.state is not State.RUNNING)
+        state = _warned(row.state.word, row.state is not HostState.RUNNING)
         table.add_row(row.name[:20], *rates, p99, _known(row.cpu, "{:.0%}"), _known(row.mbit, "{:,.0f}"), state)
     more = f", {len(rows) - shown} more not shown" if len(rows) > shown else ""
     return section(f"load hosts: {len(rows)}{more}", table)

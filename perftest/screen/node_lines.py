@@ -38,7 +38,7 @@ class NodeRow:
     disk_free_bytes: int | None = None
 
 
-class Nodes:
+class NodeBoard:
     """The samples of ``broker.jsonl`` as they come."""
 
     def __init__(self) -> None:

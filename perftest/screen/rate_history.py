@@ -27,7 +27,7 @@ class Slot:
     p99_ns: dict[Series, int]
 
 
-class History:
+class RateHistory:
     """Takes the intervals of all workers together, and keeps the last 60 s."""
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ class Votes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SearchAnswer:
     """The answer of a search.
 
     ``rate`` is the highest rate that passed, and None if no rate passed. ``below`` is the lowest rate above it that did
@@ -112,7 +112,7 @@ class Search:
         votes.passed += passed and not invalid
         votes.failed += not passed and not invalid
 
-    def answer(self) -> Answer:
+    def answer(self) -> SearchAnswer:
         """The answer as far as it is known."""
         low, high = self._ends()
         confirmed = all(end is None or self.tried[end].count >= self.votes for end in (low, high))
@@ -121,7 +121,7 @@ class Search:
         nothing = low is None and high is not None and high <= self.floor
         limited = high is not None and self.tried[high].limited
         converged = confirmed and (near or nothing) and not limited
-        return Answer(rate=low, below=high, converged=converged, probes=self._count(), limited=limited)
+        return SearchAnswer(rate=low, below=high, converged=converged, probes=self._count(), limited=limited)
 
     def _ends(self) -> tuple[float | None, float | None]:
         """The lowest rate that does not pass, and the highest below it that passes."""

@@ -37,7 +37,7 @@ from perftest.spec.plan import Plan
 from perftest.tell import tell
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
 
 
 def measure_series(
@@ -45,7 +45,7 @@ def measure_series(
     options: Options,
     rounds: Rounds,
     measure: Callable[[Plan, Options], int],
-    layouts: Mapping[str, Layout],
+    layouts: Mapping[str, PlacedLayout],
     place: Path | None = None,
 ) -> Ended:
     """Measure the plan on each layout in each round with ``measure``, which returns an exit code.

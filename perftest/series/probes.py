@@ -26,7 +26,7 @@ from perftest.measuring.samplers import Sampler
 from perftest.results.provenance import redact
 from perftest.results.trust_list import failed
 from perftest.results.writer import RunWriter, run_id
-from perftest.search.bracket import Answer, Search
+from perftest.search.bracket import Search, SearchAnswer
 from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
 from perftest.series.reproduce import LOAD_FLAGS, run_command, sweep_command
 from perftest.spec.expected.slo import Objective, Verdict, judge, shown
@@ -34,7 +34,7 @@ from perftest.spec.plan import Plan, Settings
 
 if TYPE_CHECKING:
     from infra.fuse_drives import FuseDrives
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from infra.local_cluster import Cluster
 
 _SEARCHED: Final = ("in_flight", "prefetch", "ack_interval")
@@ -44,7 +44,7 @@ KEPT_UP: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class ProbeLimit:
     """The reason why a probe is invalid, and what to do about it; both are sentences."""
 
     what: str
@@ -73,7 +73,7 @@ class Probe:
     ledger: Mapping[str, Any]
     faults: tuple[str, ...]
     interrupted: bool
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[ProbeLimit, ...] = ()
 
 
 def probe(
@@ -110,7 +110,7 @@ def probed(writer: RunWriter) -> Probe:
         rows=writer.rows,
         ledger=writer.ledger_record or {},
         faults=tuple(check.text for check in against),
-        limits=tuple(Limit(check.text, REMEDIES[check.check]) for check in against if check.check in REMEDIES),
+        limits=tuple(ProbeLimit(check.text, REMEDIES[check.check]) for check in against if check.check in REMEDIES),
         interrupted=writer.manifest["state"] == "interrupted",
     )
 
@@ -140,7 +140,7 @@ class SearchPlan:
     objectives: tuple[Objective, ...]
     out: Path
     cluster: Path | None
-    layout: Layout | None
+    layout: PlacedLayout | None
     target: tuple[str, ...]
     as_json: bool
     show: Callable[[str], None]
@@ -159,7 +159,7 @@ class Prober:
     records: list[dict[str, Any]] = field(default_factory=list)
     harmed: bool = False
     interrupted: bool = False
-    limits: list[Limit] = field(default_factory=list)
+    limits: list[ProbeLimit] = field(default_factory=list)
 
     def run(self, label: str, settings: Settings) -> tuple[Probe, list[Verdict]]:
         """Run a probe with these settings; its result, and the verdict on each objective."""
@@ -291,7 +291,7 @@ def _not_kept_up(found: Probe, rate: float) -> list[str]:
     return missed
 
 
-def _conclude(prober: Prober, answer: Answer, flags: Mapping[str, Any]) -> Exit:
+def _conclude(prober: Prober, answer: SearchAnswer, flags: Mapping[str, Any]) -> Exit:
     """Show the answer of the search, and how certain it is."""
     words = [_found(answer, " and ".join(objective.text for objective in prober.asked.objectives))]
     if answer.rate is not None:
@@ -312,7 +312,7 @@ def _conclude(prober: Prober, answer: Answer, flags: Mapping[str, Any]) -> Exit:
     return _code(prober, found=answer.rate is not None, valid=not answer.limited)
 
 
-def _found(answer: Answer, objectives: str) -> str:
+def _found(answer: SearchAnswer, objectives: str) -> str:
     """The answer in a sentence. The limit of the load generator is never told as the limit of the broker."""
     if answer.limited and answer.rate is None:
         return (

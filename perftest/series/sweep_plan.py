@@ -19,7 +19,7 @@ from perftest.spec.problem import Problem, SpecError
 from perftest.spec.units import UnitError, parse_share
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.spec.actions import TimedAction
     from perftest.spec.load import Document
     from perftest.spec.plan import Plan
@@ -199,7 +199,7 @@ def _until(text: str) -> tuple[Objective, float]:
         raise CliError(error.rule, "--until", error.fix, Exit.USAGE) from error
 
 
-def check_layouts(plan: Plan, layouts: Sequence[Layout], resume: Path | None, *, assert_findings: bool) -> None:
+def check_layouts(plan: Plan, layouts: Sequence[PlacedLayout], resume: Path | None, *, assert_findings: bool) -> None:
     """Refuse layouts that cannot be told apart, and --assert where the findings cannot be decided. Raises CliError."""
     titles = [each.name for each in layouts]
     refuse_one_title(titles, "--vary layout")

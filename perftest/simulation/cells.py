@@ -19,7 +19,7 @@ from perftest.exits import Exit
 from perftest.measuring.placement import Inline
 from perftest.results.trust import Check
 from perftest.simulation.calibration import Calibration
-from perftest.simulation.simulated_run import Limits, simulate
+from perftest.simulation.simulated_run import StepLimits, simulate
 from perftest.simulation.simulated_world import Setup
 from perftest.spec.plan import Plan
 
@@ -32,7 +32,7 @@ class Cell:
     setup: Setup
     calibration: Calibration
     out: Path
-    limits: Limits
+    limits: StepLimits
     layout: Path | Inline | None = None
 
 

@@ -26,13 +26,13 @@ from perftest.results.provenance import host_facts
 from perftest.series.sweep_plan import SweepRequest, swept_plan
 from perftest.simulation.calibration import DRIVE, SHIPPED, Calibration, read
 from perftest.simulation.simulated_drives import of_options
-from perftest.simulation.simulated_run import Limits, simulate
+from perftest.simulation.simulated_run import StepLimits, simulate
 from perftest.simulation.simulated_world import Setup
 from reference_broker.storage.drives.profiles import MIB, DriveProfile
-from reference_broker.virtual.network import Link
+from reference_broker.virtual.network import OneWayLink
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.spec.plan import Plan
 
 MEASURED: Final = 3
@@ -51,7 +51,7 @@ _SLOWEST: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """What one run tells: CPU time a message in microseconds, latency in nanoseconds, rate a second."""
 
     load_us: float
@@ -61,7 +61,7 @@ class Figures:
     rate: float
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> Figures:
+    def of(cls, row: dict[str, Any]) -> RunFigures:
         """From a row of results. Raises CliError if the row has no CPU time or latency."""
         load, broker = row["worker_cpu_us_per_message"], row["broker_cpu_us_per_message"]
         if not load or not broker or "confirm" not in row["latency"]:
@@ -81,7 +81,7 @@ def calibrate(directory: Path, seconds: float, tell: Callable[[str], None]) -> C
         for number in range(1, MEASURED + 1):
             tell_of_other_work(tell)
             tell(f"measuring two loads of {seconds:g} s on a local cluster, {number} of {MEASURED}")
-            rounds.append([Figures.of(row) for row in real_rows(plan, Path(place))])
+            rounds.append([RunFigures.of(row) for row in real_rows(plan, Path(place))])
     real = [_typical(found) for found in zip(*rounds, strict=True)]
     start = replace(read(SHIPPED), drive=profile, measured_on=_origin(directory), cores=_cores(), fit={})
     return _fitted(start, real, tell)
@@ -94,7 +94,7 @@ def tell_of_other_work(tell: Callable[[str], None]) -> None:
         tell(f"this machine is not quiet: {check.text}")
 
 
-def real_rows(plan: Plan, out: Path, layout: Layout | None = None) -> list[dict[str, Any]]:
+def real_rows(plan: Plan, out: Path, layout: PlacedLayout | None = None) -> list[dict[str, Any]]:
     """The rows of a plan that is measured in real time, on a local cluster with this layout of drives."""
     from perftest.measuring.interrupts import Interrupts
     from perftest.measuring.measured_run import run_plan
@@ -112,7 +112,7 @@ def real_rows(plan: Plan, out: Path, layout: Layout | None = None) -> list[dict[
 
 def setup_of(known: Calibration, seed: int = 1, nodes: int = 3) -> Setup:
     """The local cluster of the calibrated machine."""
-    link = Link(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
+    link = OneWayLink(latency_ns=known.loopback_ns, octets_per_second=known.loopback_octets_per_second)
     return Setup(
         nodes=nodes, seed=seed, node_costs=known.node, generator_costs=known.generator,
         placement=of_options((), 0, known.drive), within=link, between=link, cores=known.cores, shared=True,
@@ -131,12 +131,12 @@ def _profile(directory: Path) -> DriveProfile:
     return DriveProfile(name=DRIVE, latency_ns=latency_ns // 2, flush_ns=latency_ns // 2, octets_per_second=octets)
 
 
-def _typical(found: Sequence[Figures]) -> Figures:
+def _typical(found: Sequence[RunFigures]) -> RunFigures:
     """The median of each figure."""
-    return Figures(*(median(values) for values in zip(*map(astuple, found), strict=True)))
+    return RunFigures(*(median(values) for values in zip(*map(astuple, found), strict=True)))
 
 
-def _fitted(known: Calibration, real: list[Figures], tell: Callable[[str], None]) -> Calibration:
+def _fitted(known: Calibration, real: list[RunFigures], tell: Callable[[str], None]) -> Calibration:
     for number in range(1, ROUNDS + 1):
         found = _simulated(known)
         tell(f"round {number} of {ROUNDS}: {_errors(real, found)}")
@@ -146,14 +146,14 @@ def _fitted(known: Calibration, real: list[Figures], tell: Callable[[str], None]
     return replace(known, fit={"in_flight": [1, 1000], "real": _table(real), "simulated": _table(found)})
 
 
-def _simulated(known: Calibration) -> list[Figures]:
-    limits = Limits(steady_s=SIMULATED_S, warmup_s=WARMUP_S)
+def _simulated(known: Calibration) -> list[RunFigures]:
+    limits = StepLimits(steady_s=SIMULATED_S, warmup_s=WARMUP_S)
     with TemporaryDirectory() as place:
         writer, _ = simulate(_plan(SIMULATED_S), setup_of(known), known, Path(place), limits)
-        return [Figures.of(row) for row in writer.rows]
+        return [RunFigures.of(row) for row in writer.rows]
 
 
-def _corrected(known: Calibration, real: list[Figures], found: list[Figures]) -> Calibration:
+def _corrected(known: Calibration, real: list[RunFigures], found: list[RunFigures]) -> Calibration:
     """Calls by the load of one message, contents by that of a thousand, wake-ups by the latency that is missing."""
     ratios = [(wanted.broker_us / got.broker_us, wanted.load_us / got.load_us)
               for wanted, got in zip(real, found, strict=True)]  # fmt: skip
@@ -177,7 +177,7 @@ def _bounded(ratio: float) -> float:
     return min(max(ratio, 1 / _SLOWEST), _SLOWEST)
 
 
-def _errors(real: list[Figures], found: list[Figures]) -> str:
+def _errors(real: list[RunFigures], found: list[RunFigures]) -> str:
     """How far the simulated figures are from the real ones, in words."""
     parts = []
     for name, wanted, got in zip(("1 in flight", "1000 in flight"), real, found, strict=True):
@@ -186,11 +186,11 @@ def _errors(real: list[Figures], found: list[Figures]) -> str:
     return "; ".join(parts)
 
 
-def _compared(figures: Figures) -> tuple[float, ...]:
+def _compared(figures: RunFigures) -> tuple[float, ...]:
     return figures.rate, figures.confirm_ns, figures.p99_ns, figures.broker_us
 
 
-def _table(figures: list[Figures]) -> list[dict[str, float]]:
+def _table(figures: list[RunFigures]) -> list[dict[str, float]]:
     return [asdict(each) for each in figures]
 
 

@@ -16,7 +16,7 @@ from reference_broker.virtual.cluster import ROLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.measuring.placement import Inline
 
 
@@ -33,7 +33,7 @@ def of_layouts(paths: Sequence[Path | Inline]) -> list[Placement]:
     return found
 
 
-def _of_layout(layout: Layout) -> Placement:
+def _of_layout(layout: PlacedLayout) -> Placement:
     """As on a local cluster, every node has drives of its own, and none is modelled for the log file of a node."""
     roles = {role: layout.roles[role] for role in ROLES}
     _policy, _colon, threads = layout.io.partition(":")

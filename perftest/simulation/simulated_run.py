@@ -33,14 +33,14 @@ _BOUNDARIES: Final = frozenset({"steady", "step_started", "step_ended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StepLimits:
     """The longest steady time and the longest warm-up of a step, in seconds."""
 
     steady_s: float
     warmup_s: float
 
 
-class Recorder:
+class SimulatedRecorder:
     """The sink of a simulated run: everything goes to the run directory, with a sample of the nodes at each cut, and
     their latency stages at the boundaries of steps."""
 
@@ -78,7 +78,7 @@ class Recorder:
 
 
 def simulate(
-    plan: Plan, setup: Setup, calibration: Calibration, root: Path, limits: Limits,
+    plan: Plan, setup: Setup, calibration: Calibration, root: Path, limits: StepLimits,
     *, on_step: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> tuple[RunWriter, Exit]:  # fmt: skip
@@ -96,7 +96,7 @@ def simulate(
             placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
             writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
             with _rare_collections():
-                outcome = simulation.run(ready, Recorder(writer, simulation), stop, on_step)
+                outcome = simulation.run(ready, SimulatedRecorder(writer, simulation), stop, on_step)
             return writer, _conclude(writer, outcome, simulation)
     finally:
         simulation.end()
@@ -158,7 +158,7 @@ def _shortening(plan: Plan, shorter: Plan) -> str:
     return f"the steps of the plan last {asked:g} s, those simulated {simulated:g} s"
 
 
-def shortened(plan: Plan, limits: Limits) -> Plan:
+def shortened(plan: Plan, limits: StepLimits) -> Plan:
     """The plan with shorter steps, because a steady state need not be simulated for minutes. A plan whose background
     load comes and goes keeps its times, and so does a plan with a timeline."""
     beside = plan.background
@@ -170,12 +170,12 @@ def shortened(plan: Plan, limits: Limits) -> Plan:
     return replace(plan, groups=groups)
 
 
-def _shortened(group: Group, limits: Limits) -> Group:
+def _shortened(group: Group, limits: StepLimits) -> Group:
     if not group.measured:
         return replace(group, start_s=max(group.start_s, -limits.warmup_s))
     return replace(group, steps=tuple(_shorter(step, limits) for step in group.steps))
 
 
-def _shorter(step: Step, limits: Limits) -> Step:
+def _shorter(step: Step, limits: StepLimits) -> Step:
     warmup_s = min(step.warmup_s, limits.warmup_s)
     return replace(step, warmup_s=warmup_s, duration_s=warmup_s + min(step.duration_s - step.warmup_s, limits.steady_s))

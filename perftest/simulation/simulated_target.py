@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from infra.cluster import ClusterError
 from perftest.simulation.virtual_generator import EPOCH_NS
 from reference_broker.node.drive_config import profile_of
-from reference_broker.virtual.cluster import State
+from reference_broker.virtual.cluster import ProcessState
 
 if TYPE_CHECKING:
     from reference_broker.virtual.cluster import VirtualCluster, VirtualNode
@@ -56,24 +56,24 @@ class SimulatedTarget:
 
     async def kill(self, node: str) -> None:
         """At once."""
-        if self._nodes[node].state is State.DOWN:
+        if self._nodes[node].state is ProcessState.DOWN:
             raise ClusterError(f"{node} is not running", self.place, "start it first")
         self._nodes[node].kill()
 
     async def await_end(self, node: str) -> None:
         """Until the node meets its drive."""
         late = ClusterError(f"{node} goes on", self.place, "let the load write to the drive meanwhile")
-        await self._until(lambda: self._nodes[node].state is State.DOWN, late)
+        await self._until(lambda: self._nodes[node].state is ProcessState.DOWN, late)
 
     async def start(self, node: str) -> None:
         """Over the files that the node has."""
         started = self._nodes[node]
-        if started.state is not State.DOWN:
+        if started.state is not ProcessState.DOWN:
             raise ClusterError(f"{node} already runs", self.place, "kill it first")
         started.start()
         late = ClusterError(f"{node} does not become ready", self.place, "start a majority of the nodes")
-        await self._until(lambda: self._is_ready(started) or started.state is State.DOWN, late)
-        if started.state is State.DOWN:
+        await self._until(lambda: self._is_ready(started) or started.state is ProcessState.DOWN, late)
+        if started.state is ProcessState.DOWN:
             raise ClusterError(f"{node} has ended: {started.failure}", self.place, "see why its start failed")
 
     async def pause(self, node: str) -> None:
@@ -82,7 +82,7 @@ class SimulatedTarget:
 
     async def resume(self, node: str) -> None:
         """At once."""
-        if self._nodes[node].state is not State.PAUSED:
+        if self._nodes[node].state is not ProcessState.PAUSED:
             raise ClusterError(f"{node} is not paused", self.place, "pause it first")
         self._nodes[node].resume()
 
@@ -104,7 +104,7 @@ class SimulatedTarget:
 
     def _running(self, name: str) -> VirtualNode:
         node = self._nodes[name]
-        if node.state is not State.RUNNING:
+        if node.state is not ProcessState.RUNNING:
             raise ClusterError(f"{name} is {node.state}", self.place, "bring the node back first")
         return node
 
@@ -113,12 +113,14 @@ class SimulatedTarget:
         node only needs to be there."""
         if node.shard is None:
             return False
-        awake = sum(each.state is State.RUNNING for each in self._nodes.values())
+        awake = sum(each.state is ProcessState.RUNNING for each in self._nodes.values())
         return 2 * awake <= len(self._nodes) or (node.is_listening and not node.shard.electing())
 
     async def _change(self, request: dict[str, object]) -> dict[str, Any]:
         """The answer of the first node that serves clients. Raises ClusterError if there is none, or it refuses."""
-        asked = next((node for node in self._nodes.values() if node.state is State.RUNNING and node.is_listening), None)
+        asked = next(
+            (node for node in self._nodes.values() if node.state is ProcessState.RUNNING and node.is_listening), None
+        )
         if asked is None:
             raise ClusterError("no node of this cluster answers", self.place, "bring nodes back")
         assert asked.shard is not None

@@ -15,11 +15,11 @@ from perftest.spec.plan import Plan
 from reference_broker.node.config import Limits
 from reference_broker.storage.drives.model import InstanceCap
 from reference_broker.storage.drives.profiles import PROFILES
-from reference_broker.virtual.cluster import NodeSpec, State, VirtualCluster, start
+from reference_broker.virtual.cluster import NodeSpec, ProcessState, VirtualCluster, start
 from reference_broker.virtual.files import VirtualDrive
 from reference_broker.virtual.loop import VirtualLoop
-from reference_broker.virtual.network import Link, VirtualNetwork
-from reference_broker.virtual.world import Machine, Process, World
+from reference_broker.virtual.network import OneWayLink, VirtualNetwork
+from reference_broker.virtual.world import Machine, Process, VirtualWorld
 
 if TYPE_CHECKING:
     from perftest.engine.api import RunOutcome, Sink, StopRequest
@@ -56,8 +56,8 @@ class Setup:
     node_costs: Costs
     generator_costs: Costs
     placement: Placement
-    within: Link
-    between: Link
+    within: OneWayLink
+    between: OneWayLink
     cores: int
     shared: bool
     limits: Limits = field(default_factory=Limits)
@@ -67,7 +67,7 @@ class Simulation:
     """One world. :meth:`run` may be called once; :meth:`end` must be called."""
 
     def __init__(self, setup: Setup) -> None:
-        self.world = World(setup.seed)
+        self.world = VirtualWorld(setup.seed)
         network = VirtualNetwork(self.world, setup.within, setup.between)
         machines = _machines(setup)
         self.cluster = VirtualCluster(self.world, network, _nodes(setup, machines[:-1]))
@@ -92,7 +92,7 @@ class Simulation:
     def samples(self) -> tuple[int, list[dict[str, Any]]]:
         """The Unix time, and what ``broker.jsonl`` says of each node that answers now."""
         t_ns = EPOCH_NS + self.world.clock()
-        nodes = [node for node in self.cluster.nodes if node.state is State.RUNNING and node.shard is not None]
+        nodes = [node for node in self.cluster.nodes if node.state is ProcessState.RUNNING and node.shard is not None]
         return t_ns, [{"t_ns": t_ns, **node.sample()} for node in nodes]
 
     def stages(self) -> dict[str, StageCounts]:

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from perftest.spec.plan import Plan
     from reference_broker.virtual.costs import Costs
     from reference_broker.virtual.loop import VirtualLoop
-    from reference_broker.virtual.world import Process, World
+    from reference_broker.virtual.world import Process, VirtualWorld
 
 EPOCH_NS: Final = 1_735_689_600_000_000_000
 """The Unix time at which every simulation begins: midnight of 1 January 2025 UTC."""
 
 
-class VirtualHost:
+class SimulatedHost:
     """The host of a simulated process (:class:`perftest.engine.host.Host`)."""
 
     exact_timers = True
     collects_garbage = False
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: VirtualWorld, process: Process) -> None:
         self._world = world
         self._process = process
 
@@ -84,7 +84,7 @@ class VirtualWorker:
     def _take(self, line: bytes) -> None:
         message = json.loads(line)
         if self._worker is None:
-            host = VirtualHost(self._loop.world, self._loop.process)
+            host = SimulatedHost(self._loop.world, self._loop.process)
             self._worker = Worker(message, self._say, host=host)
         else:
             self._worker.request(message)
@@ -119,7 +119,7 @@ class VirtualWorker:
 class VirtualGenerator:
     """The command and its workers, all in one world. ``new_loop`` makes the loop of one more process."""
 
-    def __init__(self, world: World, command: VirtualLoop, new_loop: Callable[[], VirtualLoop]) -> None:
+    def __init__(self, world: VirtualWorld, command: VirtualLoop, new_loop: Callable[[], VirtualLoop]) -> None:
         self.loops: list[VirtualLoop] = []
         self._world = world
         self._command = command
@@ -130,7 +130,7 @@ class VirtualGenerator:
     ) -> RunOutcome:
         """Run a plan with the actions of its timeline, and undo them. ``cores`` is a process of the machine of the
         workers."""
-        host = VirtualHost(self._world, cores)
+        host = SimulatedHost(self._world, cores)
         try:
             return await execute(
                 plan, sink, stop, more=actions.moments(), handlers=actions.handlers, on_progress=actions.progress,

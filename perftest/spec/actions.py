@@ -142,7 +142,7 @@ def _number(word: str) -> float:
         raise UnitError(f"{word!r} is no factor", "write a number: 4 makes a drive four times as slow") from None
 
 
-class Fault(NamedTuple):
+class ActionFault(NamedTuple):
     """A broken rule of an action: its place in the list, the key to change, the rule and the fix."""
 
     place: int
@@ -151,7 +151,9 @@ class Fault(NamedTuple):
     fix: str
 
 
-def faults(actions: Sequence[TimedAction], durations_s: Sequence[float], places: Places | None) -> Iterator[Fault]:
+def faults(
+    actions: Sequence[TimedAction], durations_s: Sequence[float], places: Places | None
+) -> Iterator[ActionFault]:
     """The rules that a timeline breaks.
 
     :param durations_s: of the steps, by their numbers
@@ -166,18 +168,18 @@ def faults(actions: Sequence[TimedAction], durations_s: Sequence[float], places:
     yield from _of_order(actions, durations_s)
 
 
-def _of_keys(index: int, action: TimedAction) -> Iterator[Fault]:
+def _of_keys(index: int, action: TimedAction) -> Iterator[ActionFault]:
     """Keys that belong to other actions."""
     for key, belongs in _BELONGS.items():
         field = FIELD_OF_KEY.get(key, key)
         default = TimedAction.__dataclass_fields__[field].default
         if action.do not in belongs and getattr(action, field) != default:
-            yield Fault(index, key, f"{action.do} takes no {key}", f"leave out {key}")
+            yield ActionFault(index, key, f"{action.do} takes no {key}", f"leave out {key}")
 
 
-def _of_node(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
+def _of_node(index: int, action: TimedAction, places: Places | None) -> Iterator[ActionFault]:
     if action.do in (Do.TRANSFER_LEADER, Do.ADD_MEMBER) and action.node == LEADER:
-        yield Fault(index, "node", f"{action.do} needs a node that does not lead", "name the node")
+        yield ActionFault(index, "node", f"{action.do} needs a node that does not lead", "name the node")
         return
     if places is None or (action.do in ON_HOSTS | ON_LINKS and not places.hosts):
         return
@@ -189,42 +191,42 @@ def _of_node(index: int, action: TimedAction, places: Places | None) -> Iterator
     if action.node not in {*words, *names} and not (action.do is Do.RECONNECT and action.node == LEADER):
         what = "host" if of_host else "node"
         known = ", ".join([*words[:1], *sorted(names)])
-        yield Fault(index, "node", f"there is no {what} {action.node!r}", f"use one of {known}")
+        yield ActionFault(index, "node", f"there is no {what} {action.node!r}", f"use one of {known}")
 
 
-def _of_hosts(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
+def _of_hosts(index: int, action: TimedAction, places: Places | None) -> Iterator[ActionFault]:
     """Actions on hosts and their links need hosts."""
     if action.do in ON_LINKS:
         hosts = places.hosts if places is not None else None
         for found in link_actions.rules(action, hosts, places.no_hosts if places is not None else ""):
-            yield Fault(index, *found)
+            yield ActionFault(index, *found)
     elif action.do in ON_HOSTS and places is not None and not places.hosts:
         fix = "run the workload over hosts (perftest remote run), or act on a node"
-        yield Fault(index, "do", f"{action.do} is for a host, and {places.no_hosts}", fix)
+        yield ActionFault(index, "do", f"{action.do} is for a host, and {places.no_hosts}", fix)
 
 
-def _of_drive(index: int, action: TimedAction, places: Places | None) -> Iterator[Fault]:
+def _of_drive(index: int, action: TimedAction, places: Places | None) -> Iterator[ActionFault]:
     """The drive of an action and what shall become of the drive."""
     do = action.do
     if do not in ON_DRIVES:
         return
     if action.node in (KILLED, PAUSED) and do not in (Do.FAIL, Do.HEAL):
-        yield Fault(index, "node", f"{do} is for a node that runs", "name a node, or leader")
+        yield ActionFault(index, "node", f"{do} is for a node that runs", "name a node, or leader")
     if places is not None and not places.drives:
         fix = "give the cluster modelled drives (--layout), or act on a node: kill, pause, transfer-leader"
-        yield Fault(index, "do", f"{do} is for a modelled drive, and {places.no_drives}", fix)
+        yield ActionFault(index, "do", f"{do} is for a modelled drive, and {places.no_drives}", fix)
     elif not action.drive:
-        yield Fault(index, "drive", f"{do} needs a drive", "name a modelled drive of the cluster's layout")
+        yield ActionFault(index, "drive", f"{do} needs a drive", "name a modelled drive of the cluster's layout")
     elif places is not None and action.drive not in places.drives:
         known = ", ".join(places.drives)
-        yield Fault(index, "drive", f"there is no modelled drive {action.drive!r}", f"use one of {known}")
+        yield ActionFault(index, "drive", f"there is no modelled drive {action.drive!r}", f"use one of {known}")
     least, most = FACTORS
     if do is Do.SLOW and not least <= action.factor <= most:  # not a number is refused, too
         fix = f"use a number from {least:g} to {most:,.0f}"
-        yield Fault(index, "factor", f"a drive cannot be {action.factor:g} times as slow", fix)
+        yield ActionFault(index, "factor", f"a drive cannot be {action.factor:g} times as slow", fix)
     if do is Do.PROFILE and (not action.profile or (places is not None and action.profile not in places.profiles)):
         known = ", ".join(places.profiles) if places is not None else "hdd7200, nvme, ..."
-        yield Fault(index, "profile", f"there is no profile {action.profile!r}", f"use one of {known}")
+        yield ActionFault(index, "profile", f"there is no profile {action.profile!r}", f"use one of {known}")
 
 
 def run_time_s(action: TimedAction, durations_s: Sequence[float]) -> float:
@@ -234,17 +236,19 @@ def run_time_s(action: TimedAction, durations_s: Sequence[float]) -> float:
     return action.at_s + sum(durations_s[: max(action.step - 1, 0)])
 
 
-def _of_time(index: int, action: TimedAction, durations_s: Sequence[float]) -> Iterator[Fault]:
+def _of_time(index: int, action: TimedAction, durations_s: Sequence[float]) -> Iterator[ActionFault]:
     if action.step > len(durations_s):
-        yield Fault(index, "step", f"there is no step {action.step}", f"use a number from 1 to {len(durations_s)}")
+        yield ActionFault(
+            index, "step", f"there is no step {action.step}", f"use a number from 1 to {len(durations_s)}"
+        )
         return
     end_s = durations_s[action.step - 1] if action.step else sum(durations_s)
     if action.at_s >= end_s:
         what = f"step {action.step}" if action.step else "the run"
-        yield Fault(index, "at", f"{what} is over after {end_s:g} s", f"use less than {end_s:g}s")
+        yield ActionFault(index, "at", f"{what} is over after {end_s:g} s", f"use less than {end_s:g}s")
 
 
-def _of_order(actions: Sequence[TimedAction], durations_s: Sequence[float]) -> Iterator[Fault]:
+def _of_order(actions: Sequence[TimedAction], durations_s: Sequence[float]) -> Iterator[ActionFault]:
     """Play the timeline: only what was killed can be restarted, and only what was paused can be resumed."""
     killed: list[str] = []
     paused: list[str] = []
@@ -268,15 +272,17 @@ def _of_order(actions: Sequence[TimedAction], durations_s: Sequence[float]) -> I
             yield from _undo(index, action, hosts, PAUSED, "resume")
 
 
-def _unless_runs(index: int, action: TimedAction, killed: list[str], paused: list[str]) -> Iterator[Fault]:
+def _unless_runs(index: int, action: TimedAction, killed: list[str], paused: list[str]) -> Iterator[ActionFault]:
     if action.node in (KILLED, PAUSED):
-        yield Fault(index, "node", f"{action.do} is for a node that runs", "name a node, or leader")
+        yield ActionFault(index, "node", f"{action.do} is for a node that runs", "name a node, or leader")
     for nodes, word, back in ((killed, KILLED, "restart"), (paused, PAUSED, "resume")):
         if action.node in nodes and action.node != LEADER:
-            yield Fault(index, "node", f"{action.node} is {word} already", f"{back} it before, or act on another node")
+            yield ActionFault(
+                index, "node", f"{action.node} is {word} already", f"{back} it before, or act on another node"
+            )
 
 
-def _undo(index: int, action: TimedAction, nodes: list[str], word: str, verb: str) -> Iterator[Fault]:
+def _undo(index: int, action: TimedAction, nodes: list[str], word: str, verb: str) -> Iterator[ActionFault]:
     """Take a node off the list of those that were killed or paused."""
     if action.node == word and nodes:
         nodes.pop()
@@ -286,4 +292,4 @@ def _undo(index: int, action: TimedAction, nodes: list[str], word: str, verb: st
         nodes.remove(LEADER)  # the leader of that moment may have been this node
     else:
         fix = f"use {word} for the node that was {word} last, after an action that does so"
-        yield Fault(index, "node", f"nothing to {verb}: {action.node} was not {word} before", fix)
+        yield ActionFault(index, "node", f"nothing to {verb}: {action.node} was not {word} before", fix)

@@ -47,7 +47,7 @@ def requests_for(policies: Mapping[str, Mapping[str, object]]) -> Iterator[dict[
         yield {"op": "set-policy", "name": f"workload-{number}", "pattern": pattern, "definition": dict(definition)}
 
 
-class Fault(NamedTuple):
+class ClusterFault(NamedTuple):
     """A key of the section that cannot be, and what to do."""
 
     key: str
@@ -56,14 +56,16 @@ class Fault(NamedTuple):
     fix: str
 
 
-def faults(cluster: ClusterSpec) -> Iterator[Fault]:
+def faults(cluster: ClusterSpec) -> Iterator[ClusterFault]:
     """What is wrong with a section, as far as the section shows."""
     if cluster.nodes not in NODES:
         rule = f"a cluster of {cluster.nodes} nodes is not started"
-        yield Fault("nodes", cluster.nodes, rule, "use 1, 3, 5, 7 or 9: an even number tolerates no more failures")
+        yield ClusterFault(
+            "nodes", cluster.nodes, rule, "use 1, 3, 5, 7 or 9: an even number tolerates no more failures"
+        )
     elif cluster.broker is Product.RABBITMQ and cluster.nodes not in _RABBITMQ_NODES:
         rule = f"a RabbitMQ of {cluster.nodes} nodes is not started on one machine"
-        yield Fault("nodes", cluster.nodes, rule, "use 1 or 3, or start RabbitMQ yourself and name it with -h")
+        yield ClusterFault("nodes", cluster.nodes, rule, "use 1 or 3, or start RabbitMQ yourself and name it with -h")
     if cluster.settings and cluster.broker is Product.RABBITMQ:
         rule = "limits are those of reference nodes, and RabbitMQ has others"
-        yield Fault("settings", None, rule, "leave out settings, or broker: rabbitmq")
+        yield ClusterFault("settings", None, rule, "leave out settings, or broker: rabbitmq")

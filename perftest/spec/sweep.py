@@ -20,14 +20,14 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenValue:
     """A value as it was written, and its place in the document."""
 
     value: object
     location: Location
 
 
-Point = dict[str, Written]
+Point = dict[str, WrittenValue]
 """The value of each swept setting in one step."""
 
 
@@ -64,17 +64,17 @@ def points(sweep: Sweep) -> list[Point]:
     """A point for each step, in the order in which they were written."""
     if sweep.grid:
         axes = [
-            [(name, Written(value, ("sweep", "grid", name, at))) for at, value in enumerate(values)]
+            [(name, WrittenValue(value, ("sweep", "grid", name, at))) for at, value in enumerate(values)]
             for name, values in sweep.grid.items()
         ]
         return [dict(combination) for combination in itertools.islice(itertools.product(*axes), STEPS_MAX + 1)]
     if sweep.steps:
         return [
-            {name: Written(value, ("sweep", "steps", at, name)) for name, value in step.items()}
+            {name: WrittenValue(value, ("sweep", "steps", at, name)) for name, value in step.items()}
             for at, step in enumerate(sweep.steps)
         ]
     name = sweep.setting or ""
-    return [{name: Written(value, ("sweep", "values", at))} for at, value in enumerate(sweep.values)]
+    return [{name: WrittenValue(value, ("sweep", "values", at))} for at, value in enumerate(sweep.values)]
 
 
 def in_order(steps: Sequence[_T], order: str, seed: int) -> list[_T]:

@@ -15,7 +15,7 @@ from reference_broker.checksum import crc32
 from reference_broker.classic.damage import set_aside
 from reference_broker.records import record
 from reference_broker.storage.files import Files, read_whole, write_whole
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId
 
 CLEAN: Final = "clean"
@@ -61,7 +61,7 @@ class CleanStops:
         octets = b"".join(parts)
         write_whole(self._files, f"{self._root}/{CLEAN}", _CHECK.pack(crc32(octets)) + octets)
 
-    def take(self, findings: list[Finding]) -> Stopped | None:
+    def take(self, findings: list[StartFinding]) -> Stopped | None:
         """The queues at the last clean stop, if nothing happened since; from now on the file does not count any
         more. None after a crash, or if the file cannot be trusted."""
         names = self._files.names(self._root)
@@ -106,9 +106,9 @@ class CleanStops:
         return _CHECK.pack(crc32(octets[: _FORMER_CHECK.start])) == octets[_FORMER_CHECK]
 
 
-def _untrusted(what: str, where: str) -> Finding:
+def _untrusted(what: str, where: str) -> StartFinding:
     fix = (
         "check the drive; all messages of classic queues come as redelivered, and whether a whole segment is missing "
         "cannot be told"
     )
-    return Finding(what=what, where=where, fix=fix)
+    return StartFinding(what=what, where=where, fix=fix)

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
-
-class CounterSpec(NamedTuple):
-    """Name, whether it only grows, unit and meaning of one figure."""
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    unit: str
-    help: str
-
+from reference_broker.storage.counter_spec import CounterSpec
 
 COUNTERS: Final = (
     CounterSpec("classic_batches", "counter", "batches", "batches of operations that the store of classic queues took"),
@@ -39,7 +31,7 @@ COUNTERS: Final = (
 )
 
 
-class Counters:
+class StoreCounters:
     """Current values. Each counter has one writing thread, so adding needs no lock. ``clock`` gives the nanoseconds by
     which syncs are timed."""
 
@@ -70,7 +62,7 @@ class Counters:
         for spec in COUNTERS:
             setattr(self, spec.name, 0)
 
-    def add(self, other: Counters) -> None:
+    def add(self, other: StoreCounters) -> None:
         """Add the values of others."""
         for spec in COUNTERS:
             setattr(self, spec.name, getattr(self, spec.name) + getattr(other, spec.name))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reference_broker.storage.files import Files, read_whole, write_whole
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 
 _SET_ASIDE: Final = ".damaged"
 
@@ -44,7 +44,7 @@ def keep_copy(files: Files, directory: str, name: str) -> str:
     raise AssertionError("there is always a free name")
 
 
-def own_names(files: Files, directory: str, pattern: re.Pattern[str], findings: list[Finding]) -> Iterator[str]:
+def own_names(files: Files, directory: str, pattern: re.Pattern[str], findings: list[StartFinding]) -> Iterator[str]:
     """The names in a directory that match a pattern. Others are set aside."""
     for name in files.names(directory):
         if pattern.fullmatch(name):
@@ -52,7 +52,7 @@ def own_names(files: Files, directory: str, pattern: re.Pattern[str], findings: 
         elif not is_set_aside(name):
             kept = set_aside(files, directory, name)
             findings.append(
-                Finding(
+                StartFinding(
                     what="a file has a name that the store of classic queues does not know, so it is set aside",
                     where=kept,
                     fix="move the file to where it belongs, or remove it",

@@ -16,21 +16,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from reference_broker.classic.counters import Counters
+from reference_broker.classic.counters import StoreCounters
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.queue_files import QueueFiles
-from reference_broker.classic.writer import Delete, Operation, Writer
+from reference_broker.classic.writer import Delete, Operation, StoreWriter
 from reference_broker.storage.executor import Executor, IoPolicy
 from reference_broker.types import GroupId
 
-MakeWriter = Callable[[Counters], Writer]
+MakeWriter = Callable[[StoreCounters], StoreWriter]
 """Makes a writer that counts there."""
 
 
 class Lanes(Protocol):
     """Writers with their executors."""
 
-    def writer(self, group: GroupId) -> Writer:
+    def writer(self, group: GroupId) -> StoreWriter:
         """The writer of a queue."""
 
     def start(self) -> None:
@@ -48,14 +48,14 @@ class Lanes(Protocol):
     def files_of(self, group: GroupId) -> QueueFiles | None:
         """The files of a queue, None before it has written anything."""
 
-    def counters(self) -> Counters:
+    def counters(self) -> StoreCounters:
         """The figures of the store: those of all writers together."""
 
     def close(self) -> None:
         """Finish what waits, and close the files."""
 
 
-def lanes_of(policy: IoPolicy, make: MakeWriter, counters: Counters) -> Lanes:
+def lanes_of(policy: IoPolicy, make: MakeWriter, counters: StoreCounters) -> Lanes:
     """The lanes that fit the I/O policy. ``counters`` has the figures that are no writer's."""
     return LaneForEach(policy, make, counters) if policy.shares_threads else OneLane(policy, make, counters)
 
@@ -63,14 +63,14 @@ def lanes_of(policy: IoPolicy, make: MakeWriter, counters: Counters) -> Lanes:
 class OneLane:
     """One writer for all queues."""
 
-    def __init__(self, policy: IoPolicy, make: MakeWriter, counters: Counters) -> None:
+    def __init__(self, policy: IoPolicy, make: MakeWriter, counters: StoreCounters) -> None:
         self._counters = counters
         self._writer = make(counters)
         self._executor: Executor[Operation] = policy("classic store", self._writer.handle)
         self.submit = self._executor.submit
         self.start = self._executor.start
 
-    def writer(self, _group: GroupId) -> Writer:
+    def writer(self, _group: GroupId) -> StoreWriter:
         """The one writer."""
         return self._writer
 
@@ -87,7 +87,7 @@ class OneLane:
         """See :class:`Lanes`, as for all below."""
         return self._writer.queues.get(group)
 
-    def counters(self) -> Counters:
+    def counters(self) -> StoreCounters:
         """The figures are those of the one writer."""
         return self._counters
 
@@ -108,7 +108,7 @@ class _Lane:
         make: MakeWriter,
         group: GroupId,
         ended: Callable[[GroupId], None],
-        counters: Counters,
+        counters: StoreCounters,
     ) -> None:
         self.counters = counters
         self.writer = writer = make(counters)
@@ -128,14 +128,14 @@ class _Lane:
 class LaneForEach:
     """A writer for each queue, which ends with the queue."""
 
-    def __init__(self, policy: IoPolicy, make: MakeWriter, counters: Counters) -> None:
+    def __init__(self, policy: IoPolicy, make: MakeWriter, counters: StoreCounters) -> None:
         self._policy, self._make, self._rest = policy, make, counters
         self._lanes: dict[GroupId, _Lane] = {}
         self._ended: deque[GroupId] = deque()
         """Queues that their writers have deleted: written by many threads."""
         self._has_started = False
 
-    def writer(self, group: GroupId) -> Writer:
+    def writer(self, group: GroupId) -> StoreWriter:
         """The writer of a queue."""
         return self._lane(group).writer
 
@@ -166,9 +166,9 @@ class LaneForEach:
         lane = self._lanes.get(group)
         return lane.writer.queues.get(group) if lane is not None else None
 
-    def counters(self) -> Counters:
+    def counters(self) -> StoreCounters:
         """The sum over all queues, those included that are gone."""
-        total = Counters()
+        total = StoreCounters()
         for each in (self._rest, *(lane.counters for lane in self._lanes.values())):
             total.add(each)
         return total
@@ -181,7 +181,7 @@ class LaneForEach:
     def _lane(self, group: GroupId) -> _Lane:
         if (lane := self._lanes.get(group)) is None:
             lane = self._lanes[group] = _Lane(
-                self._policy, self._make, group, self._ended.append, Counters(self._rest.clock)
+                self._policy, self._make, group, self._ended.append, StoreCounters(self._rest.clock)
             )
             if self._has_started:
                 lane.executor.start()

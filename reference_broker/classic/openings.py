@@ -10,7 +10,7 @@ import contextlib
 from typing import Final
 
 from reference_broker.storage.files import Files, read_whole, write_whole
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 
 _INSIDE: Final = "openings"
 _BESIDE: Final = ".used"
@@ -27,21 +27,21 @@ class Openings:
         self._parent = parent or "/"
         self._beside = f"{name}{_BESIDE}"
 
-    def gone(self) -> Finding | None:
+    def gone(self) -> StartFinding | None:
         """What is to be said of a directory that is not there. None if it never was."""
         if self._beside not in self._files.names(self._parent):
             return None
         what = "the store of classic queues is gone, with the messages of all queues whose home is this node"
-        return Finding(what=what, where=self._directory, fix="put the directory back")
+        return StartFinding(what=what, where=self._directory, fix="put the directory back")
 
-    def older(self) -> Finding | None:
+    def older(self) -> StartFinding | None:
         """What is to be said of a directory that is about to be opened. None if it is not older than it should be."""
         inside, beside = self._counts()
         if inside >= beside:
             return None
         what = f"the store of classic queues is an older copy: opened {inside} times, not {beside}"
         fix = "put the newest copy back: later messages are missing, and messages that were acknowledged come again"
-        return Finding(what=what, where=self._directory, fix=fix)
+        return StartFinding(what=what, where=self._directory, fix=fix)
 
     def count(self) -> None:
         """The directory was opened once more. Raises OSError."""

@@ -53,7 +53,7 @@ class DamagedPartError(Exception):
 
 
 @record
-class Stretch:
+class PartStretch:
     """Messages ``start..start + count - 1`` of a run, which form a part."""
 
     start: int
@@ -62,13 +62,13 @@ class Stretch:
     is_persistent: bool
 
 
-def stretches(run: MessageRun, seq: int, persistent: bool | npt.NDArray[np.bool_]) -> Iterator[Stretch]:
+def stretches(run: MessageRun, seq: int, persistent: bool | npt.NDArray[np.bool_]) -> Iterator[PartStretch]:
     """Cut a run whose first message gets the sequence number ``seq`` into parts."""
     if run.ends is None and isinstance(persistent, bool):
         bounds = [0, *_segment_bounds(seq, run.count), run.count]
         large = run.stride >= LARGE_BYTES
         for start, end in itertools.pairwise(bounds):
-            yield Stretch(start, end - start, large, persistent)
+            yield PartStretch(start, end - start, large, persistent)
         return
     is_large = _sizes(run) >= LARGE_BYTES
     is_persistent = np.broadcast_to(np.asarray(persistent), run.count)
@@ -76,7 +76,7 @@ def stretches(run: MessageRun, seq: int, persistent: bool | npt.NDArray[np.bool_
     changes = np.flatnonzero(np.diff(kinds)) + 1
     bounds = sorted({0, run.count, *changes.tolist(), *_segment_bounds(seq, run.count)})
     for start, end in itertools.pairwise(bounds):
-        yield Stretch(start, end - start, bool(is_large[start]), bool(is_persistent[start]))
+        yield PartStretch(start, end - start, bool(is_large[start]), bool(is_persistent[start]))
 
 
 def _segment_bounds(seq: int, count: int) -> range:

@@ -20,7 +20,7 @@ NEVER: Final = 2**63 - 1
 """The expiry of a message without a time to live."""
 
 
-class Place(NamedTuple):
+class PartPlace(NamedTuple):
     """Where a part lies: its shared file (0: the queue's own message file of its segment), offset, octets, check."""
 
     file: int
@@ -42,7 +42,7 @@ class Part:
     expires: int = NEVER
     is_large: bool = False
     is_persistent: bool = False
-    place: Place | None = None
+    place: PartPlace | None = None
     is_written: bool = False
     """Whether the part goes to the drive, by what the queue was when it came."""
     memory_bytes: int = 0

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_broker.classic import index_codec
-from reference_broker.classic.counters import Counters
+from reference_broker.classic.counters import StoreCounters
 from reference_broker.classic.index_codec import GONE, PERSISTENT, RECORD, RECORD_SIZE, SEGMENT_MESSAGES, Records
 from reference_broker.classic.part_codec import encode_part
-from reference_broker.classic.parts import Part, Place, QueueName
+from reference_broker.classic.parts import Part, PartPlace, QueueName
 from reference_broker.classic.shared import SharedAppender
 from reference_broker.storage.files import Buffer, File, Files, sync_ns
 
@@ -38,7 +38,7 @@ LEFT: Final = ".gone"
 _SLOTS_AT_FIRST: Final = 64
 
 
-class SegmentFiles:
+class QueueSegment:
     """One index segment and its message file. ``live`` counts the records of messages that are in the queue.
 
     ``records`` has the octets of the index segment up to its last record. What changed lies in ``dirty``.
@@ -111,7 +111,7 @@ class SegmentFiles:
         first, last = self.dirty or (begin, end)
         self.dirty = min(first, begin), max(last, end)
 
-    def write_messages(self, counters: Counters) -> None:
+    def write_messages(self, counters: StoreCounters) -> None:
         """Write the parts that were staged, in one write."""
         if self._pending:
             self.messages.write(self._pending, self._pending_at)
@@ -119,7 +119,7 @@ class SegmentFiles:
             self._pending = []
             self._pending_at = self.end
 
-    def write_index(self, counters: Counters) -> None:
+    def write_index(self, counters: StoreCounters) -> None:
         """Write the records that changed, in one write."""
         if self.dirty is not None:
             first, end = self.dirty
@@ -128,14 +128,14 @@ class SegmentFiles:
             counters.classic_index_writes += 1
             self.dirty = None
 
-    def sync_messages(self, counters: Counters) -> None:
+    def sync_messages(self, counters: StoreCounters) -> None:
         """Sync the parts, if some must survive: before their records are written."""
         if self.must_sync:
             counters.classic_sync_ns_total += sync_ns(self.messages, counters.clock)
             counters.classic_queue_syncs += 1
             self.must_sync = False
 
-    def sync_index(self, counters: Counters) -> None:
+    def sync_index(self, counters: StoreCounters) -> None:
         """Sync the records, if there are some that must survive and could not be made again."""
         if self.must_sync_index:
             counters.classic_sync_ns_total += sync_ns(self.index, counters.clock)
@@ -154,27 +154,27 @@ class SegmentFiles:
 
 
 class QueueFiles:
-    """The segments of one queue. The owner's thread reads :meth:`SegmentFiles.messages` of parts that it holds."""
+    """The segments of one queue. The owner's thread reads :meth:`QueueSegment.messages` of parts that it holds."""
 
     def __init__(
-        self, name: QueueName, files: Files, root: str, shared: SharedAppender, counters: Counters, *,
+        self, name: QueueName, files: Files, root: str, shared: SharedAppender, counters: StoreCounters, *,
         has_directory: bool = False,
     ) -> None:  # fmt: skip
         """``has_directory``: a start has found the directory of the queue, with or without messages."""
         self.name = name
         self.directory = name.directory(root)
-        self.segments: dict[int, SegmentFiles] = {}
+        self.segments: dict[int, QueueSegment] = {}
         self._files, self._shared, self._counters = files, shared, counters
         self._has_directory = has_directory
         self._is_new = False
-        self._placed: list[tuple[Part, Place]] = []
+        self._placed: list[tuple[Part, PartPlace]] = []
         self._released: Counter[int] = Counter()
         """References to shared files that messages had which are gone, until the index says so."""
         self._changed: set[int] = set()
         self._idle: set[int] = set()
         """Segments in which no message is left, while later messages can still come into them."""
 
-    def add_segment(self, number: int, segment: SegmentFiles) -> None:
+    def add_segment(self, number: int, segment: QueueSegment) -> None:
         """Take over a segment that recovery found."""
         self.segments[number] = segment
 
@@ -195,7 +195,7 @@ class QueueFiles:
         segment.put(part.seq % SEGMENT_MESSAGES, records)
         segment.must_sync |= is_kept and not part.is_large
         segment.must_sync_index |= is_kept and part.is_large
-        self._placed.append((part, Place(file, offset, size, check)))
+        self._placed.append((part, PartPlace(file, offset, size, check)))
         self._changed.add(number)
         self._counters.classic_messages_written += part.count
         return size
@@ -273,13 +273,13 @@ class QueueFiles:
         for segment in self.segments.values():
             segment.close()
 
-    def _create(self, number: int) -> SegmentFiles:
+    def _create(self, number: int) -> QueueSegment:
         if not self._has_directory:
             self._files.make_dir(self.directory)
             self._has_directory = True
         path = f"{self.directory}/{number:08x}"
         messages = self._files.create(path + MESSAGES)
-        segment = self.segments[number] = SegmentFiles(self._files.create(path + INDEX), messages)
+        segment = self.segments[number] = QueueSegment(self._files.create(path + INDEX), messages)
         self._is_new = True
         self._counters.classic_segments += 1
         return segment

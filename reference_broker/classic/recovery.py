@@ -27,7 +27,7 @@ import numpy as np
 
 from reference_broker.classic import index_codec
 from reference_broker.classic.clean_stop import Stopped
-from reference_broker.classic.counters import Counters
+from reference_broker.classic.counters import StoreCounters
 from reference_broker.classic.damage import keep_copy, own_names, set_aside
 from reference_broker.classic.index_codec import PERSISTENT, RECORD, SEGMENT_MESSAGES, Records
 from reference_broker.classic.part_codec import (
@@ -39,20 +39,20 @@ from reference_broker.classic.part_codec import (
     headers,
     read_header,
 )
-from reference_broker.classic.parts import FoundPart, Part, Place, QueueName
+from reference_broker.classic.parts import FoundPart, Part, PartPlace, QueueName
 from reference_broker.classic.queue_files import (
     INDEX,
     LEFT,
     MESSAGES,
     QueueFiles,
-    SegmentFiles,
+    QueueSegment,
     remove_directory,
     remove_files,
 )
 from reference_broker.classic.shared import SharedAppender, SharedStore
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.files import Files
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId
 
 FIRST_SEQ: Final = SEGMENT_MESSAGES
@@ -80,9 +80,9 @@ def recover(
     files: Files,
     root: str,
     shared: SharedStore,
-    later: Callable[[GroupId], tuple[SharedAppender, Counters]],
+    later: Callable[[GroupId], tuple[SharedAppender, StoreCounters]],
     stopped: Stopped | None,
-    findings: list[Finding],
+    findings: list[StartFinding],
 ) -> dict[GroupId, FoundQueue]:
     """Read the store and clean it up. ``later`` gives for each queue the appender and the figures of the writer that
     the queue will have; ``stopped`` is what a clean stop left, None after a crash. What is damaged is added to
@@ -116,13 +116,13 @@ class _Source:
     """The headers of the queue's parts in the shared store, by segment."""
     expected: Mapping[int, int] | None
     """The number of messages in each segment at a clean stop; None after a crash."""
-    findings: list[Finding]
+    findings: list[StartFinding]
 
 
 class _Queue:
     """Reads the files of one queue."""
 
-    def __init__(self, name: QueueName, source: _Source, shared: SharedAppender, counters: Counters) -> None:
+    def __init__(self, name: QueueName, source: _Source, shared: SharedAppender, counters: StoreCounters) -> None:
         self._name, self._source, self._files = name, source, source.files
         self._shared, self._counters = shared.store, counters
         self._directory = name.directory(source.root)
@@ -184,7 +184,7 @@ class _Queue:
             segment.close()
             self._remove(number)
 
-    def _keep(self, segment: SegmentFiles, number: int) -> None:
+    def _keep(self, segment: QueueSegment, number: int) -> None:
         """Make sure that the segment survives, and use it: first its parts, then the records that say so."""
         segment.must_sync = segment.must_sync_index = True
         segment.sync_messages(self._counters)
@@ -194,7 +194,7 @@ class _Queue:
         self._counters.classic_recovery_messages += segment.live
         self._counters.classic_segments += 1
 
-    def _open(self, number: int, suffixes: set[str]) -> SegmentFiles:
+    def _open(self, number: int, suffixes: set[str]) -> QueueSegment:
         """The files of a segment. A file that is missing is made, empty."""
         path = f"{self._directory}/{number:08x}"
         messages, index = (
@@ -204,9 +204,9 @@ class _Queue:
         octets = index.read(0, SEGMENT_MESSAGES * RECORD.itemsize)
         records = np.zeros(SEGMENT_MESSAGES, RECORD)
         records[: len(octets) // RECORD.itemsize] = np.frombuffer(octets, RECORD, len(octets) // RECORD.itemsize)
-        return SegmentFiles(index, messages, records)
+        return QueueSegment(index, messages, records)
 
-    def _complete(self, segment: SegmentFiles, number: int) -> bool:
+    def _complete(self, segment: QueueSegment, number: int) -> bool:
         """Add the records of whole parts that have none, or others: the index is not synced with small messages, and
         may be damaged or missing. Returns whether the message file has parts that are not of this segment."""
         records, first = segment.records, number * SEGMENT_MESSAGES
@@ -226,23 +226,23 @@ class _Queue:
         records said."""
         return file != 0 and file not in self._shared and self._shared.was_removed(file)
 
-    def _is_whole(self, segment: SegmentFiles | None, placed: Any) -> bool:
+    def _is_whole(self, segment: QueueSegment | None, placed: Any) -> bool:
         """Whether a header has its part behind it."""
         file, offset, group, seq, check = (int(placed[name]) for name in ("file", "offset", "group", "seq", "check"))
         return self._read_part(segment, file, offset, GroupId(group), seq, check) is not None
 
-    def _check(self, segment: SegmentFiles, seq: int, record: Any) -> tuple[Part, MessageRun] | None:
+    def _check(self, segment: QueueSegment, seq: int, record: Any) -> tuple[Part, MessageRun] | None:
         """The part of a record and its messages, if the part is whole."""
         file, offset, first = int(record["file"]), int(record["offset"]), seq - int(record["position"])
         check = int(record["part_check"])
         if (read := self._read_part(segment, file, offset, self._name.group, first, check)) is None:
             return None
         run, octets = read
-        place = Place(file, offset, octets, check)
+        place = PartPlace(file, offset, octets, check)
         return Part(first, run.count, None, 0, int(record["expires"]), bool(file), True, place), run
 
     def _read_part(
-        self, segment: SegmentFiles | None, file: int, offset: int, group: GroupId, seq: int, check: int
+        self, segment: QueueSegment | None, file: int, offset: int, group: GroupId, seq: int, check: int
     ) -> tuple[MessageRun, int] | None:
         """The messages of a part and its octets, if it is there and whole. Parts in shared files need no segment."""
         try:
@@ -283,7 +283,7 @@ class _Queue:
 
     def _tell(self, what: str, where: str, messages: int, fix: str = _LOST_FIX) -> None:
         self._source.findings.append(
-            Finding(what=what, where=where, fix=fix, group=self._name.group, messages=messages)
+            StartFinding(what=what, where=where, fix=fix, group=self._name.group, messages=messages)
         )
 
     def _set_aside(self, number: int, suffixes: set[str], *, stays: bool, is_told: bool) -> None:

@@ -22,12 +22,12 @@ from typing import Final
 
 import numpy as np
 
-from reference_broker.classic.counters import Counters
+from reference_broker.classic.counters import StoreCounters
 from reference_broker.classic.damage import keep_copy, own_names
 from reference_broker.classic.index_codec import SEGMENT_MESSAGES
 from reference_broker.classic.part_codec import PLACED, PlacedHeaders, headers
 from reference_broker.storage.files import Buffer, File, Files, sync_ns
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 
 SHARED_FILE_BYTES: Final = 16 << 20
 _SUFFIX: Final = ".rdq"
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(rf"[0-9a-f]{{8}}{re.escape(_SUFFIX)}|[0-9a-f]{{8}}-[0-
 class SharedStore:
     """The files of one node's large messages."""
 
-    def __init__(self, files: Files, directory: str, file_bytes: int, findings: list[Finding]) -> None:
+    def __init__(self, files: Files, directory: str, file_bytes: int, findings: list[StartFinding]) -> None:
         """What a start finds of files that are not the store's is added to ``findings``."""
         self.files, self.directory, self.file_bytes = files, directory, file_bytes
         files.make_dir(directory)
@@ -192,7 +192,7 @@ class _Removed:
 class SharedAppender:
     """Appends large messages of one writer to files of the shared store."""
 
-    def __init__(self, store: SharedStore, counters: Counters) -> None:
+    def __init__(self, store: SharedStore, counters: StoreCounters) -> None:
         self.store = store
         self._counters = counters
         self._current = 0

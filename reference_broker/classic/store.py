@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from reference_broker.classic import part_codec
 from reference_broker.classic.clean_stop import CleanStops, StoppedQueue
-from reference_broker.classic.counters import Counters
+from reference_broker.classic.counters import StoreCounters
 from reference_broker.classic.index_codec import segment_of
 from reference_broker.classic.lanes import lanes_of
 from reference_broker.classic.openings import Openings
@@ -44,11 +44,11 @@ from reference_broker.classic.parts import NEVER, FoundPart, Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover
 from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedAppender, SharedStore
-from reference_broker.classic.writer import Add, Health, Notify, Operation, Take, Writer
+from reference_broker.classic.writer import AddPart, Notify, Operation, StoreHealth, StoreWriter, TakeMessages
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import Executor, IoPolicy
 from reference_broker.storage.files import Files
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class ClassicStore:
         self.config = config
         self.memory_bytes = 0
         """Octets of the messages in memory."""
-        self.findings: list[Finding] = []
+        self.findings: list[StartFinding] = []
         """What :meth:`open` found lost or damaged, and went on without."""
         self._files = files
         for name in _KINDS:
@@ -92,11 +92,11 @@ class ClassicStore:
             files, f"{config.directory}/shared", config.shared_file_bytes, self.findings
         )
         self._stops = CleanStops(files, config.directory)
-        self._health = health = Health()
-        self._counters = Counters(clock)
+        self._health = health = StoreHealth()
+        self._counters = StoreCounters(clock)
         self._lanes = lanes_of(
             policy,
-            lambda each: Writer(files, config.directory, SharedAppender(shared, each), each, health, notify),
+            lambda each: StoreWriter(files, config.directory, SharedAppender(shared, each), each, health, notify),
             self._counters,
         )
         self._queues: dict[GroupId, StoredQueue] = {}
@@ -116,7 +116,7 @@ class ClassicStore:
         store = cls(config, files, notify, policy, clock)
         lanes = store._lanes
 
-        def later(group: GroupId) -> tuple[SharedAppender, Counters]:
+        def later(group: GroupId) -> tuple[SharedAppender, StoreCounters]:
             writer = lanes.writer(group)
             return writer.shared, writer.counters
 
@@ -133,7 +133,7 @@ class ClassicStore:
         return store
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> StoreCounters:
         """The figures of the store."""
         counters = self._lanes.counters()
         counters.classic_shared_files = len(self._shared)
@@ -163,7 +163,7 @@ class ClassicStore:
 
     def submit(self, operation: Operation) -> None:
         """Hand an operation to the writer of its queue."""
-        if type(operation) is Add:
+        if type(operation) is AddPart:
             self._counters.classic_handed_bytes += operation.octets
         self._lanes.submit(operation)
 
@@ -269,7 +269,7 @@ class StoredQueue:
             part.memory_bytes = octets
             store.memory_bytes += octets
         if part.is_written:
-            store.submit(Add(self.name, part, drops_body, octets))
+            store.submit(AddPart(self.name, part, drops_body, octets))
 
     def run(self, seq: int) -> MessageRun:
         """The messages of the part that begins at ``seq``. Raises OSError or :class:`~reference_broker.classic.
@@ -301,7 +301,7 @@ class StoredQueue:
             else:
                 part.gone.append((start, count, step))
         if self.is_written(part):
-            self._store.submit(Take(self.name, part_seq + start, count, step, self.next_seq))
+            self._store.submit(TakeMessages(self.name, part_seq + start, count, step, self.next_seq))
 
     def has(self, part_seq: int) -> bool:
         """Whether a part begins at this number that has messages in the queue."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reference_broker.classic.counters import Counters
+from reference_broker.classic.counters import StoreCounters
 from reference_broker.classic.parts import Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
 from reference_broker.classic.shared import SharedAppender
@@ -36,7 +36,7 @@ BATCH_BYTES: Final = 16 << 20
 
 
 @record
-class Add:
+class AddPart:
     """Write a part of so many octets. ``drops_body``: the body is read back from the drive when it is wanted."""
 
     queue: QueueName
@@ -46,7 +46,7 @@ class Add:
 
 
 @record
-class Take:
+class TakeMessages:
     """Messages of one part are gone: ``count`` sequence numbers ``seq, seq + step, ...``. ``next_seq`` is the number
     that the queue's next message will get."""
 
@@ -64,7 +64,7 @@ class Delete:
     queue: QueueName
 
 
-Operation = Add | Take | Delete
+Operation = AddPart | TakeMessages | Delete
 
 
 @record
@@ -83,28 +83,34 @@ class Deleted:
 
 
 @record
-class Failed:
+class StoreFailed:
     """The store has ended, for the reason given: the node must stop."""
 
     reason: str
 
 
-Notice = Stored | Deleted | Failed
+Notice = Stored | Deleted | StoreFailed
 Notify = Callable[[list[Notice]], None]
 
 
 @dataclass(slots=True)
-class Health:
+class StoreHealth:
     """What all writers of a node know of the drive: once a call has failed, nothing more is written."""
 
     has_failed: bool = False
 
 
-class Writer:
+class StoreWriter:
     """Handles lists of operations, one list at a time."""
 
     def __init__(
-        self, files: Files, root: str, shared: SharedAppender, counters: Counters, health: Health, notify: Notify
+        self,
+        files: Files,
+        root: str,
+        shared: SharedAppender,
+        counters: StoreCounters,
+        health: StoreHealth,
+        notify: Notify,
     ) -> None:
         self.queues: dict[GroupId, QueueFiles] = {}
         self.deleted: set[GroupId] = set()
@@ -122,15 +128,15 @@ class Writer:
             self._handle(operations)
         except OSError as error:
             self._health.has_failed = True
-            self._notify([Failed(drive_failure("the store of classic queues", self._root, error))])
+            self._notify([StoreFailed(drive_failure("the store of classic queues", self._root, error))])
 
     def _handle(self, operations: Sequence[Operation]) -> None:
         octets, begin = 0, 0
         for position, operation in enumerate(operations):
-            if type(operation) is Add:
+            if type(operation) is AddPart:
                 octets += self._add(operation)
                 self._next_seq[operation.queue.group] = operation.part.seq + operation.part.count
-            elif type(operation) is Take:
+            elif type(operation) is TakeMessages:
                 self._queue(operation.queue).take(operation.seq, operation.count, operation.step)
                 self._next_seq[operation.queue.group] = operation.next_seq
             elif type(operation) is Delete:
@@ -141,7 +147,7 @@ class Writer:
         if begin < len(operations):
             self._commit(operations[begin:])
 
-    def _add(self, operation: Add) -> int:
+    def _add(self, operation: AddPart) -> int:
         part, queue = operation.part, operation.queue
         if queue.group in self.deleted or not (part.left or queue.is_lazy):
             self.counters.classic_messages_skipped += part.count
@@ -161,7 +167,7 @@ class Writer:
         self.shared.write()
         for queue in queues:
             queue.write_messages()
-        if any(type(operation) is Add and operation.part.is_persistent for operation in operations):
+        if any(type(operation) is AddPart and operation.part.is_persistent for operation in operations):
             self.shared.sync()
         for queue in queues:
             queue.sync_messages()
@@ -171,21 +177,21 @@ class Writer:
             queue.sync_index()
         if self._health.has_failed:
             return  # another writer's call, after this batch began: nobody knows what the drive still keeps
-        self.counters.classic_done_bytes += sum([each.octets for each in operations if type(each) is Add])
+        self.counters.classic_done_bytes += sum([each.octets for each in operations if type(each) is AddPart])
         self._drop_bodies(operations)
         self._notify(self._notices(operations))
         self._clean_up(operations, queues)
 
     def _drop_bodies(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
-            if type(operation) is Add and operation.drops_body and operation.part.place is not None:
+            if type(operation) is AddPart and operation.drops_body and operation.part.place is not None:
                 operation.part.run = None
 
     def _notices(self, operations: Sequence[Operation]) -> list[Notice]:
         stored: dict[GroupId, Notice] = {}
         for operation in operations:
             group = operation.queue.group
-            if type(operation) is Add:
+            if type(operation) is AddPart:
                 stored[group] = Stored(group, operation.part.seq + operation.part.count)
             elif type(operation) is Delete:
                 stored[group] = Deleted(group)

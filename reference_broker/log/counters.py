@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
-
-class CounterSpec(NamedTuple):
-    """Name, whether it only grows, unit and meaning of one figure."""
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    unit: str
-    help: str
-
+from reference_broker.storage.counter_spec import CounterSpec
 
 COUNTERS: Final = (
     CounterSpec("wal_writes", "counter", "batches", "batches written to the WAL"),

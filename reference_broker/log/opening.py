@@ -63,7 +63,7 @@ from reference_broker.log.wal_codec import (
 )
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.files import Files, read_whole, write_whole
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 IDENTITY: Final = "identity"
@@ -118,7 +118,7 @@ class Opened:
     data_dir: str
     recovered: dict[GroupId, RecoveredGroup]
     resets: list[Group]
-    missing_end: list[Finding]
+    missing_end: list[StartFinding]
 
 
 def open_parts(
@@ -144,7 +144,7 @@ def open_parts(
     return opened
 
 
-def look(config: LogConfig, files: Files) -> tuple[dict[GroupId, RecoveredGroup], list[Finding]]:
+def look(config: LogConfig, files: Files) -> tuple[dict[GroupId, RecoveredGroup], list[StartFinding]]:
     """What a start would find, without any change. Raises as :func:`open_parts`."""
     opening = _Opening(config, files, lambda _notices: None, lambda: bytes(STORE_ID_SIZE), monotonic_ns)
     opening.read()
@@ -229,7 +229,7 @@ class _Opening:
         return Opened(*parts, self.recovered, self._resets, recovery.missing_end)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[StartFinding]:
         """What is missing at the end of the WAL."""
         return self._recovery.missing_end
 

@@ -38,7 +38,7 @@ from reference_broker.log.wal_codec import (
     next_sector,
     read_batch,
 )
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId
 
 _RECOVERS: Final = (
@@ -59,7 +59,7 @@ class WalRecovery:
     """How many log entries each file holds, of groups that exist."""
     files_with_batches: set[int] = field(default_factory=set)
     """The files that hold a batch, even of a group that is gone."""
-    missing_end: list[Finding] = field(default_factory=list)
+    missing_end: list[StartFinding] = field(default_factory=list)
     """Evidence that synced batches are missing at the end of the WAL."""
     last_batch: int = 0
     torn_tails: int = 0
@@ -106,7 +106,7 @@ class WalRecovery:
 
     def misses(self, where: str, what: str) -> None:
         """Note evidence."""
-        self.missing_end.append(Finding(what=what, where=where, fix=_RECOVERS))
+        self.missing_end.append(StartFinding(what=what, where=where, fix=_RECOVERS))
 
     def _judge_tail(self, name: str, tail: Tail) -> None:
         if tail.later >= 0:

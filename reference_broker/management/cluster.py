@@ -11,7 +11,7 @@ from reference_broker.machines.cluster.metadata import MetadataMachine
 from reference_broker.machines.cluster.policies import in_force, in_force_for_exchange
 from reference_broker.management import shapes
 from reference_broker.management.rates import Rates
-from reference_broker.management.session import Session
+from reference_broker.management.session import ManagementSession
 from reference_broker.management.shapes import Row
 from reference_broker.node.links.peer_requests import Answer
 from reference_broker.node.operations.figures import CLOSE, FIGURES
@@ -30,7 +30,7 @@ class OperationError(Exception):
         super().__init__(f"{what}: {fix}")
 
 
-class Cluster:
+class ManagedCluster:
     """The cluster through one of its nodes."""
 
     def __init__(self, shard: Shard) -> None:
@@ -48,9 +48,9 @@ class Cluster:
         nodes = self.shard.nodes
         return {node: (nodes.name(node), node in nodes.up) for node in nodes.all}
 
-    def session(self, at: Row) -> Session:
+    def session(self, at: Row) -> ManagementSession:
         """AMQP as the user who asks, in the virtual host of the path."""
-        return Session(self.shard, at["user"], at["vhost"])
+        return ManagementSession(self.shard, at["user"], at["vhost"])
 
     async def change(self, op: str, **values: Any) -> Answer:
         """An operation of operators. Raises :class:`OperationError`."""

@@ -13,7 +13,7 @@ from pamqp import commands
 from reference_broker.access.names import listed
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.management import certificates
-from reference_broker.management.cluster import Cluster
+from reference_broker.management.cluster import ManagedCluster
 from reference_broker.management.errors import BAD_REQUEST, NOT_FOUND, ApiError
 from reference_broker.management.session import method
 from reference_broker.management.shapes import Row
@@ -34,22 +34,22 @@ _WITHIN_MAX: Final = 10_000
 Reason = str | None
 
 
-async def alarms(cluster: Cluster, _at: Row) -> Row:
+async def alarms(cluster: ManagedCluster, _at: Row) -> Row:
     """Whether an alarm stops publishers. 503 if one does."""
     return _healthy(not cluster.shard.alarms.reason, f"resource alarms: {cluster.shard.alarms.reason}")
 
 
-async def local_alarms(cluster: Cluster, _at: Row) -> Row:
+async def local_alarms(cluster: ManagedCluster, _at: Row) -> Row:
     """The same for this node."""
     return _healthy(not cluster.shard.alarms.own, "this node has a resource alarm")
 
 
-async def virtual_hosts(cluster: Cluster, _at: Row) -> Row:
+async def virtual_hosts(cluster: ManagedCluster, _at: Row) -> Row:
     """Whether the virtual hosts can be used: whether the metadata has a leader."""
     return _healthy(_has_leader(cluster), "the metadata has no leader")
 
 
-async def is_quorum_critical(cluster: Cluster, _at: Row) -> Row:
+async def is_quorum_critical(cluster: ManagedCluster, _at: Row) -> Row:
     """Whether this node may stop: no quorum queue would lose its majority. 503 if one would."""
     nodes, here = cluster.nodes, cluster.shard.node
     critical = [
@@ -62,7 +62,7 @@ async def is_quorum_critical(cluster: Cluster, _at: Row) -> Row:
     return _healthy(not critical, reason)
 
 
-async def is_mirror_sync_critical(cluster: Cluster, _at: Row) -> Row:
+async def is_mirror_sync_critical(cluster: ManagedCluster, _at: Row) -> Row:
     """Whether this node may stop: each mirrored queue of it has a mirror with every message. 503 if one has none."""
     here = cluster.shard.node
     critical = [
@@ -74,12 +74,12 @@ async def is_mirror_sync_critical(cluster: Cluster, _at: Row) -> Row:
     return _healthy(not critical, reason)
 
 
-def _has_copy(cluster: Cluster, record: QueueRecord) -> bool:
+def _has_copy(cluster: ManagedCluster, record: QueueRecord) -> bool:
     nodes = cluster.nodes
     return any(mirror.is_synchronised and nodes.get(mirror.node, ("", False))[1] for mirror in record.mirrors)
 
 
-async def port_listener(cluster: Cluster, at: Row) -> Row:
+async def port_listener(cluster: ManagedCluster, at: Row) -> Row:
     """Whether this node listens on a port."""
     if not re.fullmatch("[0-9]{1,5}", at["port"]):
         raise ApiError(BAD_REQUEST, "Invalid port")
@@ -87,7 +87,7 @@ async def port_listener(cluster: Cluster, at: Row) -> Row:
     return {**_healthy(port in ports, "No active listener", missing=port, ports=ports), "port": port}
 
 
-async def protocol_listener(cluster: Cluster, at: Row) -> Row:
+async def protocol_listener(cluster: ManagedCluster, at: Row) -> Row:
     """Whether this node listens for a protocol."""
     asked = at["protocol"].lower()
     protocol = _PROTOCOLS.get(asked, asked)
@@ -96,7 +96,7 @@ async def protocol_listener(cluster: Cluster, at: Row) -> Row:
     return {**well, "protocol": protocol}
 
 
-async def certificate_expiration(cluster: Cluster, at: Row) -> Row:
+async def certificate_expiration(cluster: ManagedCluster, at: Row) -> Row:
     """Whether the certificates of this node hold for so long yet. 503 if one does not."""
     if not re.fullmatch("[0-9]{1,5}", at["within"]) or int(at["within"]) > _WITHIN_MAX:
         raise ApiError(BAD_REQUEST, "Invalid expiration value.")
@@ -128,12 +128,12 @@ def _ends_by(row: Row, until: datetime) -> bool:
     return not isinstance(end, datetime) or end <= until
 
 
-async def node(cluster: Cluster, _at: Row) -> Row:
+async def node(cluster: ManagedCluster, _at: Row) -> Row:
     """RabbitMQ's older check of a node, which tells of what is wrong with 200."""
     return _told(_wrong_here(cluster))
 
 
-async def node_of_name(cluster: Cluster, at: Row) -> Row:
+async def node_of_name(cluster: ManagedCluster, at: Row) -> Row:
     """The same for a node of the cluster."""
     row = next((each for each in await cluster.node_rows() if each["name"] == at["name"]), None)
     if row is None:
@@ -144,7 +144,7 @@ async def node_of_name(cluster: Cluster, at: Row) -> Row:
     return _told(f"node {at['name']} has a resource alarm" if has_alarm else None)
 
 
-def _wrong_here(cluster: Cluster) -> Reason:
+def _wrong_here(cluster: ManagedCluster) -> Reason:
     if cluster.shard.alarms.own:
         return "this node has a resource alarm"
     return None if _has_leader(cluster) else "the metadata has no leader"
@@ -154,7 +154,7 @@ def _told(wrong: Reason) -> Row:
     return {"status": "ok"} if wrong is None else {"status": "failed", "reason": wrong}
 
 
-async def aliveness(cluster: Cluster, at: Row) -> Row:
+async def aliveness(cluster: ManagedCluster, at: Row) -> Row:
     """Whether a message goes in and comes out, as the user who asks. The queue of the test stays, as RabbitMQ's."""
     async with cluster.session(at) as session:
         declared = method(commands.Queue.Declare, queue=_ALIVE, arguments={})
@@ -164,7 +164,7 @@ async def aliveness(cluster: Cluster, at: Row) -> Row:
     return _told(None if got is not None and got[2] == _ALIVE_BODY else "the message of the test did not come out")
 
 
-def _has_leader(cluster: Cluster) -> bool:
+def _has_leader(cluster: ManagedCluster) -> bool:
     return bool(cluster.shard.runners[METADATA_GROUP].core.leader)
 
 

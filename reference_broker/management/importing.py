@@ -20,7 +20,7 @@ from pamqp import commands
 from reference_broker.access.records import Permission, TopicPermission
 from reference_broker.machines.cluster.policies import Policy, policy_key
 from reference_broker.management import definitions, import_checks, shapes, writing
-from reference_broker.management.cluster import Cluster, OperationError
+from reference_broker.management.cluster import ManagedCluster, OperationError
 from reference_broker.management.definitions import place_of
 from reference_broker.management.errors import BAD_REQUEST, ApiError
 from reference_broker.management.parameters import OPERATOR_POLICY
@@ -36,7 +36,7 @@ Undo = Callable[[], Awaitable[Any]]
 """Takes back what a row did. Nothing happens if the row did nothing."""
 
 
-async def import_definitions(cluster: Cluster, _at: Row, body: Row) -> Outcome:
+async def import_definitions(cluster: ManagedCluster, _at: Row, body: Row) -> Outcome:
     """Definitions. Says what of them was left out, if anything was."""
     gone = await _checked(cluster, body)
     done: list[Undo] = []
@@ -55,7 +55,7 @@ async def import_definitions(cluster: Cluster, _at: Row, body: Row) -> Outcome:
     return (200, {"ignored": notes}) if notes else (NO_CONTENT, None)
 
 
-async def import_into_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def import_into_vhost(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Definitions of one virtual host, whose rows need not name it."""
     rows = {
         part: [{**row, "vhost": at["vhost"]} if isinstance(row, dict) else row for row in each]
@@ -65,7 +65,7 @@ async def import_into_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return await import_definitions(cluster, at, {**body, **rows})
 
 
-async def _checked(cluster: Cluster, body: Row) -> dict[str, str]:
+async def _checked(cluster: ManagedCluster, body: Row) -> dict[str, str]:
     """The rows that are left out. Raises :class:`ApiError` with everything that is wrong."""
     wrong = definitions.problems(body, set(cluster.machine.access.vhosts))
     gone: dict[str, str] = {}
@@ -110,12 +110,12 @@ def _worded(error: BaseException) -> str:
 # What a row does, where it is more than a request
 
 
-async def _put_vhost(cluster: Cluster, at: Row, row: Row) -> Outcome:
+async def _put_vhost(cluster: ManagedCluster, at: Row, row: Row) -> Outcome:
     """Newer definitions have what describes a virtual host as ``metadata``."""
     return await writing.set_vhost(cluster, at["vhost"], {**field(row, "metadata", dict, {}), **row})
 
 
-async def _put_user(cluster: Cluster, at: Row, row: Row) -> Outcome:
+async def _put_user(cluster: ManagedCluster, at: Row, row: Row) -> Outcome:
     outcome = await writing.put_user(cluster, at, row)
     if limits := row.get("limits"):
         values = {key.replace("-", "_"): value for key, value in limits.items()}
@@ -123,7 +123,7 @@ async def _put_user(cluster: Cluster, at: Row, row: Row) -> Outcome:
     return outcome
 
 
-async def _put_parameter(cluster: Cluster, at: Row, row: Row) -> Outcome:
+async def _put_parameter(cluster: ManagedCluster, at: Row, row: Row) -> Outcome:
     value = field(row, "value", dict)
     if row["component"] == OPERATOR_POLICY:
         return await writing.putting_policy(operator=True)(cluster, at, value)
@@ -147,14 +147,14 @@ _WRITERS: Final[dict[str, Writer]] = {
 # What takes a row back. Each looks at what is there before the row is done.
 
 
-def _undo_vhost(cluster: Cluster, at: Row, _row: Row) -> Undo:
+def _undo_vhost(cluster: ManagedCluster, at: Row, _row: Row) -> Undo:
     name = at["vhost"]
     if (known := cluster.machine.access.vhosts.get(name)) is None:
         return partial(cluster.change, "delete-vhost", name=name)
     return partial(cluster.change, "set-vhost", name=name, description=known.description, tags=list(known.tags))
 
 
-def _undo_user(cluster: Cluster, at: Row, _row: Row) -> Undo:
+def _undo_user(cluster: ManagedCluster, at: Row, _row: Row) -> Undo:
     name = at["name"]
     if (known := cluster.machine.access.users.get(name)) is None:
         return partial(cluster.change, "delete-user", name=name)
@@ -168,7 +168,7 @@ def _undo_user(cluster: Cluster, at: Row, _row: Row) -> Undo:
     return restore
 
 
-def _undo_permission(cluster: Cluster, at: Row, _row: Row) -> Undo:
+def _undo_permission(cluster: ManagedCluster, at: Row, _row: Row) -> Undo:
     key = (at["name"], at["vhost"])
     known: Permission | None = cluster.machine.access.permissions.get(key)
     place = {"user": at["name"], "vhost": at["vhost"]}
@@ -178,7 +178,7 @@ def _undo_permission(cluster: Cluster, at: Row, _row: Row) -> Undo:
     return partial(cluster.change, "set-permissions", **place, **values)
 
 
-def _undo_topic_permission(cluster: Cluster, at: Row, row: Row) -> Undo:
+def _undo_topic_permission(cluster: ManagedCluster, at: Row, row: Row) -> Undo:
     key = (at["name"], at["vhost"], row["exchange"])
     known: TopicPermission | None = cluster.machine.access.topic_permissions.get(key)
     place = {"user": at["name"], "vhost": at["vhost"], "exchange": row["exchange"]}
@@ -187,18 +187,18 @@ def _undo_topic_permission(cluster: Cluster, at: Row, row: Row) -> Undo:
     return partial(cluster.change, "set-topic-permissions", **place, write=known.write, read=known.read)
 
 
-def _undo_parameter(cluster: Cluster, at: Row, row: Row) -> Undo:
+def _undo_parameter(cluster: ManagedCluster, at: Row, row: Row) -> Undo:
     if row["component"] == OPERATOR_POLICY:
         return _undo_policies(cluster, at, operator=True)
     known = cluster.machine.access.vhosts[at["vhost"]]
     return partial(writing.put_limits, cluster, at, shapes.vhost_limits(known)["value"])
 
 
-def _undo_policy(cluster: Cluster, at: Row, _row: Row) -> Undo:
+def _undo_policy(cluster: ManagedCluster, at: Row, _row: Row) -> Undo:
     return _undo_policies(cluster, at, operator=False)
 
 
-def _undo_policies(cluster: Cluster, at: Row, *, operator: bool) -> Undo:
+def _undo_policies(cluster: ManagedCluster, at: Row, *, operator: bool) -> Undo:
     place = {"name": at["name"], "vhost": at["vhost"]}
     known: Policy | None = cluster.machine.policies.get(policy_key(at["vhost"], at["name"], operator=operator))
     whose = "operator-policy" if operator else "policy"
@@ -209,32 +209,32 @@ def _undo_policies(cluster: Cluster, at: Row, *, operator: bool) -> Undo:
     return partial(cluster.change, f"set-{whose}", **place, definition=definition, **values)
 
 
-def _undo_exchange(cluster: Cluster, at: Row, _row: Row) -> Undo | None:
+def _undo_exchange(cluster: ManagedCluster, at: Row, _row: Row) -> Undo | None:
     if cluster.machine.routing(at["vhost"]).exchange(at["name"]) is not None:
         return None
     asked = method(commands.Exchange.Delete, exchange=at["name"])
     return partial(_call, cluster, at, asked, commands.Exchange.DeleteOk)
 
 
-def _undo_queue(cluster: Cluster, at: Row, _row: Row) -> Undo | None:
+def _undo_queue(cluster: ManagedCluster, at: Row, _row: Row) -> Undo | None:
     if cluster.machine.queue(at["vhost"], at["name"]) is not None:
         return None
     return partial(_call, cluster, at, method(commands.Queue.Delete, queue=at["name"]), commands.Queue.DeleteOk)
 
 
-def _undo_binding(cluster: Cluster, at: Row, row: Row) -> Undo | None:
+def _undo_binding(cluster: ManagedCluster, at: Row, row: Row) -> Undo | None:
     if cluster.machine.routing(at["vhost"]).has(import_checks.binding_of(row)):
         return None
     answer = commands.Queue.UnbindOk if at["kind"] == "q" else commands.Exchange.UnbindOk
     return partial(_call, cluster, at, writing.binding(at, row, adds=False), answer)
 
 
-async def _call(cluster: Cluster, at: Row, asked: Any, answer: Any) -> None:
+async def _call(cluster: ManagedCluster, at: Row, asked: Any, answer: Any) -> None:
     async with cluster.session(at) as session:
         await session.call(asked, answer)
 
 
-_INVERSES: Final[dict[str, Callable[[Cluster, Row, Row], Undo | None]]] = {
+_INVERSES: Final[dict[str, Callable[[ManagedCluster, Row, Row], Undo | None]]] = {
     "vhosts": _undo_vhost,
     "users": _undo_user,
     "permissions": _undo_permission,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference_broker.management.cluster import Cluster
+from reference_broker.management.cluster import ManagedCluster
 from reference_broker.management.definitions import export
 from reference_broker.management.errors import ApiError
 from reference_broker.management.importing import import_definitions
@@ -14,7 +14,7 @@ from reference_broker.node.shard import Shard
 
 async def answer(shard: Shard, request: Answer) -> Answer:
     """Export or import definitions."""
-    cluster = Cluster(shard)
+    cluster = ManagedCluster(shard)
     if request["op"] == "definitions":
         return {"ok": True, "definitions": export(cluster.machine)}
     given: Any = request.get("definitions")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from reference_broker.machines.cluster.metadata import MetadataMachine
 from reference_broker.management import shapes
-from reference_broker.management.cluster import Cluster
+from reference_broker.management.cluster import ManagedCluster
 from reference_broker.management.shapes import Row
 
 OPERATOR_POLICY: Final = "operator_policy"
@@ -43,7 +43,7 @@ def _value(policy: Row) -> Row:
     return {key: policy[key] for key in ("pattern", "definition", "priority", "apply-to")}
 
 
-def of_cluster(cluster: Cluster) -> list[Row]:
+def of_cluster(cluster: ManagedCluster) -> list[Row]:
     """The parameters that belong to no virtual host."""
     identity: Any = cluster.shard.config.cluster
     return [{"name": name, "value": identity} for name in ("cluster_name", "internal_cluster_id")]

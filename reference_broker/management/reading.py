@@ -10,7 +10,7 @@ from urllib.parse import quote
 import reference_broker
 from reference_broker.access.records import Tag
 from reference_broker.management import health, parameters, shapes
-from reference_broker.management.cluster import Cluster
+from reference_broker.management.cluster import ManagedCluster
 from reference_broker.management.definitions import export, export_vhost
 from reference_broker.management.errors import NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.shapes import Row
@@ -20,7 +20,7 @@ EVERYBODY, POLICYMAKER, MONITORING, ADMINISTRATOR = (
     Tag.MANAGEMENT, Tag.POLICYMAKER, Tag.MONITORING, Tag.ADMINISTRATOR,
 )  # fmt: skip
 _CONTEXT: Final = "Metrics, management API and status page"
-Reader = Callable[[Cluster, Row], Awaitable[Any]]
+Reader = Callable[[ManagedCluster, Row], Awaitable[Any]]
 """Answers a request, whose parameters are the names in its path and ``user``. Raises :class:`ApiError`."""
 
 
@@ -32,7 +32,7 @@ def one(rows: Iterable[Row], **wanted: str) -> Row:
     return found
 
 
-def check_vhost(cluster: Cluster, at: Row) -> None:
+def check_vhost(cluster: ManagedCluster, at: Row) -> None:
     """Raises :class:`ApiError` for a virtual host in the path: 404 if it does not exist, 401 if it is not for the
     user."""
     name = at.get("vhost")
@@ -44,12 +44,12 @@ def check_vhost(cluster: Cluster, at: Row) -> None:
         raise ApiError(NOT_AUTHORISED, "User not authorised to access virtual host")
 
 
-def _sees(cluster: Cluster, at: Row, vhost: str) -> bool:
+def _sees(cluster: ManagedCluster, at: Row, vhost: str) -> bool:
     """Whether lists show the user what is in a virtual host."""
     return at["monitors"] or cluster.machine.access.may_open(at["user"], vhost)
 
 
-def _visible(cluster: Cluster, at: Row, rows: Iterable[Row]) -> list[Row]:
+def _visible(cluster: ManagedCluster, at: Row, rows: Iterable[Row]) -> list[Row]:
     """The rows of the virtual host in the path, or of all that the user may see."""
     if "vhost" in at:
         return [row for row in rows if _vhost_of(row) == at["vhost"]]
@@ -60,7 +60,7 @@ def _vhost_of(row: Row) -> str:
     return str(row["vhost"] if "vhost" in row else row["queue"]["vhost"])
 
 
-async def overview(cluster: Cluster, at: Row) -> Row:
+async def overview(cluster: ManagedCluster, at: Row) -> Row:
     """The cluster at a glance."""
     queues, connections = await _queues(cluster, at), await _connection_rows(cluster, at)
     nodes = await cluster.node_rows()
@@ -97,34 +97,34 @@ async def overview(cluster: Cluster, at: Row) -> Row:
     }
 
 
-async def whoami(cluster: Cluster, at: Row) -> Row:
+async def whoami(cluster: ManagedCluster, at: Row) -> Row:
     """The user who asks."""
     known = cluster.machine.access.users.get(at["user"])
     tags = list(known.tags) if known else [str(Tag.ADMINISTRATOR)]
     return {"name": at["user"], "tags": tags}
 
 
-async def _queue_bindings(cluster: Cluster, at: Row) -> list[Row]:
+async def _queue_bindings(cluster: ManagedCluster, at: Row) -> list[Row]:
     one(await _queues(cluster, at), name=at["name"])
     return await _bound(cluster, at, destination_type="queue", destination=at["name"])
 
 
-async def _bindings_from(cluster: Cluster, at: Row) -> list[Row]:
+async def _bindings_from(cluster: ManagedCluster, at: Row) -> list[Row]:
     one(await _exchanges(cluster, at), name=_exchange(at))
     return await _bound(cluster, at, source=_exchange(at))
 
 
-async def _bindings_to(cluster: Cluster, at: Row) -> list[Row]:
+async def _bindings_to(cluster: ManagedCluster, at: Row) -> list[Row]:
     one(await _exchanges(cluster, at), name=_exchange(at))
     return await _bound(cluster, at, destination_type="exchange", destination=_exchange(at))
 
 
-async def _bindings_between(cluster: Cluster, at: Row) -> list[Row]:
+async def _bindings_between(cluster: ManagedCluster, at: Row) -> list[Row]:
     kind = "queue" if at["kind"] == "q" else "exchange"
     return await _bound(cluster, at, destination_type=kind, destination=at["destination"], source=_exchange(at))
 
 
-async def _binding(cluster: Cluster, at: Row) -> Row:
+async def _binding(cluster: ManagedCluster, at: Row) -> Row:
     """One binding by its properties key, with or without its percents."""
     rows = await _bindings_between(cluster, at)
     return next((row for row in rows if row["properties_key"] == at["key"]), None) or one(
@@ -132,7 +132,7 @@ async def _binding(cluster: Cluster, at: Row) -> Row:
     )
 
 
-async def _bound(cluster: Cluster, at: Row, **wanted: str) -> list[Row]:
+async def _bound(cluster: ManagedCluster, at: Row, **wanted: str) -> list[Row]:
     """The bindings with these values."""
     return [row for row in await _bindings(cluster, at) if all(row[key] == value for key, value in wanted.items())]
 
@@ -143,33 +143,33 @@ def _exchange(at: Row) -> str:
     return "" if name == "amq.default" else name
 
 
-async def _users(cluster: Cluster, _at: Row) -> list[Row]:
+async def _users(cluster: ManagedCluster, _at: Row) -> list[Row]:
     return [shapes.user(each) for _name, each in sorted(cluster.machine.access.users.items())]
 
 
-async def _users_without_permissions(cluster: Cluster, at: Row) -> list[Row]:
+async def _users_without_permissions(cluster: ManagedCluster, at: Row) -> list[Row]:
     known = {user for user, _vhost in cluster.machine.access.permissions}
     return [row for row in await _users(cluster, at) if row["name"] not in known]
 
 
-async def _user_limits(cluster: Cluster, at: Row) -> list[Row]:
+async def _user_limits(cluster: ManagedCluster, at: Row) -> list[Row]:
     return [{"user": row["name"], "value": row["limits"]} for row in await _users(cluster, at) if row["limits"]]
 
 
-async def _parameters(cluster: Cluster, at: Row) -> list[Row]:
+async def _parameters(cluster: ManagedCluster, at: Row) -> list[Row]:
     vhosts = sorted(cluster.machine.access.vhosts)
     return _visible(cluster, at, [row for name in vhosts for row in parameters.of_vhost(cluster.machine, name)])
 
 
-async def _global_parameters(cluster: Cluster, _at: Row) -> list[Row]:
+async def _global_parameters(cluster: ManagedCluster, _at: Row) -> list[Row]:
     return parameters.of_cluster(cluster)
 
 
-async def _feature_flags(_cluster: Cluster, _at: Row) -> list[Row]:
+async def _feature_flags(_cluster: ManagedCluster, _at: Row) -> list[Row]:
     return parameters.feature_flags()
 
 
-async def _vhosts(cluster: Cluster, at: Row) -> list[Row]:
+async def _vhosts(cluster: ManagedCluster, at: Row) -> list[Row]:
     queues: dict[str, list[Row]] = {}
     for row in await cluster.queues():
         queues.setdefault(row["vhost"], []).append(row)
@@ -180,27 +180,27 @@ async def _vhosts(cluster: Cluster, at: Row) -> list[Row]:
     ]
 
 
-async def _vhost(cluster: Cluster, at: Row) -> Row:
+async def _vhost(cluster: ManagedCluster, at: Row) -> Row:
     found = one(await _vhosts(cluster, at | {"monitors": True}), name=at["name"])
     check_vhost(cluster, at | {"vhost": at["name"]})
     return found
 
 
-async def _vhost_limits(cluster: Cluster, at: Row) -> list[Row]:
+async def _vhost_limits(cluster: ManagedCluster, at: Row) -> list[Row]:
     rows = [shapes.vhost_limits(each) for _name, each in sorted(cluster.machine.access.vhosts.items())]
     return [row for row in _visible(cluster, at, rows) if row["value"]]
 
 
-async def _permissions(cluster: Cluster, _at: Row) -> list[Row]:
+async def _permissions(cluster: ManagedCluster, _at: Row) -> list[Row]:
     return [asdict(each) for _key, each in sorted(cluster.machine.access.permissions.items())]
 
 
-async def _topic_permissions(cluster: Cluster, _at: Row) -> list[Row]:
+async def _topic_permissions(cluster: ManagedCluster, _at: Row) -> list[Row]:
     return [asdict(each) for _key, each in sorted(cluster.machine.access.topic_permissions.items())]
 
 
 def _policies_of(*, operator: bool) -> Reader:
-    async def read(cluster: Cluster, at: Row) -> list[Row]:
+    async def read(cluster: ManagedCluster, at: Row) -> list[Row]:
         policies = [each for _key, each in sorted(cluster.machine.policies.items()) if each.operator is operator]
         idle = [without_effect(dict(each.definition)) for each in policies]
         rows = [
@@ -215,36 +215,36 @@ def _policies_of(*, operator: bool) -> Reader:
 def _rows(kind: str) -> Reader:
     """The rows of all nodes; only those of its own for a user who may not see those of others."""
 
-    async def read(cluster: Cluster, at: Row) -> list[Row]:
+    async def read(cluster: ManagedCluster, at: Row) -> list[Row]:
         return _own(cluster, at, await cluster.rows(kind))
 
     return read
 
 
-def _own(cluster: Cluster, at: Row, rows: list[Row]) -> list[Row]:
+def _own(cluster: ManagedCluster, at: Row, rows: list[Row]) -> list[Row]:
     return [row for row in _visible(cluster, at, rows) if at["monitors"] or row.get("user") in (None, at["user"])]
 
 
-async def _queues(cluster: Cluster, at: Row) -> list[Row]:
+async def _queues(cluster: ManagedCluster, at: Row) -> list[Row]:
     return _visible(cluster, at, await cluster.queues())
 
 
-async def _nodes(cluster: Cluster, _at: Row) -> list[Row]:
+async def _nodes(cluster: ManagedCluster, _at: Row) -> list[Row]:
     return await cluster.node_rows()
 
 
-async def _exchanges(cluster: Cluster, at: Row) -> list[Row]:
+async def _exchanges(cluster: ManagedCluster, at: Row) -> list[Row]:
     return _visible(cluster, at, cluster.exchanges())
 
 
-async def _bindings(cluster: Cluster, at: Row) -> list[Row]:
+async def _bindings(cluster: ManagedCluster, at: Row) -> list[Row]:
     return _visible(cluster, at, cluster.bindings())
 
 
 def _one_of(read: Reader, **keys: str) -> Reader:
     """One row of a list: ``keys`` are its names of what the path names."""
 
-    async def found(cluster: Cluster, at: Row) -> Row:
+    async def found(cluster: ManagedCluster, at: Row) -> Row:
         names = at | ({"name": _exchange(at)} if read is _exchanges else {})
         return one(await read(cluster, at), **{key: names[value] for key, value in keys.items()})
 
@@ -254,7 +254,7 @@ def _one_of(read: Reader, **keys: str) -> Reader:
 def _those_of(read: Reader, **keys: str) -> Reader:
     """The rows of a list that belong to what the path names."""
 
-    async def found(cluster: Cluster, at: Row) -> list[Row]:
+    async def found(cluster: ManagedCluster, at: Row) -> list[Row]:
         return [row for row in await read(cluster, at) if all(row[key] == at[value] for key, value in keys.items())]
 
     return found
@@ -263,41 +263,41 @@ def _those_of(read: Reader, **keys: str) -> Reader:
 def _of_user(read: Reader) -> Reader:
     """The rows of a list that belong to a user who exists."""
 
-    async def found(cluster: Cluster, at: Row) -> list[Row]:
+    async def found(cluster: ManagedCluster, at: Row) -> list[Row]:
         one(await _users(cluster, at), name=at["name"])
         return [row for row in await read(cluster, at) if row["user"] == at["name"]]
 
     return found
 
 
-async def _topic_permissions_in(cluster: Cluster, at: Row) -> list[Row]:
+async def _topic_permissions_in(cluster: ManagedCluster, at: Row) -> list[Row]:
     found: list[Row] = await _those_of(_topic_permissions, user="name", vhost="vhost")(cluster, at)
     if not found:
         raise ApiError(NOT_FOUND, "Not Found")
     return found
 
 
-async def _channels_of(cluster: Cluster, at: Row) -> list[Row]:
+async def _channels_of(cluster: ManagedCluster, at: Row) -> list[Row]:
     one(await _connection_rows(cluster, at), name=at["name"])
     return [row for row in await _channel_rows(cluster, at) if row["connection_details"]["name"] == at["name"]]
 
 
-async def _definitions(cluster: Cluster, at: Row) -> Row:
+async def _definitions(cluster: ManagedCluster, at: Row) -> Row:
     if "vhost" not in at:
         return export(cluster.machine)
     parts = export_vhost(cluster.machine, at["vhost"])
     return {part: [{key: row[key] for key in row if key != "vhost"} for row in rows] for part, rows in parts.items()}
 
 
-async def _extensions(_cluster: Cluster, _at: Row) -> list[Row]:
+async def _extensions(_cluster: ManagedCluster, _at: Row) -> list[Row]:
     return []
 
 
-async def _cluster_name(cluster: Cluster, _at: Row) -> Row:
+async def _cluster_name(cluster: ManagedCluster, _at: Row) -> Row:
     return {"name": cluster.shard.config.cluster}
 
 
-async def _connection_rows(cluster: Cluster, at: Row) -> list[Row]:
+async def _connection_rows(cluster: ManagedCluster, at: Row) -> list[Row]:
     return _own(cluster, at, await cluster.connections())
 
 

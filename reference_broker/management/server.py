@@ -18,7 +18,7 @@ from aiohttp import web
 
 from reference_broker.access.records import Tag
 from reference_broker.management.browsers import check_origin, check_type, page, page_policy
-from reference_broker.management.cluster import Cluster, OperationError
+from reference_broker.management.cluster import ManagedCluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, TOO_SLOW, ApiError, of_amqp
 from reference_broker.management.importing import IMPORTERS
 from reference_broker.management.listing import listed, with_columns
@@ -48,7 +48,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def add_to(app: web.Application, shard: Shard) -> None:
     """Serve the API of the node's cluster."""
-    cluster = Cluster(shard)
+    cluster = ManagedCluster(shard)
     app.middlewares.append(_told)
     app.router.add_get("/", _page(cluster))
     app.router.add_get("/api/auth", _auth)
@@ -58,7 +58,7 @@ def add_to(app: web.Application, shard: Shard) -> None:
         app.router.add_route(method, f"/api/{path}", _write(cluster, tag, writer))
 
 
-def _page(cluster: Cluster) -> Handler:
+def _page(cluster: ManagedCluster) -> Handler:
     """The page for the browser. It asks the API again and again, with the login of the page."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -73,7 +73,7 @@ async def _auth(_request: web.Request) -> web.Response:
     return _json({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
 
 
-def _read(cluster: Cluster, tag: Tag, reader: Reader) -> Handler:
+def _read(cluster: ManagedCluster, tag: Tag, reader: Reader) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         found = await reader(cluster, _asked(cluster, request, tag))
         if isinstance(found, list):
@@ -97,7 +97,7 @@ async def _written(rows: list[Any]) -> str:
     return "[" + ", ".join(parts) + "]"
 
 
-def _write(cluster: Cluster, tag: Tag, writer: Writer) -> Handler:
+def _write(cluster: ManagedCluster, tag: Tag, writer: Writer) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         check_origin(request)
         at = _asked(cluster, request, tag)
@@ -107,7 +107,7 @@ def _write(cluster: Cluster, tag: Tag, writer: Writer) -> Handler:
     return answer
 
 
-def _asked(cluster: Cluster, request: web.Request, tag: Tag) -> Row:
+def _asked(cluster: ManagedCluster, request: web.Request, tag: Tag) -> Row:
     """The names in the path and the query, and the user. Raises :class:`ApiError` if the user may not ask."""
     user = _authenticated(cluster, request)
     held = _tags(cluster, user)
@@ -119,7 +119,7 @@ def _asked(cluster: Cluster, request: web.Request, tag: Tag) -> Row:
     return at
 
 
-def _authenticated(cluster: Cluster, request: web.Request) -> str:
+def _authenticated(cluster: ManagedCluster, request: web.Request) -> str:
     scheme, _, coded = request.headers.get("Authorization", "").partition(" ")
     try:
         user, colon, password = base64.b64decode(coded, validate=True).decode().partition(":")
@@ -134,7 +134,7 @@ def _authenticated(cluster: Cluster, request: web.Request) -> str:
     return user
 
 
-def _tags(cluster: Cluster, user: str) -> frozenset[Tag]:
+def _tags(cluster: ManagedCluster, user: str) -> frozenset[Tag]:
     known = cluster.machine.access.users.get(user)
     if known is None:
         return frozenset(Tag)  # of the node's own file

@@ -73,7 +73,7 @@ class _KnownUser(ClientGate):
 class _Transport(asyncio.Transport):
     """Hands what the broker writes to the session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ManagementSession) -> None:
         super().__init__()
         self._session = session
         self._is_closing = False
@@ -97,7 +97,7 @@ class _Transport(asyncio.Transport):
         """It was never paused."""
 
 
-class Session:
+class ManagementSession:
     """One channel of one user, for the length of a request.
 
     Methods raise :class:`RefusedError`, and TimeoutError if the broker has no answer in time: what was asked for may

@@ -15,7 +15,7 @@ from pamqp import base, commands
 from reference_broker.access.records import Tag
 from reference_broker.machines.cluster.policies import ALL, policy_key
 from reference_broker.management import definitions, shapes
-from reference_broker.management.cluster import Cluster, OperationError
+from reference_broker.management.cluster import ManagedCluster, OperationError
 from reference_broker.management.errors import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, ApiError
 from reference_broker.management.parameters import LIMITS, OPERATOR_POLICY, VHOST_LIMITS, feature_flags
 from reference_broker.management.session import method
@@ -26,7 +26,7 @@ CREATED: Final = 201
 NO_CONTENT: Final = 204
 Outcome = tuple[int, Any]
 """The code of HTTP, and the body of the answer (None: none)."""
-Writer = Callable[[Cluster, Row, Row], Awaitable[Outcome]]
+Writer = Callable[[ManagedCluster, Row, Row], Awaitable[Outcome]]
 """Does what a request asks: its path and query with ``user``, and its body. Raises :class:`ApiError`."""
 _TYPE: Final = "message_type"
 """pamqp's name of the property type."""
@@ -68,7 +68,7 @@ def _meant(value: Any, kind: type) -> Any:
     return {} if kind is dict and value == [] else value
 
 
-async def put_queue(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_queue(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Declare a queue."""
     is_new = cluster.machine.queue(at["vhost"], at["name"]) is None
     async with cluster.session(at) as session:
@@ -84,7 +84,7 @@ def declared_queue(at: Row, body: Row) -> base.Frame:
     )  # fmt: skip
 
 
-async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_queue(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     _check_queue(cluster, at)
     is_unused, is_empty = at.get("if-unused") == "true", at.get("if-empty") == "true"
     async with cluster.session(at) as session:
@@ -93,13 +93,13 @@ async def _delete_queue(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _purge(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _purge(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     async with cluster.session(at) as session:
         await session.call(method(commands.Queue.Purge, queue=at["name"]), commands.Queue.PurgeOk)
     return NO_CONTENT, None
 
 
-async def _act(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _act(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Fill a queue's mirrors, or stop filling them."""
     action = field(body, "action", str)
     if action not in _ACTIONS:
@@ -112,7 +112,7 @@ async def _act(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _get(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _get(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Take messages off a queue, or look at them. The message that is returned last is the first again."""
     count, mode = field(body, "count", int), field(body, "ackmode", str)
     encoding, truncate = field(body, "encoding", str, "auto"), field(body, "truncate", int, 1 << 62)
@@ -153,7 +153,7 @@ def _message(answer: Any, properties: Any, payload: bytes, octets: int, encoding
     }
 
 
-async def put_exchange(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_exchange(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Declare an exchange."""
     is_new = cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None
     async with cluster.session(at) as session:
@@ -170,7 +170,7 @@ def declared_exchange(at: Row, body: Row) -> base.Frame:
     )  # fmt: skip
 
 
-async def _delete_exchange(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_exchange(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     _check_exchange(cluster, at)
     asked = method(commands.Exchange.Delete, exchange=at["name"], if_unused=at.get("if-unused") == "true")
     async with cluster.session(at) as session:
@@ -178,7 +178,7 @@ async def _delete_exchange(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _publish(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _publish(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     exchange = "" if at["name"] == "amq.default" else at["name"]
     if cluster.machine.routing(at["vhost"]).exchange(exchange) is None:
         raise ApiError(BAD_REQUEST, f"no exchange {exchange!r} in vhost {at['vhost']!r}")
@@ -206,7 +206,7 @@ def _payload(text: str, encoding: str) -> bytes:
     raise ApiError(BAD_REQUEST, f"payload_encoding {encoding!r}: must be string or base64")
 
 
-async def bind(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def bind(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Add a binding."""
     async with cluster.session(at) as session:
         answer = commands.Queue.BindOk if at["kind"] == "q" else commands.Exchange.BindOk
@@ -224,7 +224,7 @@ def binding(at: Row, body: Row, *, adds: bool = True) -> base.Frame:
     return method(kind, destination=at["destination"], source=at["name"], routing_key=key, arguments=arguments)
 
 
-async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _unbind(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     is_exchange = at["kind"] == "e"
     for found in cluster.machine.routing(at["vhost"]).bindings():
         to = found.destination
@@ -239,7 +239,7 @@ async def _unbind(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     raise ApiError(NOT_FOUND, "Not Found")
 
 
-async def _put_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _put_vhost(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """A virtual host. Who makes one may do everything in it, as in RabbitMQ."""
     if field(body, "tracing", bool, False):
         raise ApiError(BAD_REQUEST, "there is no tracer here that could copy messages: leave tracing out")
@@ -250,7 +250,7 @@ async def _put_vhost(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return outcome
 
 
-async def set_vhost(cluster: Cluster, name: str, body: Row) -> Outcome:
+async def set_vhost(cluster: ManagedCluster, name: str, body: Row) -> Outcome:
     """Add a virtual host, or change what describes it."""
     values: Row = {"description": field(body, "description", str)} if "description" in body else {}
     if "tags" in body:
@@ -261,19 +261,19 @@ async def set_vhost(cluster: Cluster, name: str, body: Row) -> Outcome:
     return (CREATED if is_new else NO_CONTENT), None
 
 
-async def _delete_vhost(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_vhost(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     if at["name"] not in cluster.machine.access.vhosts:
         raise ApiError(NOT_FOUND, "Not Found")
     await cluster.change("delete-vhost", name=at["name"])
     return NO_CONTENT, None
 
 
-async def _put_vhost_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _put_vhost_limit(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): number(body, "value")})
     return NO_CONTENT, None
 
 
-async def _delete_vhost_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_vhost_limit(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     if at["limit"] in LIMITS_OF_VHOSTS:
         await cluster.change("set-vhost-limits", name=at["vhost"], **{_vhost_limit(at): -1})
     return NO_CONTENT, None
@@ -285,7 +285,7 @@ def _vhost_limit(at: Row) -> str:
     return str(at["limit"]).replace("-", "_")
 
 
-async def put_user(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_user(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Add a user, or change password and tags."""
     is_new = at["name"] not in cluster.machine.access.users
     tags = definitions.tags_of(field(body, "tags", str if isinstance(body.get("tags"), str) else list))
@@ -298,19 +298,19 @@ async def put_user(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _delete_user(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_user(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     _check_user(cluster, at["name"])
     await cluster.change("delete-user", name=at["name"])
     return NO_CONTENT, None
 
 
-async def _grant(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _grant(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     if at["of"] not in cluster.machine.access.vhosts:
         raise ApiError(BAD_REQUEST, "vhost_or_user_not_found")
     return await put_permission(cluster, at | {"vhost": at["of"]}, body)
 
 
-async def put_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_permission(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Set what a user may do in a virtual host."""
     is_new = (at["name"], at["vhost"]) not in cluster.machine.access.permissions
     patterns = {key: field(body, key, str) for key in ("configure", "write", "read")}
@@ -318,14 +318,14 @@ async def put_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return (CREATED if is_new else NO_CONTENT), None
 
 
-async def _delete_permission(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_permission(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     if (at["name"], at["vhost"]) not in cluster.machine.access.permissions:
         raise ApiError(NOT_FOUND, "Not Found")
     await cluster.change("clear-permissions", user=at["name"], vhost=at["vhost"])
     return NO_CONTENT, None
 
 
-async def put_topic_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def put_topic_permission(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """Set the routing keys that a user may use."""
     values = {key: field(body, key, str) for key in ("exchange", "write", "read")}
     is_new = (at["name"], at["vhost"], values["exchange"]) not in cluster.machine.access.topic_permissions
@@ -333,18 +333,18 @@ async def put_topic_permission(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return (CREATED if is_new else NO_CONTENT), None
 
 
-async def _delete_topic_permissions(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_topic_permissions(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     _check_user(cluster, at["name"])
     await cluster.change("clear-topic-permissions", user=at["name"], vhost=at["vhost"])
     return NO_CONTENT, None
 
 
-async def _put_user_limit(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _put_user_limit(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     await cluster.change("set-user-limits", name=at["name"], **{_limit(at): number(body, "value")})
     return NO_CONTENT, None
 
 
-async def _delete_user_limit(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_user_limit(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     _check_user(cluster, at["name"])
     if at["limit"] in _USER_LIMITS:
         await cluster.change("set-user-limits", name=at["name"], **{_limit(at): -1})
@@ -360,7 +360,7 @@ def _limit(at: Row) -> str:
 def putting_policy(*, operator: bool) -> Writer:
     """What sets a policy, an ``operator``'s or a user's."""
 
-    async def write(cluster: Cluster, at: Row, body: Row) -> Outcome:
+    async def write(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
         is_new = policy_key(at["vhost"], at["name"], operator=operator) not in cluster.machine.policies
         op = "set-operator-policy" if operator else "set-policy"
         named = {"name": at["name"], "vhost": at["vhost"]}
@@ -379,7 +379,7 @@ def policy_of(body: Row) -> Row:
 
 
 def _deleting_policy(*, operator: bool) -> Writer:
-    async def write(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+    async def write(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
         if policy_key(at["vhost"], at["name"], operator=operator) not in cluster.machine.policies:
             raise ApiError(NOT_FOUND, "Not Found")
         op = "clear-operator-policy" if operator else "clear-policy"
@@ -392,7 +392,7 @@ def _deleting_policy(*, operator: bool) -> Writer:
 put_policy = putting_policy(operator=False)
 
 
-async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _put_parameter(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     """A parameter that has something behind it."""
     component, value = at["component"], field(body, "value", dict)
     if component == OPERATOR_POLICY:
@@ -404,7 +404,7 @@ async def _put_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
     raise ApiError(BAD_REQUEST, f"component {component} not found: there are {OPERATOR_POLICY} and {VHOST_LIMITS} here")
 
 
-async def put_limits(cluster: Cluster, at: Row, value: Row) -> Outcome:
+async def put_limits(cluster: ManagedCluster, at: Row, value: Row) -> Outcome:
     """These limits of a virtual host, and no others."""
     is_new = not shapes.vhost_limits(cluster.machine.access.vhosts[at["vhost"]])["value"]
     limits = {_vhost_limit({"limit": limit}): number(value, limit) for limit in value}
@@ -413,7 +413,7 @@ async def put_limits(cluster: Cluster, at: Row, value: Row) -> Outcome:
     return (CREATED if is_new else NO_CONTENT), None
 
 
-async def _delete_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _delete_parameter(cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     if at["component"] == OPERATOR_POLICY:
         return await _deleting_policy(operator=True)(cluster, at, body)
     there = shapes.vhost_limits(cluster.machine.access.vhosts[at["vhost"]])["value"]
@@ -423,30 +423,30 @@ async def _delete_parameter(cluster: Cluster, at: Row, body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _put_global_parameter(_cluster: Cluster, at: Row, body: Row) -> Outcome:
+async def _put_global_parameter(_cluster: ManagedCluster, at: Row, body: Row) -> Outcome:
     if "value" not in body:
         raise ApiError(BAD_REQUEST, "value is missing")
     raise ApiError(BAD_REQUEST, f"{at['name']!r} cannot be set: nothing here would read it")
 
 
-async def _delete_global_parameter(_cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_global_parameter(_cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     raise ApiError(NOT_FOUND, f"there is no global parameter {at['name']!r} that could be deleted")
 
 
-async def _put_cluster_name(cluster: Cluster, _at: Row, body: Row) -> Outcome:
+async def _put_cluster_name(cluster: ManagedCluster, _at: Row, body: Row) -> Outcome:
     name = cluster.shard.config.cluster
     if field(body, "name", str) != name:
         raise ApiError(BAD_REQUEST, f"the cluster's name {name!r} is its identity here, by which its nodes know it")
     return NO_CONTENT, None
 
 
-async def _enable_feature(_cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _enable_feature(_cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     if all(flag["name"] != at["name"] for flag in feature_flags()):
         raise ApiError(BAD_REQUEST, "unsupported")
     return NO_CONTENT, None
 
 
-async def _delete_users(cluster: Cluster, _at: Row, body: Row) -> Outcome:
+async def _delete_users(cluster: ManagedCluster, _at: Row, body: Row) -> Outcome:
     """Several users, or none: a name that is wrong has nobody deleted."""
     names = field(body, "users", list)
     if missing := [name for name in names if not isinstance(name, str) or name not in cluster.machine.access.users]:
@@ -456,19 +456,19 @@ async def _delete_users(cluster: Cluster, _at: Row, body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _start_vhost(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _start_vhost(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     """A virtual host runs on every node that does."""
     if (at["name"], True) not in cluster.nodes.values():
         raise ApiError(BAD_REQUEST, f"no node {at['name']!r} runs in this cluster")
     return NO_CONTENT, None
 
 
-async def _rebalance(cluster: Cluster, _at: Row, _body: Row) -> Outcome:
+async def _rebalance(cluster: ManagedCluster, _at: Row, _body: Row) -> Outcome:
     await cluster.change("rebalance")
     return NO_CONTENT, None
 
 
-async def _delete_connections(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_connections(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     """All connections of a user: of others only an administrator's request."""
     if not (at["administers"] or at["user"] == at["name"]):
         raise ApiError(NOT_AUTHORISED, "User not authorised to delete the connections of others")
@@ -478,23 +478,23 @@ async def _delete_connections(cluster: Cluster, at: Row, _body: Row) -> Outcome:
     return NO_CONTENT, None
 
 
-async def _delete_connection(cluster: Cluster, at: Row, _body: Row) -> Outcome:
+async def _delete_connection(cluster: ManagedCluster, at: Row, _body: Row) -> Outcome:
     if not await cluster.close_connection(at["name"], at.get("reason", "closed via the management API")):
         raise ApiError(NOT_FOUND, "Not Found")
     return NO_CONTENT, None
 
 
-def _check_queue(cluster: Cluster, at: Row) -> None:
+def _check_queue(cluster: ManagedCluster, at: Row) -> None:
     if cluster.machine.queue(at["vhost"], at["name"]) is None:
         raise ApiError(NOT_FOUND, f"no queue {at['name']!r}")
 
 
-def _check_exchange(cluster: Cluster, at: Row) -> None:
+def _check_exchange(cluster: ManagedCluster, at: Row) -> None:
     if cluster.machine.routing(at["vhost"]).exchange(at["name"]) is None:
         raise ApiError(NOT_FOUND, f"no exchange {at['name']!r}")
 
 
-def _check_user(cluster: Cluster, name: str) -> None:
+def _check_user(cluster: ManagedCluster, name: str) -> None:
     if name not in cluster.machine.access.users:
         raise ApiError(NOT_FOUND, f"no user {name!r}")
 

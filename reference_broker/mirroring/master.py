@@ -21,7 +21,7 @@ import numpy.typing as npt
 from reference_broker.classic.message_store import MessageStore
 from reference_broker.classic.parts import NEVER, FoundPart, Part
 from reference_broker.message_run import MessageRun
-from reference_broker.mirroring.operations import Add, Applied, Delivered, Take
+from reference_broker.mirroring.operations import Add, AppliedPublishes, Delivered, Take
 from reference_broker.mirroring.stored_end import StoredEnd
 from reference_broker.types import NodeId
 
@@ -94,7 +94,7 @@ class RecordingStore:
 
     def applied(self, node: NodeId, boot_id: int, number: int) -> None:
         """The publishes of a process are in the queue up to this number."""
-        self._batch += Applied(node, boot_id, number).buffers()
+        self._batch += AppliedPublishes(node, boot_id, number).buffers()
 
     def delete(self) -> None:
         """Give up the queue."""

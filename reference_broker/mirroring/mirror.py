@@ -20,7 +20,7 @@ from typing import Protocol
 
 from reference_broker.classic.message_store import MessageStore
 from reference_broker.mirroring.copies import DirectCopies, Process
-from reference_broker.mirroring.operations import Add, Applied, Delivered, Operation, Take, decode
+from reference_broker.mirroring.operations import Add, AppliedPublishes, Delivered, Operation, Take, decode
 from reference_broker.mirroring.stored_end import StoredEnd
 
 
@@ -69,7 +69,7 @@ class MirrorCopy:
         ValueError if it is damaged."""
         publishers: list[tuple[Process, int]] = []
         for operation in decode(payload):
-            if isinstance(operation, Applied):
+            if isinstance(operation, AppliedPublishes):
                 process = operation.node, operation.boot_id
                 self.copies.applied(process, operation.number)
                 publishers.append((process, operation.number))
@@ -90,7 +90,7 @@ class MirrorCopy:
                     store.take(seq, start, count, step)
             case Delivered(seq_end):
                 store.delivered(seq_end)
-            case Applied():
+            case AppliedPublishes():
                 pass
 
     def stored(self, seq_end: int) -> None:

@@ -82,7 +82,7 @@ class Delivered:
 
 
 @record
-class Applied:
+class AppliedPublishes:
     """The publishes of a process of a node are in the queue up to ``number``."""
 
     node: NodeId
@@ -94,7 +94,7 @@ class Applied:
         return [_APPLIED.pack(_WAS_APPLIED, self.node, self.boot_id, self.number)]
 
 
-Operation = Add | Take | Delivered | Applied
+Operation = Add | Take | Delivered | AppliedPublishes
 
 
 def decode(octets: bytes) -> Iterator[Operation]:
@@ -118,7 +118,7 @@ def _read(octets: bytes, at: int) -> tuple[Operation, int]:
         return Delivered(_DELIVERED.unpack_from(octets, at)[1]), at + _DELIVERED.size
     if kind == _WAS_APPLIED:
         _kind, node, boot_id, number = _APPLIED.unpack_from(octets, at)
-        return Applied(NodeId(node), boot_id, number), at + _APPLIED.size
+        return AppliedPublishes(NodeId(node), boot_id, number), at + _APPLIED.size
     raise ValueError(f"operation of unknown kind {kind} at octet {at}")
 
 

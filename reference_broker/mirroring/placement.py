@@ -62,7 +62,7 @@ def ha_policy(definition: Mapping[str, ArgumentValue]) -> HaPolicy | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class AddCopy:
     """A copy is wanted on a node."""
 
     node: NodeId
@@ -76,7 +76,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveToCopy:
     """The master is not on a node of the policy, and this copy is."""
 
     mirror: Mirror
@@ -107,16 +107,16 @@ def mirrors_wanted(
 
 def next_step(
     policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str], load: Mapping[NodeId, int]
-) -> Add | Drop | Move | None:
+) -> AddCopy | Drop | MoveToCopy | None:
     """The next step towards what the policy wants; None if nothing is to be done now. First comes what is missing, and
     the master moves before a copy is given up."""
     present = [mirror.node for mirror in record.mirrors]
     wanted = mirrors_wanted(policy, record.leader, present, up, load)
     for node in wanted:
         if node not in present:
-            return Add(node)
+            return AddCopy(node)
     if (heir := _heir(policy, record, up)) is not None:
-        return Move(heir)
+        return MoveToCopy(heir)
     for mirror in reversed(record.mirrors):
         if mirror.node not in wanted and mirror.node in up:
             return Drop(mirror)

@@ -11,7 +11,7 @@ from pathlib import Path
 from reference_broker.log.errors import LogError
 from reference_broker.node.config import ConfigError, NodeConfig, load
 from reference_broker.node.links.tls import clients_context, server_context
-from reference_broker.node.server import Node
+from reference_broker.node.server import RunningNode
 from reference_broker.node.start_problems import StartError, files_problem
 
 
@@ -54,7 +54,7 @@ def _three_lines(error: LogError | str) -> str:
 
 def _run(config: NodeConfig) -> int:
     async def run() -> str | None:
-        node = Node(config)
+        node = RunningNode(config)
         await node.run()
         return node.failure
 

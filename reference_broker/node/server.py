@@ -31,7 +31,7 @@ from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.endpoints import control
 from reference_broker.node.links import open_files
 from reference_broker.node.links.strangers import Complaints, Strangers
-from reference_broker.node.links.tls import Door, clients_context
+from reference_broker.node.links.tls import TlsDoor, clients_context
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
 from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
@@ -58,7 +58,7 @@ _MANAGEMENT: Final = "reference_broker.management"
 _BOOT_ID: Final = "incarnation"
 
 
-class Node:
+class RunningNode:
     """One running node."""
 
     def __init__(self, config: NodeConfig) -> None:
@@ -84,9 +84,9 @@ class Node:
             "a client", lambda: open_files.why_no_client(self._crowd(), config.limits), complaints
         )
 
-    def _crowd(self) -> open_files.Crowd:
+    def _crowd(self) -> open_files.ClientCrowd:
         clients, in_tls = self.shard.clients, len(self._in_tls)
-        return open_files.Crowd(
+        return open_files.ClientCrowd(
             len(clients.connections) + in_tls, clients.logging_in + in_tls, self.shard.alarms.is_critical
         )
 
@@ -193,7 +193,7 @@ class Node:
         if tls is None:
             return self._client()
         timeout_s = ConnectionConfig().handshake_timeout_s
-        return Door(tls, timeout_s, self._client, self._in_tls, self._complain, self._door.has_room)
+        return TlsDoor(tls, timeout_s, self._client, self._in_tls, self._complain, self._door.has_room)
 
     def _client(self) -> ClientConnection:
         gate = ClientGate(self.shard.access)

@@ -30,7 +30,7 @@ from reference_broker.node.classic_place import claim
 from reference_broker.node.clients.authorization import NodeAccess
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.drives import NodeDrives
-from reference_broker.node.hosting.dead_letters import DeadLetters
+from reference_broker.node.hosting.dead_letters import DeadLetterRouter
 from reference_broker.node.hosting.endings import Ending, Endings
 from reference_broker.node.hosting.hosted_queues import Hosting
 from reference_broker.node.hosting.local_clients import LocalClients
@@ -38,7 +38,7 @@ from reference_broker.node.hosting.log_notices import LogNotices
 from reference_broker.node.hosting.mirror_steps import MirrorSteps
 from reference_broker.node.hosting.peer_answers import PeerAnswers
 from reference_broker.node.hosting.queue_services import QueueServices
-from reference_broker.node.hosting.reads import Reads
+from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.hosting.reconciliation import Reconciliation
 from reference_broker.node.hosting.replacement import ClusterPorts, ReplacementSteps
 from reference_broker.node.hosting.slices import Slices
@@ -50,7 +50,7 @@ from reference_broker.node.links.peer_requests import Requests
 from reference_broker.node.links.peers import FrameKind, Peers
 from reference_broker.node.operations.access_requests import AccessRequests
 from reference_broker.node.operations.cluster_requests import Operations
-from reference_broker.node.operations.figures import CLOSE, FIGURES, Figures
+from reference_broker.node.operations.figures import CLOSE, FIGURES, NodeFigures
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.peer_frames import Frames
 from reference_broker.node.ports import Runner
@@ -129,7 +129,7 @@ class Shard:
         self.new_record, self.place, self.declare = hosting.new_record, hosting.place, hosting.declare
         self.queues, self.runners, self.proposer = hosting.queues, hosting.runners, hosting.groups.proposer
         self.link_octets, self.metadata = LinkOctets(hosting.by_group), MetadataHost(hosting)
-        self.dead_letters = DeadLetters(self)
+        self.dead_letters = DeadLetterRouter(self)
         self.drives = drives = NodeDrives(config)
         self.alarms = self._new_alarms(room, drives)
         self._failed = failed
@@ -212,7 +212,7 @@ class Shard:
         self.peer_answers = PeerAnswers(self.hosting.groups, self.wake, steps)
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
-        self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
+        self.reads = NodeReads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.access = self._new_access()
         everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
         self.virtual_host = VirtualHosts(self.hosting.groups, self.metadata, everywhere).named
@@ -221,7 +221,7 @@ class Shard:
             AccessRequests(self.metadata, everywhere, self.random_bits).methods,
         )
         self.owned.policies = self.policies
-        figures = Figures(self.config, self.clients, self.hosting, self.alarms, self.findings)
+        figures = NodeFigures(self.config, self.clients, self.hosting, self.alarms, self.findings)
         self.peer_answers.methods |= {FIGURES: figures.answer, CLOSE: figures.close_connection}
         hosting = self.hosting
         self.mirror_steps = MirrorSteps(

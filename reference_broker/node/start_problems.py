@@ -16,7 +16,7 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.node.config import ConfigError, Member, NodeConfig
 from reference_broker.storage.errors import MORE_FILES, START_BLANK, lacks_files
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
@@ -90,10 +90,10 @@ class StartFindings:
     Stores know queues by numbers only. The names come once the node knows the metadata.
     """
 
-    def __init__(self, by_store: Mapping[str, list[Finding]]) -> None:
+    def __init__(self, by_store: Mapping[str, list[StartFinding]]) -> None:
         self.by_store = by_store
 
-    def all(self) -> list[Finding]:
+    def all(self) -> list[StartFinding]:
         """The findings of all stores."""
         return [finding for findings in self.by_store.values() for finding in findings]
 

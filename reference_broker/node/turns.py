@@ -48,7 +48,7 @@ class Links(Protocol):
         """Write what has gathered."""
 
 
-class Connection(Protocol):
+class FlushedConnection(Protocol):
     """A client's connection."""
 
     def flush(self) -> None:
@@ -93,7 +93,7 @@ class Turns:
         """The runners that had a turn since the last tick, in that order: no other one can have begun to wait."""
         self._waiting_to_send: dict[NodeId, dict[Runner, None]] = {}
         """The runners that have more to send to a peer than its link takes now, in the order of arrival."""
-        self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
+        self._touched: dict[FlushedConnection, None] = {}  # a set, in the order of arrival
         self._is_scheduled = False
         self._has_to_write = False
         self.count = 0
@@ -116,7 +116,7 @@ class Turns:
             self._late.append(runner)
             self._schedule()
 
-    def touch(self, connection: Connection) -> None:
+    def touch(self, connection: FlushedConnection) -> None:
         """Have the connection flushed at the end of this turn."""
         self._touched[connection] = None
         self._schedule()

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from reference_broker.sim.runs import Outcome, run_many
+from reference_broker.sim.runs import WorldOutcome, run_many
 
 _STEPS = 60_000
 _SHOW_EVERY_S = 5.0
@@ -54,7 +54,7 @@ def _progress(worlds: int, events: int, cpu_s: float, seed: int | None) -> str:
     return f"{worlds} worlds, {events / 1e6:.1f} million events, {rate:.0f} million per hour and core, no violation{at}"
 
 
-def _tell(outcome: Outcome, options: argparse.Namespace) -> None:
+def _tell(outcome: WorldOutcome, options: argparse.Namespace) -> None:
     options.trace.mkdir(parents=True, exist_ok=True)
     path = options.trace / f"seed-{outcome.seed}.txt"
     path.write_text("\n".join([*outcome.trace, "", outcome.error, outcome.summary, ""]))

@@ -96,7 +96,7 @@ def start_ok() -> bytes:
     return method(0, commands.Connection.StartOk({"capabilities": capabilities}, "PLAIN", "\0guest\0guest", "en_US"))
 
 
-class FrameReader:
+class SimFrameReader:
     """Cuts the octets of the broker into frames."""
 
     def __init__(self) -> None:

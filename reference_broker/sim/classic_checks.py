@@ -19,7 +19,7 @@ from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.machines.commands import Enqueue
 from reference_broker.sim.disk import CLASSIC, SimFiles, UnsyncedFile
 from reference_broker.sim.invariants import check
-from reference_broker.sim.ledger import NUMBER, Ledger
+from reference_broker.sim.ledger import NUMBER, MessageLedger
 from reference_broker.types import GroupId, NodeId
 
 _SHARED_FILE: Final = slice(4, 8)
@@ -31,7 +31,7 @@ _HEAD: Final = 12
 class ClassicChecks:
     """What the owners of classic queues apply, write and find."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: MessageLedger) -> None:
         self._ledger = ledger
         self._names: dict[GroupId, str] = {}
         self._unstored: dict[GroupId, deque[tuple[int, int]]] = {}

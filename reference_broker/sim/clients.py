@@ -3,7 +3,7 @@
 A client has one connection at a time, to any node, with one channel that publishes in confirm mode and some channels
 that consume. It acknowledges, requeues and rejects by chance, subscribes again under the same tag, and purges or
 deletes fleeting queues. It dies politely, in the middle of anything, or as soon as it has subscribed; then it comes
-back on another node. A :class:`Session` is one of its connections, and checks everything that the client hears.
+back on another node. A :class:`SimSession` is one of its connections, and checks everything that the client hears.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reference_broker.sim import amqp
 from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.invariants import ViolationError, check
-from reference_broker.sim.ledger import PLAIN, ConsumerRecord, Ledger, Sort
+from reference_broker.sim.ledger import PLAIN, ConsumerRecord, MessageLedger, MessageSort
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
 from reference_broker.sim.queues import FAN, FAN_SHARE, FanPlan, QueuePlan, may_be_bound, young_queue
@@ -71,7 +71,7 @@ class Crowd:
     message is large."""
 
     def __init__(
-        self, env: Environment, ledger: Ledger, story: Story, *, node_ids: list[NodeId], large_bytes: int
+        self, env: Environment, ledger: MessageLedger, story: Story, *, node_ids: list[NodeId], large_bytes: int
     ) -> None:
         self.env = env
         self.ledger = ledger
@@ -126,7 +126,7 @@ class SimClient:
         self.think_s = chance.choice((0.001, 0.004, 0.02))
         self._prefetches = chance.choice(((1,), (10,), (1, 5, 30), (100,)))
         self.loop = SimLoop(env.scheduler, env.network, self.host)  # type: ignore[abstract]
-        self.session: Session | None = None
+        self.session: SimSession | None = None
         self.loop.call_later(chance.random() * 0.2, self._dial)
         self.loop.call_later(chance.random() * 0.2, self._act)
 
@@ -156,7 +156,7 @@ class SimClient:
     async def _connect(self) -> None:
         node = self._env.chance.choice(self.crowd.node_ids)
         self.crowd.story.client(self.host, "dials n{}".format, node)
-        self.session = session = Session(self, self.crowd)
+        self.session = session = SimSession(self, self.crowd)
         try:
             await self.loop.create_connection(lambda: session, host_of(node), AMQP_PORT)
         except OSError:
@@ -185,7 +185,7 @@ class SimConsumer:
         self.is_consuming = False
 
 
-class Session(asyncio.Protocol):
+class SimSession(asyncio.Protocol):
     """One connection of a client, from dialling to its end. It checks everything that it hears."""
 
     def __init__(self, client: SimClient, crowd: Crowd) -> None:
@@ -196,7 +196,7 @@ class Session(asyncio.Protocol):
         self.transport: Any = None
         self.is_over = False
         self._met_trouble = not self.env.draining
-        self._reader = amqp.FrameReader()
+        self._reader = amqp.SimFrameReader()
         self._publisher = self.ledger.new_publisher()
         self._unconfirmed: dict[int, tuple[int, QueuePlan | FanPlan]] = {}
         self._published = 0
@@ -573,14 +573,14 @@ class Session(asyncio.Protocol):
                                        headers=self._headers(sort) if queue.has_keys else None))  # fmt: skip
         self._send(b"".join(octets))
 
-    def _sort(self, queue: QueuePlan) -> Sort:
+    def _sort(self, queue: QueuePlan) -> MessageSort:
         """Whether a message is persistent, its priority, and its key."""
         chance = self.env.chance
         is_persistent = not queue.is_classic or chance.random() > _TRANSIENT
         priority = chance.randint(0, queue.max_priority) if queue.max_priority else 0
-        return Sort(is_persistent, priority, chance.choice(_KEYS) if queue.has_keys else "")
+        return MessageSort(is_persistent, priority, chance.choice(_KEYS) if queue.has_keys else "")
 
-    def _headers(self, sort: Sort) -> dict[str, FieldValue]:
+    def _headers(self, sort: MessageSort) -> dict[str, FieldValue]:
         """The key of a message, and now and then a delay."""
         chance = self.env.chance
         headers: dict[str, FieldValue] = {"x-group-key": sort.key} if sort.key else {}

@@ -10,7 +10,7 @@ from random import Random
 from reference_broker.sim.classic_checks import ClassicChecks
 from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.fifo_checks import AbsenceChecks, DeadLetterChecks, DeliveryChecks
-from reference_broker.sim.ledger import Ledger
+from reference_broker.sim.ledger import MessageLedger
 from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.mirror_checks import MirrorChecks
 from reference_broker.sim.network import Network
@@ -51,7 +51,7 @@ class Checkers:
         self.absences = AbsenceChecks()
         self.masters = AbsenceChecks()
         """What masters of mirrored queues know of the metadata."""
-        self.ledger = Ledger()
+        self.ledger = MessageLedger()
         self.classic = ClassicChecks(self.ledger)
         self.mirrors = MirrorChecks(self.ledger.copies_lost)
         self.story = Story(scheduler)

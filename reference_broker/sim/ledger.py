@@ -36,7 +36,7 @@ class ConsumerRecord:
         self.newest: dict[tuple[int, int | str], int] = {}
 
 
-class Sort(NamedTuple):
+class MessageSort(NamedTuple):
     """What a publisher says of a message."""
 
     is_persistent: bool
@@ -45,7 +45,7 @@ class Sort(NamedTuple):
     """Empty: none."""
 
 
-PLAIN: Final = Sort(is_persistent=True, priority=0)
+PLAIN: Final = MessageSort(is_persistent=True, priority=0)
 
 
 class Taken(NamedTuple):
@@ -57,7 +57,7 @@ class Taken(NamedTuple):
     drives: int
 
 
-class Ledger:
+class MessageLedger:
     """All messages by number, over all queues."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Ledger:
         self._committed: set[int] = set()
         self._returned: set[int] = set()
         """The messages that came back, because their queue was not there."""
-        self._sorts: dict[int, Sort] = {}
+        self._sorts: dict[int, MessageSort] = {}
         """The messages that are not plain."""
         self._taken: dict[int, Taken] = {}
         """The messages of classic queues that their owners have applied."""
@@ -107,7 +107,7 @@ class Ledger:
         self._publishers += 1
         return self._publishers
 
-    def body(self, publisher: int, padding: int, queue: QueuePlan, sort: Sort = PLAIN) -> tuple[int, bytes]:
+    def body(self, publisher: int, padding: int, queue: QueuePlan, sort: MessageSort = PLAIN) -> tuple[int, bytes]:
         """The next message: its number and its body."""
         self.published += 1
         self._home[self.published] = queue

@@ -20,7 +20,7 @@ from reference_broker.sim.environment import Environment
 from reference_broker.sim.node import SimNode, host_of
 from reference_broker.sim.operator import Operator
 from reference_broker.sim.queues import MIRRORED
-from reference_broker.sim.strangers import Strangers
+from reference_broker.sim.strangers import LyingStrangers
 from reference_broker.types import NodeId
 
 _FAVOURITE: Final = 0.4
@@ -50,7 +50,7 @@ class Nemesis:
         self._node_ids = list(nodes)
         self._operator = operator
         self._is_whole = is_whole
-        self.strangers = Strangers(env, self._node_ids)
+        self.strangers = LyingStrangers(env, self._node_ids)
         chance = env.chance
         self._every_s = chance.choice((0.02, 0.1, 0.4))
         self._outage_s = chance.choice((0.1, 0.5, 2.0))

@@ -15,7 +15,7 @@ from reference_broker.sim.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorldOutcome:
     """How one world ended. ``error`` is empty if nothing was violated; else ``trace`` holds the last events."""
 
     seed: int
@@ -28,7 +28,7 @@ class Outcome:
     trace: tuple[str, ...] = ()
 
 
-def run_world(seed: int, steps: int, kept: int | None = KEPT) -> Outcome:
+def run_world(seed: int, steps: int, kept: int | None = KEPT) -> WorldOutcome:
     """Make a world and run it to its end. ``kept``: how many lines of its trace are kept, None for all."""
     former = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -45,14 +45,14 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT) -> Outcome:
         logging.disable(former)
     trace = tuple(world.trace.lines()) if error else ()
     spent, summary, events = time.process_time() - begin, world.summary(), world.trace.count
-    outcome = Outcome(seed, events, spent, summary, world.trace.hash, error, invariant, trace)
+    outcome = WorldOutcome(seed, events, spent, summary, world.trace.hash, error, invariant, trace)
     world.close()
     del world
     gc.collect()
     return outcome
 
 
-def run_many(first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None) -> Iterator[Outcome]:
+def run_many(first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None) -> Iterator[WorldOutcome]:
     """Run the worlds of seeds ``first``, +1, ...: as many as asked for, or until the minutes are over. Yields each
     outcome as it comes. If there is only one world, its whole trace is kept."""
     if seeds == 1:
@@ -69,9 +69,9 @@ def run_many(first: int, seeds: int | None, steps: int, jobs: int, minutes: floa
     yield from _in_processes(numbers, steps, jobs, end)
 
 
-def _in_processes(numbers: Iterator[int], steps: int, jobs: int, end: float | None) -> Iterator[Outcome]:
+def _in_processes(numbers: Iterator[int], steps: int, jobs: int, end: float | None) -> Iterator[WorldOutcome]:
     with ProcessPoolExecutor(jobs) as pool:
-        running: set[Future[Outcome]] = set()
+        running: set[Future[WorldOutcome]] = set()
         while True:
             while len(running) < 2 * jobs and (end is None or time.monotonic() < end):
                 seed = next(numbers, None)

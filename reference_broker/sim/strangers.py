@@ -37,7 +37,7 @@ class Liar(asyncio.Protocol):
             cast(asyncio.Transport, transport).write(frame)
 
 
-class Strangers:
+class LyingStrangers:
     """The strangers of a world, on a host of their own."""
 
     def __init__(self, env: Environment, node_ids: list[NodeId]) -> None:

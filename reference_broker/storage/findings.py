@@ -1,6 +1,6 @@
 """Findings of a start: what a store found lost or damaged when it opened, in words for the person who runs the node.
 
-A store that finds such a thing and goes on notes a :class:`Finding`. So does a node that goes on without messages,
+A store that finds such a thing and goes on notes a :class:`StartFinding`. So does a node that goes on without messages,
 because a mirror became the master that did not have them. Findings stay until the process ends: the node's
 log, its status, its metrics, the management API and the answer of ``perftest broker start`` all tell them. A plain
 crash leaves no finding: what was never synced was never confirmed.
@@ -17,7 +17,7 @@ ROWS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class StartFinding:
     """One thing that a start found lost or damaged."""
 
     what: str
@@ -44,14 +44,14 @@ class Finding:
         }  # fmt: skip
 
 
-def rows(findings: Sequence[Finding]) -> list[dict[str, str | int]]:
+def rows(findings: Sequence[StartFinding]) -> list[dict[str, str | int]]:
     """The findings as JSON: those with the largest losses first, :data:`ROWS_MAX` at most. The last row then says how
     many are left out."""
     if len(findings) <= ROWS_MAX:
         return [each.row() for each in findings]
     worst = sorted(findings, key=lambda each: -each.messages)
     shown, rest = worst[: ROWS_MAX - 1], worst[ROWS_MAX - 1 :]
-    left_out = Finding(
+    left_out = StartFinding(
         what=f"{len(rest)} more findings",
         where="",
         fix="read the log of the node, which names all of them",

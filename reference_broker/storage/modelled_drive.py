@@ -20,7 +20,7 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from reference_broker.storage.drives.catching_up import CatchingUp
-from reference_broker.storage.drives.journal import JournalModel, ModelledFile
+from reference_broker.storage.drives.journal import JournaledFile, JournalModel
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
 from reference_broker.storage.drives.punctuality import Punctuality, median_ns
@@ -70,18 +70,18 @@ class ModelledDrive:
 
     # What files ask for
 
-    def create(self, path: str) -> ModelledFile:
+    def create(self, path: str) -> JournaledFile:
         """A new file."""
         with self._lock:
             self._check(path)
             return self._journal.create(self._time_ns())
 
-    def known(self, octets: int) -> ModelledFile:
+    def known(self, octets: int) -> JournaledFile:
         """A file that was there before."""
         with self._lock:
             return self._journal.known(octets)
 
-    def remove(self, file: ModelledFile, path: str) -> None:
+    def remove(self, file: JournaledFile, path: str) -> None:
         """A file goes."""
         with self._lock:
             self._check(path)
@@ -96,7 +96,7 @@ class ModelledDrive:
             self._check(path)
             self._journal.change_names(self._time_ns())
 
-    def write(self, purpose: Purpose, file: ModelledFile, offset: int, octets: int, path: str) -> None:
+    def write(self, purpose: Purpose, file: JournaledFile, offset: int, octets: int, path: str) -> None:
         """Write into the page cache. Raises OSError: no space left, or the drive fails."""
         with self._lock:
             self._check(path)
@@ -108,7 +108,7 @@ class ModelledDrive:
             self._journal.write(self._time_ns(), file, offset, octets)
             purpose["write_octets"] += octets
 
-    def datasync(self, purpose: Purpose, file: ModelledFile, path: str) -> None:
+    def datasync(self, purpose: Purpose, file: JournaledFile, path: str) -> None:
         """Last as long as a sync of the file. Raises OSError."""
         self._last(lambda now_ns: self._journal.datasync(now_ns, file), path, purpose, "syncs")
 
@@ -116,7 +116,7 @@ class ModelledDrive:
         """Last as long as a sync of a directory. Raises OSError."""
         self._last(self._journal.sync_dir, path, purpose, "dir_syncs")
 
-    def read(self, purpose: Purpose, file: ModelledFile, offset: int, octets: int, path: str) -> None:
+    def read(self, purpose: Purpose, file: JournaledFile, offset: int, octets: int, path: str) -> None:
         """Last as long as a read. Raises OSError."""
         self._last(lambda now_ns: self._journal.read(now_ns, file, offset, octets), path, purpose, "reads")
         purpose["read_octets"] += octets

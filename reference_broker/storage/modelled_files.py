@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from reference_broker.storage.drives.journal import ModelledFile as FileOnDrive
+from reference_broker.storage.drives.journal import JournaledFile as FileOnDrive
 from reference_broker.storage.files import Buffer, File, Files, Note
 from reference_broker.storage.modelled_drive import ModelledDrive, Purpose
 

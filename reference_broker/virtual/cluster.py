@@ -29,7 +29,7 @@ from reference_broker.virtual.files import VirtualDrive, VirtualFiles
 from reference_broker.virtual.loop import VirtualLoop
 from reference_broker.virtual.network import VirtualNetwork
 from reference_broker.virtual.threads import VirtualPolicy, VirtualThread
-from reference_broker.virtual.world import Machine, Process, World
+from reference_broker.virtual.world import Machine, Process, VirtualWorld
 
 AMQP_PORT: Final = 5672
 ROLES: Final = ("data", "segment", "wal", "classic")
@@ -59,7 +59,7 @@ class NodeSpec:
     limits: Limits = field(default_factory=Limits)
 
 
-class State(StrEnum):
+class ProcessState(StrEnum):
     """What the process of a node does."""
 
     RUNNING = "running"
@@ -70,12 +70,14 @@ class State(StrEnum):
 class VirtualNode:
     """One node. ``failure`` says why the process of the node has ended by itself, if it has."""
 
-    def __init__(self, world: World, network: VirtualNetwork, config: NodeConfig, spec: NodeSpec, port: int) -> None:
+    def __init__(
+        self, world: VirtualWorld, network: VirtualNetwork, config: NodeConfig, spec: NodeSpec, port: int
+    ) -> None:
         self.name = config.name
         self.spec = spec
         self.boot_id = 0
         """How many processes this node has had."""
-        self.state = State.DOWN
+        self.state = ProcessState.DOWN
         self.is_listening = False
         self.failure = ""
         self._world = world
@@ -90,7 +92,7 @@ class VirtualNode:
     def _begin_process(self, cost_ns: int = 0) -> None:
         """A new process, which needs so much CPU time before it is the node."""
         self.boot_id += 1
-        self.state, self.failure = State.RUNNING, ""
+        self.state, self.failure = ProcessState.RUNNING, ""
         self.shard: Shard | None = None
         self.process = Process(self.spec.machine, self.spec.costs)
         self.loop = VirtualLoop(self._world, self.process, self._network)  # type: ignore[abstract]
@@ -102,7 +104,7 @@ class VirtualNode:
 
     def kill(self) -> None:
         """End the process at once, as SIGKILL does."""
-        self.state, self.is_listening = State.DOWN, False
+        self.state, self.is_listening = ProcessState.DOWN, False
         for actor in self._actors():
             self._world.end(actor)
         self._network.end(self.loop)
@@ -118,13 +120,13 @@ class VirtualNode:
 
     def pause(self) -> None:
         """Let the process do nothing, as SIGSTOP does. Its connections stay open."""
-        self.state = State.PAUSED
+        self.state = ProcessState.PAUSED
         for actor in self._actors():
             self._world.hold(actor)
 
     def resume(self) -> None:
         """Let the process go on, as SIGCONT does."""
-        self.state = State.RUNNING
+        self.state = ProcessState.RUNNING
         for actor in self._actors():
             self._world.release(actor)
 
@@ -139,7 +141,7 @@ class VirtualNode:
     @property
     def cpu_ns(self) -> int:
         """CPU time of all processes of the node."""
-        return self._former_cpu_ns + (self.process.cpu_ns if self.state is not State.DOWN else 0)
+        return self._former_cpu_ns + (self.process.cpu_ns if self.state is not ProcessState.DOWN else 0)
 
     # The process
 
@@ -201,7 +203,7 @@ class VirtualNode:
             self._world.at(self._world.clock(), self._give_up, self.loop)
 
     def _give_up(self, loop: VirtualLoop) -> None:
-        if loop is self.loop and self.state is not State.DOWN:
+        if loop is self.loop and self.state is not ProcessState.DOWN:
             self.kill()
 
     def sample(self) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class VirtualNode:
 
     def anatomy(self) -> dict[str, Any]:
         """Where the time of messages went since the start of the process, as on the control port."""
-        if self.shard is None or self.state is not State.RUNNING:
+        if self.shard is None or self.state is not ProcessState.RUNNING:
             return {}
         identity = {"name": self.name, "node": self._config.node, "incarnation": self.boot_id}
         return identity | self.shard.anatomy.snapshot().to_json()
@@ -230,7 +232,7 @@ class VirtualNode:
 class VirtualCluster:
     """All nodes. The clients' addresses are in ``uris``."""
 
-    def __init__(self, world: World, network: VirtualNetwork, specs: list[NodeSpec]) -> None:
+    def __init__(self, world: VirtualWorld, network: VirtualNetwork, specs: list[NodeSpec]) -> None:
         members = tuple(
             Member(
                 node=NodeId(number),
@@ -263,7 +265,7 @@ class VirtualCluster:
             node.end()
 
 
-def start(world: World, cluster: VirtualCluster, on_step: Callable[[], None] = lambda: None) -> None:
+def start(world: VirtualWorld, cluster: VirtualCluster, on_step: Callable[[], None] = lambda: None) -> None:
     """Run the world until clients can connect to every node."""
     while not cluster.is_ready():
         world.step()

@@ -10,13 +10,13 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from reference_broker.storage.drives.journal import JournalModel, ModelledFile
+from reference_broker.storage.drives.journal import JournaledFile, JournalModel
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
 from reference_broker.storage.files import Buffer, File, Note
 from reference_broker.storage.modelled_drive import RESERVE
 from reference_broker.virtual.costs import Costs
-from reference_broker.virtual.world import Actor, World
+from reference_broker.virtual.world import Actor, VirtualWorld
 
 _SYNC_STEP: Final = 8 << 20
 
@@ -82,7 +82,7 @@ class VirtualDrive:
         if self._is_failing:
             raise _error(errno.EIO, path)
 
-    def takes(self, file: ModelledFile, offset: int, octets: int, path: str) -> None:
+    def takes(self, file: JournaledFile, offset: int, octets: int, path: str) -> None:
         """A write is about to be done. Raises OSError: no space left, or the drive fails."""
         self.check(path)
         if self._room is not None:
@@ -91,7 +91,7 @@ class VirtualDrive:
                 raise _error(errno.ENOSPC, path)
             self._room -= grows
 
-    def remove(self, now_ns: int, file: ModelledFile) -> None:
+    def remove(self, now_ns: int, file: JournaledFile) -> None:
         """The room of a file is free again."""
         if self._room is not None:
             self._room += file.allocated
@@ -182,7 +182,7 @@ class VirtualFiles:
     messages that are served.
     """
 
-    def __init__(self, world: World, costs: Costs, drives: dict[str, VirtualDrive]) -> None:
+    def __init__(self, world: VirtualWorld, costs: Costs, drives: dict[str, VirtualDrive]) -> None:
         self.parse_kib_ns = 0
         self.has_ended = False
         """Whether the process has ended. Nothing that it leaves undone may change a file."""
@@ -206,13 +206,13 @@ class VirtualFiles:
 
     # Time
 
-    def wrote(self, drive: VirtualDrive, file: ModelledFile, offset: int, octets: int) -> None:
+    def wrote(self, drive: VirtualDrive, file: JournaledFile, offset: int, octets: int) -> None:
         """A write costs the calling actor CPU time."""
         drive.journal.write(drive.now_ns(self._world.clock()), file, offset, octets)
         if self._world.actor is not None:
             self._world.actor.spend(self._costs.file(octets))
 
-    def reads(self, drive: VirtualDrive, file: ModelledFile, offset: int, octets: int) -> None:
+    def reads(self, drive: VirtualDrive, file: JournaledFile, offset: int, octets: int) -> None:
         """Block the calling actor until octets are in the page cache."""
         if (actor := self._world.actor) is not None:
             actor.spend(self._costs.file(octets))
@@ -221,7 +221,7 @@ class VirtualFiles:
                 actor.wait_until(actor.at_ns)  # others may ask the drive for something meanwhile
             actor.wait_until(drive.journal.read(drive.now_ns(actor.at_ns), file, offset, octets))
 
-    def syncs(self, drive: VirtualDrive, file: ModelledFile) -> None:
+    def syncs(self, drive: VirtualDrive, file: JournaledFile) -> None:
         """Block the calling actor until a file is durable."""
         actor = self._asks(drive)
         actor.wait_until(drive.journal.datasync(drive.now_ns(actor.at_ns), file))

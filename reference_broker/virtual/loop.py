@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, Protocol
 
-from reference_broker.virtual.world import Process, World
+from reference_broker.virtual.world import Process, VirtualWorld
 
 _SECOND_NS = 1_000_000_000
 
@@ -60,7 +60,7 @@ class Sockets(Protocol):
 class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplementedError
     """The event loop of one process."""
 
-    def __init__(self, world: World, process: Process, sockets: Sockets) -> None:
+    def __init__(self, world: VirtualWorld, process: Process, sockets: Sockets) -> None:
         self.world = world
         self.process = process
         self.at_ns = 0

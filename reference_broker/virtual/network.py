@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reference_broker.virtual.loop import VirtualLoop
-from reference_broker.virtual.world import World
+from reference_broker.virtual.world import VirtualWorld
 
 WINDOW_OCTETS: Final = 2 << 20
 """Octets of a connection that the kernels of both ends hold."""
@@ -33,7 +33,7 @@ Factory = Callable[[], asyncio.BaseProtocol]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class OneWayLink:
     """One direction between two machines."""
 
     latency_ns: int
@@ -269,7 +269,7 @@ class VirtualTransport(asyncio.Transport):
 class VirtualNetwork:
     """The ports and connections of all machines."""
 
-    def __init__(self, world: World, within: Link, between: Link) -> None:
+    def __init__(self, world: VirtualWorld, within: OneWayLink, between: OneWayLink) -> None:
         """``within`` is the link of a machine to itself, ``between`` that of any machine to any other."""
         self.world = world
         self._within = within
@@ -279,7 +279,7 @@ class VirtualNetwork:
         self.ends: dict[VirtualLoop, dict[VirtualTransport, None]] = {}
         """The open ends of connections, by process."""
 
-    def link(self, source: VirtualLoop, target: VirtualLoop) -> Link:
+    def link(self, source: VirtualLoop, target: VirtualLoop) -> OneWayLink:
         """The link that connects two processes."""
         return self._within if source.process.machine is target.process.machine else self._between
 

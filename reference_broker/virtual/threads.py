@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from reference_broker.virtual.world import Process, World
+from reference_broker.virtual.world import Process, VirtualWorld
 
 
 class VirtualThread:
     """A thread of a process; ``body`` runs in it and parks where it has nothing to do."""
 
-    def __init__(self, world: World, process: Process, name: str, body: Callable[[VirtualThread], None]) -> None:
+    def __init__(self, world: VirtualWorld, process: Process, name: str, body: Callable[[VirtualThread], None]) -> None:
         self.at_ns = 0
         self._world = world
         self._process = process
@@ -89,7 +89,7 @@ def _baton() -> threading.Lock:
     return lock
 
 
-class Line:
+class WaitingLine:
     """Executors that wait for one of ``count`` threads, in the order in which they asked.
 
     The event loop counts as one of the threads while it handles operations, and may do so only while one is free
@@ -97,7 +97,7 @@ class Line:
     time runs ahead of the world's.
     """
 
-    def __init__(self, world: World, process: Process, name: str, count: int) -> None:
+    def __init__(self, world: VirtualWorld, process: Process, name: str, count: int) -> None:
         self._world = world
         self._process = process
         self._count = count
@@ -151,7 +151,7 @@ class VirtualExecutor:
     """An executor (:mod:`reference_broker.storage.executor`) whose operations a thread of a line handles."""
 
     def __init__(
-        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None, line: Line
+        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None, line: WaitingLine
     ) -> None:
         self.name = name
         self._is_asked = False
@@ -223,10 +223,10 @@ class VirtualExecutor:
 class VirtualPolicy:
     """An I/O policy of one process: a thread for each executor, or one pool of ``pool`` threads for all."""
 
-    def __init__(self, world: World, process: Process, pool: int = 0) -> None:
+    def __init__(self, world: VirtualWorld, process: Process, pool: int = 0) -> None:
         self._world = world
         self._process = process
-        self._lines: list[Line] = []
+        self._lines: list[WaitingLine] = []
         self._pool = self._line("pool", pool) if pool else None
         self.shares_threads = bool(pool)
 
@@ -247,7 +247,7 @@ class VirtualPolicy:
         for thread in self.threads:
             thread.end()
 
-    def _line(self, name: str, count: int) -> Line:
-        line = Line(self._world, self._process, name, count)
+    def _line(self, name: str, count: int) -> WaitingLine:
+        line = WaitingLine(self._world, self._process, name, count)
         self._lines.append(line)
         return line

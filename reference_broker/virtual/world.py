@@ -1,11 +1,10 @@
 """Virtual time, and machines with cores on which processes compete.
 
-Theory of operation
--------------------
-A :class:`World` holds everything that will happen, by virtual time in nanoseconds. What happens is done by an *actor*:
-the event loop of a process, or one of its threads. An actor has a local time, which runs ahead of the world's while the
-actor works: each thing that it does costs CPU time (:meth:`Process.run`), and what it sends or schedules happens at the
-local time. Nothing reaches an actor in between, as nothing reaches an event loop in the middle of a callback.
+Theory of operation ------------------- A :class:`VirtualWorld` holds everything that will happen, by virtual time in
+nanoseconds. What happens is done by an *actor*: the event loop of a process, or one of its threads. An actor has a
+local time, which runs ahead of the world's while the actor works: each thing that it does costs CPU time
+(:meth:`Process.run`), and what it sends or schedules happens at the local time. Nothing reaches an actor in between, as
+nothing reaches an event loop in the middle of a callback.
 
 A process works on one core at a time, because one lock lets one Python thread run. Its machine has a number of cores;
 whoever finds none free begins when the next one is. So queues form before a busy process and a busy machine, and the
@@ -37,7 +36,7 @@ class Actor(Protocol):
         """Be blocked, without a core, until a time."""
 
 
-class World:
+class VirtualWorld:
     """Virtual time in nanoseconds, and everything that will happen."""
 
     def __init__(self, seed: int) -> None:

@@ -36,7 +36,7 @@ NOTHING: Final = Annotation()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AnnotationChange:
     """Tags to add, tags to remove, and a new note; a note of None leaves the note as it is.
 
     Raises AnnotationError if a tag or the note is none.
@@ -106,7 +106,7 @@ def read_annotations(store: Folder, run_ids: Iterable[str]) -> dict[str, Annotat
     return {run_id: read_annotation(store, run_id) for run_id in annotated(store) if run_id in wanted}
 
 
-def annotate(store: Folder, run_id: str, change: Change, now_ns: int) -> Annotation:
+def annotate(store: Folder, run_id: str, change: AnnotationChange, now_ns: int) -> Annotation:
     """Put a change after all others, and return what holds then. Raises StoreError."""
     content = change.to_json(now_ns)
     for _ in range(TRIES):

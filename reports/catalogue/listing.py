@@ -19,7 +19,7 @@ from reports.store.columns import Row
 from reports.store.schema import SETTINGS
 
 
-class Verdict(StrEnum):
+class RunVerdict(StrEnum):
     """How a run ended, in one word; the exit code of its command decides."""
 
     PASSED = "passed"
@@ -32,11 +32,11 @@ class Verdict(StrEnum):
 
 
 _OF_EXIT_CODE: Final = {
-    0: Verdict.PASSED,
-    3: Verdict.UNSAFE,
-    4: Verdict.MISSED,
-    5: Verdict.UNTRUSTED,
-    130: Verdict.INTERRUPTED,
+    0: RunVerdict.PASSED,
+    3: RunVerdict.UNSAFE,
+    4: RunVerdict.MISSED,
+    5: RunVerdict.UNTRUSTED,
+    130: RunVerdict.INTERRUPTED,
 }
 _TEXTS: Final = ("product", "broker_version", "tool_version", "tool_commit", "queue_types")
 _NAMES: Final = tuple(column.name for column in SETTINGS)
@@ -49,7 +49,7 @@ COLUMNS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CatalogueEntry:
     """One run. ``hosts`` are names within the run, such as local, and ``hostnames`` the hosts' own, in the same order.
     ``settings``: for each setting that the run stated, its values over all steps; ``e2e_p99_ns`` and
     ``delivered_per_s`` are those of the step with the highest delivered rate, None where nothing was delivered."""
@@ -58,7 +58,7 @@ class Entry:
     workload: str
     started_ns: int
     length_s: float
-    verdict: Verdict
+    verdict: RunVerdict
     product: str
     broker_version: str
     tool_version: str
@@ -88,10 +88,10 @@ class Wanted:
     settings: Mapping[str, float] = field(default_factory=dict)
     since_ns: int | None = None
     before_ns: int | None = None
-    verdicts: frozenset[Verdict] = frozenset()
+    verdicts: frozenset[RunVerdict] = frozenset()
     tags: tuple[str, ...] = ()
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: CatalogueEntry) -> bool:
         """Whether a run is wanted."""
         product = f"{entry.product} {entry.broker_version}".lower()
         return (
@@ -126,7 +126,7 @@ def parse_setting(text: str) -> tuple[str, float]:
 
 def entries(
     runs: Iterable[Row], steps: Iterable[Row], hosts: Iterable[Row], annotations: Mapping[str, Annotation]
-) -> list[Entry]:
+) -> list[CatalogueEntry]:
     """The runs of the tables ``runs``, ``steps`` and ``hosts``, the newest first. Of these tables the columns in
     :data:`COLUMNS` are needed."""
     steps_of, hosts_of = _by_run(steps), _by_run(hosts)
@@ -134,7 +134,7 @@ def entries(
     return sorted(found, key=lambda each: (-each.started_ns, each.run_id))
 
 
-def select(found: Iterable[Entry], wanted: Wanted) -> list[Entry]:
+def select(found: Iterable[CatalogueEntry], wanted: Wanted) -> list[CatalogueEntry]:
     """The entries that are wanted, in their order."""
     return [each for each in found if wanted.takes(each)]
 
@@ -146,9 +146,11 @@ def _by_run(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
     return found
 
 
-def _entry(run: Row, steps: Sequence[Row], hosts: Sequence[Row], annotations: Mapping[str, Annotation]) -> Entry:
+def _entry(
+    run: Row, steps: Sequence[Row], hosts: Sequence[Row], annotations: Mapping[str, Annotation]
+) -> CatalogueEntry:
     rate, p99_ns = _best(steps)
-    return Entry(
+    return CatalogueEntry(
         run_id=run["run_id"],
         workload=run["name"],
         started_ns=run["started_ns"],
@@ -168,12 +170,12 @@ def _entry(run: Row, steps: Sequence[Row], hosts: Sequence[Row], annotations: Ma
     )
 
 
-def _verdict(state: str, exit_code: int | None) -> Verdict:
+def _verdict(state: str, exit_code: int | None) -> RunVerdict:
     if state == "running":
-        return Verdict.KILLED
+        return RunVerdict.KILLED
     if exit_code is None:
-        return Verdict.INTERRUPTED if state == "interrupted" else Verdict.FAILED
-    return _OF_EXIT_CODE.get(exit_code, Verdict.FAILED)
+        return RunVerdict.INTERRUPTED if state == "interrupted" else RunVerdict.FAILED
+    return _OF_EXIT_CODE.get(exit_code, RunVerdict.FAILED)
 
 
 def _best(steps: Sequence[Row]) -> tuple[float | None, int | None]:

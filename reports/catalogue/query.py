@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from reports.errors import QueryError
-from reports.store.columns import Table
+from reports.store.columns import TableSpec
 from reports.store.schema import TABLES
 
 Source = Callable[[str, Sequence[str]], pa.Table]
@@ -84,7 +84,7 @@ def _scans(node: dict[str, Any]) -> Iterator[str]:
         yield from _scans(child)
 
 
-def _whole(rows: pa.Table, table: Table) -> pa.Table:
+def _whole(rows: pa.Table, table: TableSpec) -> pa.Table:
     """The rows with all columns of their table; those that were not read are null."""
     read = {name: rows[name] for name in rows.column_names}
     return pa.table({field.name: read.get(field.name, pa.nulls(len(rows), field.type)) for field in table.arrow})

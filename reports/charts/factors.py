@@ -29,7 +29,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class FactorLine:
     """A line of one column: steps in which only ``setting`` (in words) changes.
 
     ``points`` has the columns ``place`` (where the value stands on the axis: its logarithm to base 2), ``text`` (the
@@ -44,7 +44,7 @@ class Line:
     dash: str = "solid"
 
 
-def figure(lines: Sequence[Line], measures: Sequence[Measure]) -> theme.Figure:
+def figure(lines: Sequence[FactorLine], measures: Sequence[Measure]) -> theme.Figure:
     """A panel per measure and setting. All panels of a row share the axis of their quantity."""
     settings = list(dict.fromkeys(line.setting for line in lines))
     columns = {setting: [line for line in lines if line.setting == setting] for setting in settings}
@@ -90,7 +90,9 @@ def _span(number: int, count: int, gap: float) -> tuple[float, float]:
     return round(start, 4), round(min(start + size, 1.0), 4)
 
 
-def _setting_axis(setting: str, lines: Sequence[Line], domain: tuple[float, float], anchor: str) -> dict[str, Any]:
+def _setting_axis(
+    setting: str, lines: Sequence[FactorLine], domain: tuple[float, float], anchor: str
+) -> dict[str, Any]:
     texts = {
         float(place): str(text)
         for line in lines
@@ -110,7 +112,7 @@ def _setting_axis(setting: str, lines: Sequence[Line], domain: tuple[float, floa
     )
 
 
-def _measure_axis(measure: Measure, lines: Sequence[Line]) -> dict[str, Any]:
+def _measure_axis(measure: Measure, lines: Sequence[FactorLine]) -> dict[str, Any]:
     if not measure.is_latency:
         return theme.rate_axis(measure.title)
     values = pd.concat([line.points[measure.column] for line in lines]).dropna()
@@ -119,7 +121,7 @@ def _measure_axis(measure: Measure, lines: Sequence[Line]) -> dict[str, Any]:
     return theme.latency_axis(measure.title, values.tolist()) | ({"dtick": "D1"} if narrow else {})
 
 
-def _trace(line: Line, measure: Measure, *, column: int, row: int) -> dict[str, Any]:
+def _trace(line: FactorLine, measure: Measure, *, column: int, row: int) -> dict[str, Any]:
     values = line.points[measure.column] / (1e6 if measure.is_latency else 1.0)
     unit = "{unit}" if measure.is_latency else "msg/s"
     shown = f", {theme.plain(line.name)}" if line.name else ""

@@ -14,7 +14,7 @@ LABEL_FROM: Final = 0.085
 """A narrower part of the bar gets no label."""
 
 
-class Look(NamedTuple):
+class StageLook(NamedTuple):
     """How a stage is drawn; ``pattern`` tells stages of the same colour apart."""
 
     title: str
@@ -23,7 +23,7 @@ class Look(NamedTuple):
     ink: str = "@page"
 
 
-def figure(parts: pd.DataFrame, looks: Mapping[str, Look], *, axis: str, total: str) -> theme.Figure:
+def figure(parts: pd.DataFrame, looks: Mapping[str, StageLook], *, axis: str, total: str) -> theme.Figure:
     """A horizontal bar per setting, top down.
 
     ``parts`` has the columns ``setting`` (text), ``stage`` (a key of ``looks``), ``mean_ns``, ``share`` (of the whole,
@@ -59,7 +59,7 @@ def figure(parts: pd.DataFrame, looks: Mapping[str, Look], *, axis: str, total: 
     }
 
 
-def _trace(parts: pd.DataFrame, look: Look) -> dict[str, Any]:
+def _trace(parts: pd.DataFrame, look: StageLook) -> dict[str, Any]:
     labels = [look.title if share >= LABEL_FROM else "" for share in parts["share"]]
     return {
         "type": "bar",

@@ -39,7 +39,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class EventMark:
     """An event worth a line through all panels."""
 
     t_s: float
@@ -77,7 +77,7 @@ def figure(
     intervals: pd.DataFrame,
     *,
     bands: Sequence[Band],
-    marks: Sequence[Mark] = (),
+    marks: Sequence[EventMark] = (),
     panels: Sequence[Panel] = (),
     latency: str = "end-to-end latency",
 ) -> theme.Figure:
@@ -176,7 +176,7 @@ def _latency_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _mark_traces(marks: Sequence[Mark]) -> list[dict[str, Any]]:
+def _mark_traces(marks: Sequence[EventMark]) -> list[dict[str, Any]]:
     """Points at the edge that name, on hover, the event of each vertical line."""
     if not marks:
         return []
@@ -223,7 +223,7 @@ def _panel_traces(panel: Panel, *, axis_number: int) -> list[dict[str, Any]]:
 
 def _layout(
     bands: Sequence[Band],
-    marks: Sequence[Mark],
+    marks: Sequence[EventMark],
     panels: Sequence[Panel],
     domains: list[tuple[float, float]],
     latency_axis: dict[str, Any],
@@ -277,7 +277,7 @@ def _rectangle(start_s: float, end_s: float, fill: str) -> dict[str, Any]:
     return _shape("rect", start_s, end_s, layer="below", fillcolor=fill, line={"width": 0})
 
 
-def _mark_shape(mark: Mark) -> dict[str, Any]:
+def _mark_shape(mark: EventMark) -> dict[str, Any]:
     return _shape("line", mark.t_s, mark.t_s, line={"color": "@bad", "width": 1, "dash": "dot"})
 
 

@@ -18,7 +18,7 @@ from perftest.results.reader import Run, judged_run, read_run, run_directories
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
 from reports.comparison.figures import Metric, Side, metrics_of
 from reports.stats import two_sides
-from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, Change, Verdict, judge
+from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, ChangeVerdict, RelativeChange, judge
 from reports.stats.two_sides import REPEATS_MIN
 
 
@@ -41,16 +41,16 @@ class ComparedMetric:
     candidate_values: tuple[float, ...]
     base: float
     candidate: float
-    change: Change
+    change: RelativeChange
     p: float
     p_adjusted: float
-    verdict: Verdict
+    verdict: ChangeVerdict
     reason: str = ""
     needed: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Comparison:
+class CompareResult:
     """``refused`` is not empty when the runs are too unlike, or a run cannot be trusted; then there are no lines.
 
     A side that is not ``repeated`` often enough leaves every verdict inconclusive.
@@ -73,13 +73,13 @@ class Comparison:
         """Whether the sides were compared."""
         return not self.refused
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: ChangeVerdict) -> int:
         """How many metrics got this verdict."""
         return sum(line.verdict is verdict for line in self.lines)
 
     def sorted_lines(self) -> list[ComparedMetric]:
         """All lines: regressed first, and nothing left out."""
-        order = list(Verdict)
+        order = list(ChangeVerdict)
         return sorted(self.lines, key=lambda line: order.index(line.verdict))
 
 
@@ -98,14 +98,14 @@ def compare(
     confidence: float = 0.95,
     noise_rate: float = NOISE_RATE,
     noise_latency: float = NOISE_LATENCY,
-) -> Comparison:
+) -> CompareResult:
     """Compare two sides. ``metrics`` are parts of names; without any, all metrics are compared. ``confidence`` and the
     noise are parts of 1."""
     found = differences(base[0], candidate[0])
     unlike = [each for side in (base, candidate) for other in side[1:] for each in repeats_differ(side[0], other)]
     faults = [each for other in (*base[1:], *candidate[1:]) for each in differences(other, other) if _is_fault(each)]
     refused = [each for each in (*found, *unlike, *faults) if each.facet in REFUSED and each.facet not in allow]
-    result = Comparison(
+    result = CompareResult(
         base=tuple(base),
         candidate=tuple(candidate),
         differences=found,
@@ -124,7 +124,7 @@ def _is_fault(each: Difference) -> bool:
     return each.facet in (Facet.VALIDITY, Facet.SAFETY)
 
 
-def _fill(result: Comparison, base: Side, candidate: Side, wanted: Sequence[str]) -> None:
+def _fill(result: CompareResult, base: Side, candidate: Side, wanted: Sequence[str]) -> None:
     common = [label for label in base.labels if label in candidate.labels]
     result.missing = sorted((base.begun | candidate.begun) - set(common))
     chosen = [
@@ -164,7 +164,7 @@ class _Measured:
         return min(*self.base, *self.candidate) > 0
 
 
-def _chances(asked: Sequence[_Measured], result: Comparison) -> list[float]:
+def _chances(asked: Sequence[_Measured], result: CompareResult) -> list[float]:
     """The p value of each metric; NaN where too few repetitions, or a zero, leave nothing to test."""
     found = [nan] * len(asked)
     tested = [at for at, each in enumerate(asked) if each.has_ratio] if result.repeated else []
@@ -177,18 +177,18 @@ def _chances(asked: Sequence[_Measured], result: Comparison) -> list[float]:
     return found
 
 
-def _line(result: Comparison, each: _Measured, p: float, p_adjusted: float, figures: int) -> ComparedMetric:
+def _line(result: CompareResult, each: _Measured, p: float, p_adjusted: float, figures: int) -> ComparedMetric:
     metric = each.metric
     noise = result.noise_rate if metric.more_is_better else result.noise_latency
     change = two_sides.shift(each.base, each.candidate, result.confidence)
     spread = two_sides.spread(each.base, each.candidate)
     needed = two_sides.repetitions_needed(spread, noise=noise, confidence=result.confidence, figures=figures)
     verdict, reason = judge(change, noise=noise, more_is_better=metric.more_is_better), _too_few(result) or each.doubt
-    if verdict in (Verdict.IMPROVED, Verdict.REGRESSED) and not p_adjusted <= 1 - result.confidence:
+    if verdict in (ChangeVerdict.IMPROVED, ChangeVerdict.REGRESSED) and not p_adjusted <= 1 - result.confidence:
         reason = reason or _by_chance(p, p_adjusted, figures)
-    elif verdict is Verdict.INCONCLUSIVE:
+    elif verdict is ChangeVerdict.INCONCLUSIVE:
         reason = reason or f"the interval is wider than the noise of {100 * noise:g} % on either side"
-    verdict = Verdict.INCONCLUSIVE if reason else verdict
+    verdict = ChangeVerdict.INCONCLUSIVE if reason else verdict
     enough = needed is not None and needed <= min(len(each.base), len(each.candidate))
     return ComparedMetric(
         step=each.label,
@@ -205,7 +205,7 @@ def _line(result: Comparison, each: _Measured, p: float, p_adjusted: float, figu
         p_adjusted=p_adjusted,
         verdict=verdict,
         reason=reason,
-        needed=None if verdict is not Verdict.INCONCLUSIVE or enough or each.doubt else needed,
+        needed=None if verdict is not ChangeVerdict.INCONCLUSIVE or enough or each.doubt else needed,
     )
 
 
@@ -213,7 +213,7 @@ def _by_chance(p: float, p_adjusted: float, figures: int) -> str:
     return f"p = {p:.2g}, which is {p_adjusted:.2g} over all {figures} figures: chance explains the change"
 
 
-def _too_few(result: Comparison) -> str:
+def _too_few(result: CompareResult) -> str:
     if result.repeated:
         return ""
     runs = f"{len(result.base)} against {len(result.candidate)}"

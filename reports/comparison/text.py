@@ -9,23 +9,23 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from reports.comparison.compare import ComparedMetric, Comparison
+from reports.comparison.compare import ComparedMetric, CompareResult
 from reports.comparison.facets import Difference
-from reports.stats.confidence import Verdict
+from reports.stats.confidence import ChangeVerdict
 from reports.stats.two_sides import NEEDED_MAX, REPEATS_ADVISED, REPEATS_MIN
 
 HEAD: Final = ("step", "metric", "baseline", "candidate", "change", "interval", "p", "verdict")
-_ARROWS: Final = {Verdict.REGRESSED: "▼", Verdict.IMPROVED: "▲", Verdict.INCONCLUSIVE: "?"}
+_ARROWS: Final = {ChangeVerdict.REGRESSED: "▼", ChangeVerdict.IMPROVED: "▲", ChangeVerdict.INCONCLUSIVE: "?"}
 
 
-def rows(result: Comparison) -> list[tuple[str, ...]]:
+def rows(result: CompareResult) -> list[tuple[str, ...]]:
     """A row per metric under :data:`HEAD`, regressions first; nothing is left out."""
     return [_row(line) for line in result.sorted_lines()]
 
 
-def sentences(result: Comparison) -> list[str]:
+def sentences(result: CompareResult) -> list[str]:
     """The sentences beside the table, the summary first."""
-    counts = [(result.count(verdict), verdict) for verdict in Verdict]
+    counts = [(result.count(verdict), verdict) for verdict in ChangeVerdict]
     found = [", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "nothing could be compared"]
     found += _basis(result) if result.repeated else _not_repeated(result)
     found += [*_needed(result), *_disagreement(result)]
@@ -34,7 +34,7 @@ def sentences(result: Comparison) -> list[str]:
     return [*found, *(_doubts(result) if result.repeated else ())]
 
 
-def _doubts(result: Comparison) -> list[str]:
+def _doubts(result: CompareResult) -> list[str]:
     """Why verdicts are inconclusive, each reason once for all metrics of a step."""
     metrics: dict[tuple[str, str], list[str]] = {}
     for line in result.lines:
@@ -47,17 +47,17 @@ def _doubts(result: Comparison) -> list[str]:
     ]
 
 
-def refusal(result: Comparison) -> str:
+def refusal(result: CompareResult) -> str:
     """Why the runs are not compared: a line for each difference."""
     return "\n".join(_difference(each) for each in result.refused)
 
 
-def shown_differences(result: Comparison) -> list[str]:
+def shown_differences(result: CompareResult) -> list[str]:
     """The differences that are shown and not refused."""
     return [_difference(each) for each in result.differences if each not in result.refused]
 
 
-def markdown(result: Comparison) -> str:
+def markdown(result: CompareResult) -> str:
     """The comparison for a review: the verdict, the table, the differences, the basis of the verdict."""
     summary, *rest = sentences(result)
     parts = [f"**{summary}**", _table(rows(result))]
@@ -69,7 +69,7 @@ def markdown(result: Comparison) -> str:
     return "\n\n".join(parts)
 
 
-def to_json(result: Comparison) -> dict[str, Any]:
+def to_json(result: CompareResult) -> dict[str, Any]:
     """The comparison for a program. Unknown bounds, and p values of what was not tested, are null."""
     return {
         "base": [str(run.path) for run in result.base],
@@ -82,11 +82,11 @@ def to_json(result: Comparison) -> dict[str, Any]:
         "refused": [asdict(each) for each in result.refused],
         "missing_steps": result.missing,
         "metrics": [_line_json(line) for line in result.lines],
-        "verdicts": {str(verdict): result.count(verdict) for verdict in Verdict},
+        "verdicts": {str(verdict): result.count(verdict) for verdict in ChangeVerdict},
     }
 
 
-def _basis(result: Comparison) -> list[str]:
+def _basis(result: CompareResult) -> list[str]:
     runs = f"{len(result.base)} and {len(result.candidate)} repetitions"
     level = 100 * result.confidence
     return [
@@ -96,9 +96,9 @@ def _basis(result: Comparison) -> list[str]:
     ]
 
 
-def _needed(result: Comparison) -> list[str]:
+def _needed(result: CompareResult) -> list[str]:
     """How many repetitions would decide what is inconclusive, and under which assumption."""
-    undecided = [line for line in result.lines if line.verdict is Verdict.INCONCLUSIVE]
+    undecided = [line for line in result.lines if line.verdict is ChangeVerdict.INCONCLUSIVE]
     known = [line for line in undecided if line.needed is not None]
     if not known:
         return _spread_unknown(result) if undecided and not result.repeated else []
@@ -115,7 +115,7 @@ def _needed(result: Comparison) -> list[str]:
     ]
 
 
-def _disagreement(result: Comparison) -> list[str]:
+def _disagreement(result: CompareResult) -> list[str]:
     """Why a change may have another sign than the two medians beside it."""
     against = [line for line in result.lines if (line.candidate - line.base) * line.change.value < 0]
     if not against:
@@ -126,13 +126,13 @@ def _disagreement(result: Comparison) -> list[str]:
     ]
 
 
-def _spread_unknown(result: Comparison) -> list[str]:
+def _spread_unknown(result: CompareResult) -> list[str]:
     if max(len(result.base), len(result.candidate)) > 1:
         return []
     return [f"with {REPEATS_MIN} repetitions of each side, compare tells how many would decide"]
 
 
-def _not_repeated(result: Comparison) -> list[str]:
+def _not_repeated(result: CompareResult) -> list[str]:
     """Why there is no verdict, and what to do about it."""
     runs = f"{len(result.base)} run{'s' if len(result.base) > 1 else ''} against {len(result.candidate)}"
     return [

@@ -49,7 +49,7 @@ COUNT_MAX: Final = 2.0**50
 """More values than any histogram of an interval has: sums of thousands of histograms stay within 64 bits."""
 
 
-class Damage(NamedTuple):
+class HistogramDamage(NamedTuple):
     """A payload that cannot be used, and the reason."""
 
     offset: int
@@ -84,7 +84,7 @@ class Merged:
     """Of stages within the broker, by step and series."""
     slots: dict[tuple[int, str, str, int], Row] = field(default_factory=dict)
     """The columns of ``timeline`` about latencies, by step, group of load, phase and slot."""
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[HistogramDamage] = field(default_factory=list)
 
     @cached_property
     def step_figures(self) -> dict[tuple[int, str, str], Row]:
@@ -125,10 +125,10 @@ def merge_run(slotted: pa.Table, spread: bool) -> Merged:
     return merged
 
 
-def merge_part(slotted: pa.Table) -> tuple[pa.Table, list[Damage]]:
+def merge_part(slotted: pa.Table) -> tuple[pa.Table, list[HistogramDamage]]:
     """A part of the histograms of a run, those of equal places merged, and the damaged payloads of these. A histogram
     alone stays as it is, and nobody looks into it."""
-    damaged: list[Damage] = []
+    damaged: list[HistogramDamage] = []
     rows: list[Row] = []
     for place, of_place in groupby(_in_order(slotted), lambda row: row[:6]):
         parts = list(of_place)
@@ -149,14 +149,14 @@ def _in_order(slotted: pa.Table) -> list[_Slotted]:
     return sorted(map(_Slotted._make, zip(*columns, strict=True)))
 
 
-def _sum(parts: Iterable[_Slotted], damaged: list[Damage]) -> Histogram | None:
+def _sum(parts: Iterable[_Slotted], damaged: list[HistogramDamage]) -> Histogram | None:
     """The sum of the histograms that can be used; None if there is none."""
     whole: Histogram | None = None
     for part in parts:
         try:
             first, counts = decoded(part.payload, part.max_ns)
         except DamagedHistogramError as error:
-            damaged.append(Damage(part.offset, f"payload: {error}", part.raw))
+            damaged.append(HistogramDamage(part.offset, f"payload: {error}", part.raw))
             continue
         whole = whole or Histogram()
         whole.add_counts(first, counts, part.max_ns)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from perftest.metrics.clock_model import ClockModel
-from perftest.metrics.host_clock import Exchange
+from perftest.metrics.host_clock import ClockExchange
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
@@ -25,7 +25,7 @@ from perftest.results.folder import json_object
 from perftest.results.intervals import COUNT_COLUMNS
 from perftest.results.intervals import parser as interval_parser
 from reports.store import schema
-from reports.store.columns import Batches, Row, Table, table_of_rows
+from reports.store.columns import Batches, Row, TableSpec, table_of_rows
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096
@@ -40,7 +40,7 @@ def _parsed(columns: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
     return pa.schema([*columns, *_PROBLEM])
 
 
-def _of_table(table: Table, *computed: str, more: Iterable[tuple[str, pa.DataType]] = ()) -> pa.Schema:
+def _of_table(table: TableSpec, *computed: str, more: Iterable[tuple[str, pa.DataType]] = ()) -> pa.Schema:
     """The schema of lines that have the columns of a table, but for those that are computed, and a few more."""
     return _parsed([*((field.name, field.type) for field in table.without("run_id", *computed)), *more])
 
@@ -233,7 +233,7 @@ def _clock(text: str) -> Row:
     t_ns = _whole(record, "t_ns")
     place = {"t_ns": t_ns, "host": _word(record, "host"), "phase": str(record.get("phase") or "")}
     if "model" not in record:
-        exchange = Exchange(*(_whole(record, name) for name in Exchange._fields))
+        exchange = ClockExchange(*(_whole(record, name) for name in ClockExchange._fields))
         least_ns, greatest_ns = exchange.offsets_ns
         figures = {"offset_ns": -(least_ns + greatest_ns) // 2, "bound_ns": (greatest_ns - least_ns + 1) // 2}
         return place | figures | {"kind": "exchange", "round_trip_ns": exchange.round_trip_ns}

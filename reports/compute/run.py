@@ -31,14 +31,14 @@ from reports.compute.plan import RunPlan, plan_of
 from reports.compute.run_files import LINES, RunFiles, RunHead, open_run
 from reports.errors import EmptyRunError
 from reports.store import schema
-from reports.store.columns import Row, Table, table_of_rows
+from reports.store.columns import Row, TableSpec, table_of_rows
 
 NO_INTERVAL: Final = "every interval is damaged"
 _PLACE: Final = ("file", "offset", "problem", "raw")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class RunRecords:
     """The usable records of the lines of one run, in the order of the lines, and the damage."""
 
     of_file: Mapping[str, pa.Table]
@@ -62,7 +62,7 @@ def run_tables(run: RunFiles) -> dict[str, pa.Table]:
     begins = intervals.origins(good[files.INTERVALS_CSV])
     recorded = slotted(good[files.LATENCY_HLOG], begins, manifests.interval_ns(head))
     damage = [row for records in parsed.values() for row in damaged(records)]
-    return tables_of(head, Records(of_file=good, slotted=recorded, damaged=damage))
+    return tables_of(head, RunRecords(of_file=good, slotted=recorded, damaged=damage))
 
 
 def parsed_lines(head: RunHead, file: str, content: bytes) -> pa.Table:
@@ -91,7 +91,7 @@ def slotted(recorded: pa.Table, begins: intervals.Origins, interval_ns: int) -> 
     return placed.select(histograms.SLOTTED.names).cast(histograms.SLOTTED)
 
 
-def tables_of(head: RunHead, records: Records) -> dict[str, pa.Table]:
+def tables_of(head: RunHead, records: RunRecords) -> dict[str, pa.Table]:
     """Every table of a run, of its records.
 
     :raises EmptyRunError: there is no usable interval
@@ -181,14 +181,14 @@ def _timed(records: pa.Table, plan: RunPlan) -> list[Row]:
     return [row | {"t_s": plan.since_start(row["t_ns"])} for row in records.to_pylist()]
 
 
-def _damaged_payload(damage: histograms.Damage) -> Row:
+def _damaged_payload(damage: histograms.HistogramDamage) -> Row:
     return {"file": files.LATENCY_HLOG, **damage._asdict()}
 
 
 _BY_NAME: Final = {table.name: table for table in schema.TABLES if table is not schema.INTERVALS}
 
 
-def _table(table: Table, run_id: str, rows: Sequence[Row]) -> pa.Table:
+def _table(table: TableSpec, run_id: str, rows: Sequence[Row]) -> pa.Table:
     """The rows as a table, sorted as readers get them."""
     if not rows:
         return table.arrow.empty_table()
@@ -197,6 +197,6 @@ def _table(table: Table, run_id: str, rows: Sequence[Row]) -> pa.Table:
     return table_of_rows(ordered, table.arrow)
 
 
-def _sorted(table: Table, whole: pa.Table) -> pa.Table:
+def _sorted(table: TableSpec, whole: pa.Table) -> pa.Table:
     """Sorted by the order of the table; rows that are equal in that stay in the order of their lines."""
     return whole.take(pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in table.order]))

@@ -8,10 +8,10 @@ from reports.errors import PageError
 from reports.html.render import render
 from reports.html.write import put
 from reports.pages.history import history_page
-from reports.stats.history import History
+from reports.stats.history import MetricHistory
 
 
-def write_history(found: History, target: Path, *, workload: str, generated: str) -> Path:
+def write_history(found: MetricHistory, target: Path, *, workload: str, generated: str) -> Path:
     """Write the page and return its path. Raises PageError."""
     html = render(history_page(found, workload=workload, generated=generated))
     try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.comparison.compare import Comparison
+from reports.comparison.compare import CompareResult
 from reports.errors import PageError
 from reports.html.render import render, shared_files
 from reports.pages.comparison import comparison_page
@@ -80,7 +80,7 @@ def write_report(
 
 def write_comparison(
     store: Path | str,
-    result: Comparison,
+    result: CompareResult,
     *,
     target: Path,
     names: tuple[str, str],

@@ -13,7 +13,7 @@ import pandas as pd
 
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.charts import shares
-from reports.charts.shares import Look
+from reports.charts.shares import StageLook
 from reports.pages import settings, words
 from reports.pages.findings import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
@@ -25,21 +25,21 @@ TOTAL: Final = "total"
 SYNCS: Final = "fsync"
 """The chain that holds the lengths of all syncs by the role of the file. No message goes through such a chain."""
 
-LOOKS: Final[Mapping[str, Look]] = {
-    "read": Look("read", "@scale/0.000"),
-    "propose": Look("propose", "@scale/0.120", ink="@ink"),
-    "forward": Look("forward", "@scale/0.120", "/", ink="@ink"),
-    "append": Look("append", "@scale/0.300", "."),
-    "wal_queue": Look("WAL queue", "@scale/0.420", "/"),
-    "wal_write": Look("WAL write", "@scale/0.420", "x"),
-    "fsync": Look("fsync", "@scale/0.560"),
-    "replicate": Look("replicate", "@scale/0.780"),
-    "apply": Look("apply", "@scale/0.900", "."),
-    "ready": Look("ready", "@classic"),
-    "deliver": Look("deliver", "@scale/1.000"),
-    "confirm": Look("confirm", "@scale/1.000"),
-    "settle": Look("settle", "@soft"),
-    OUTSIDE: Look("outside the broker", "@rule", ink="@ink"),
+LOOKS: Final[Mapping[str, StageLook]] = {
+    "read": StageLook("read", "@scale/0.000"),
+    "propose": StageLook("propose", "@scale/0.120", ink="@ink"),
+    "forward": StageLook("forward", "@scale/0.120", "/", ink="@ink"),
+    "append": StageLook("append", "@scale/0.300", "."),
+    "wal_queue": StageLook("WAL queue", "@scale/0.420", "/"),
+    "wal_write": StageLook("WAL write", "@scale/0.420", "x"),
+    "fsync": StageLook("fsync", "@scale/0.560"),
+    "replicate": StageLook("replicate", "@scale/0.780"),
+    "apply": StageLook("apply", "@scale/0.900", "."),
+    "ready": StageLook("ready", "@classic"),
+    "deliver": StageLook("deliver", "@scale/1.000"),
+    "confirm": StageLook("confirm", "@scale/1.000"),
+    "settle": StageLook("settle", "@soft"),
+    OUTSIDE: StageLook("outside the broker", "@rule", ink="@ink"),
 }
 """The stages in the order of the way, in words and colours; the hues change with the place: publisher's node, log,
 majority, queue, consumer."""

@@ -16,7 +16,7 @@ from reports.pages.anatomy import LOOKS, OUTSIDE
 from reports.pages.judged import Judged, JudgedRow
 from reports.pages.model import Banner, Cell, Chart, Chip, Column, Comparison, Kind, Page, Sentence, Table
 from reports.pages.tables import latency_column, table_of
-from reports.stats.confidence import Verdict
+from reports.stats.confidence import ChangeVerdict
 from reports.stats.lead import lead_series, with_lead
 from reports.store.tables import Tables
 
@@ -29,8 +29,15 @@ COLUMNS_EACH: Final = timeline.COLUMNS_MAX // 2
 HEAT_ROWS: Final = ("max", "p99", "p95", "p50")
 """What the heat map shows of each side, top down."""
 
-ARROWS: Final[Mapping[Verdict, str]] = {Verdict.REGRESSED: "▼", Verdict.IMPROVED: "▲", Verdict.INCONCLUSIVE: "?"}
-STATUSES: Final[Mapping[Verdict, Status]] = {Verdict.REGRESSED: Status.FAIL, Verdict.INCONCLUSIVE: Status.WARN}
+ARROWS: Final[Mapping[ChangeVerdict, str]] = {
+    ChangeVerdict.REGRESSED: "▼",
+    ChangeVerdict.IMPROVED: "▲",
+    ChangeVerdict.INCONCLUSIVE: "?",
+}
+STATUSES: Final[Mapping[ChangeVerdict, Status]] = {
+    ChangeVerdict.REGRESSED: Status.FAIL,
+    ChangeVerdict.INCONCLUSIVE: Status.WARN,
+}
 
 RESOURCES: Final = (
     ("broker_cpu_us_per_message", "broker CPU", "µs/msg"),
@@ -103,7 +110,7 @@ def _chips(found: Judged) -> Iterator[Chip]:
     status = Status.PASS if found.comparable else Status.FAIL
     yield Chip(name="Comparable", value="yes" if found.comparable else "no", status=status)
     counts = pd.Series([row.verdict for row in found.rows], dtype=object).value_counts()
-    for verdict in Verdict:
+    for verdict in ChangeVerdict:
         if verdict in counts:
             text = f"{ARROWS.get(verdict, '·')} {counts[verdict]}"
             yield Chip(name=verdict.capitalize(), value=text, status=STATUSES.get(verdict, Status.NOTE))

@@ -13,7 +13,7 @@ from reports.charts import knee, spectrum, theme, timeline
 from reports.pages import settings, words
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import latency_column, supports, table_of
-from reports.stats.knee import Sweep
+from reports.stats.knee import SweepShape
 from reports.stats.lead import lead_series
 
 MARKED: Final = (
@@ -47,7 +47,7 @@ SERIES_WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def knee_paths(run: pd.Series[Any], sweep: Sweep, **look: Any) -> list[knee.Path]:
+def knee_paths(run: pd.Series[Any], sweep: SweepShape, **look: Any) -> list[knee.Path]:
     """The steps of a run as lines of the knee curve, each named by the settings that it holds fixed. Steps that share
     no line are points."""
     names, lines = settings.swept(run), sweep.lead_lines
@@ -71,7 +71,7 @@ def knee_paths(run: pd.Series[Any], sweep: Sweep, **look: Any) -> list[knee.Path
     return paths
 
 
-def knee_chart(run: pd.Series[Any], sweep: Sweep, *, finding: str, prefix: str) -> Chart:
+def knee_chart(run: pd.Series[Any], sweep: SweepShape, *, finding: str, prefix: str) -> Chart:
     """The knee curve of one run."""
     queue = str(run["queue_types"]).split(",")[0]
     paths = knee_paths(
@@ -96,14 +96,14 @@ def knee_chart(run: pd.Series[Any], sweep: Sweep, *, finding: str, prefix: str) 
     )
 
 
-def _knee_labels(sweep: Sweep) -> str:
+def _knee_labels(sweep: SweepShape) -> str:
     if sweep.lead is None or len(sweep.varied) == 1:
         return f"labelled by its {settings.words_of(sweep.varied)}"
     others = settings.words_of(tuple(name for name in sweep.varied if name != sweep.lead))
     return f"labelled by its {settings.words_of((sweep.lead,))}, and each line holds {others} fixed"
 
 
-def _knee_turn(sweep: Sweep) -> str:
+def _knee_turn(sweep: SweepShape) -> str:
     return "Where a line turns upward, a higher setting buys waiting instead of messages. " if sweep.lines else ""
 
 
@@ -239,10 +239,10 @@ def _bands(intervals: pd.DataFrame, by_step: Mapping[int, str]) -> list[timeline
     return bands
 
 
-def _marks(events: pd.DataFrame) -> list[timeline.Mark]:
+def _marks(events: pd.DataFrame) -> list[timeline.EventMark]:
     marked = events[events["kind"].isin(MARKED)]
     return [
-        timeline.Mark(t_s=float(at), kind=str(kind), text=str(text or ""))
+        timeline.EventMark(t_s=float(at), kind=str(kind), text=str(text or ""))
         for at, kind, text in zip(marked["t_s"], marked["kind"], marked["text"], strict=True)
     ]
 
@@ -279,7 +279,7 @@ def _lane_values(brokers: pd.DataFrame, column: str) -> pd.DataFrame:
     return grouped.agg({"t_s": "first", "value": "mean"}).reset_index()
 
 
-def _timeline_how(names: tuple[str, ...], marks: Sequence[timeline.Mark], size: int) -> str:
+def _timeline_how(names: tuple[str, ...], marks: Sequence[timeline.EventMark], size: int) -> str:
     parts = [
         f"Bands are steps, labelled by {settings.words_of(names)}; grey is warm-up and counts for nothing."
         if names
@@ -295,7 +295,7 @@ def _timeline_how(names: tuple[str, ...], marks: Sequence[timeline.Mark], size: 
     return " ".join(parts)
 
 
-def _timeline_finding(marks: Sequence[timeline.Mark], intervals: pd.DataFrame) -> str:
+def _timeline_finding(marks: Sequence[timeline.EventMark], intervals: pd.DataFrame) -> str:
     length = float((intervals["t_s"] + intervals["length_s"]).max() - intervals["t_s"].min())
     intro = f"{words.duration(length)} in {words.plural(intervals['step'].nunique(), 'step')}"
     if not marks:

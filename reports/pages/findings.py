@@ -25,7 +25,7 @@ _ENOUGH: Final = f"{100 * knee.ENOUGH:g} %"
 class Curve:
     """The knee curve of a sweep, and the steps of the sweep in words, row by row."""
 
-    sweep: knee.Sweep
+    sweep: knee.SweepShape
     names: tuple[str, ...]
 
     @property
@@ -112,7 +112,7 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame, found: Curve | None) -> T
     return table_of(frame, (*heading, *measures), caption="The settings to choose between, end to end", file=file)
 
 
-def _merits(sweep: knee.Sweep) -> dict[int, str]:
+def _merits(sweep: knee.SweepShape) -> dict[int, str]:
     """The rows that are best at something, in the order of the settings, and at what."""
     merits: dict[int, list[str]] = {}
     lowest = int(sweep.steps[sweep.latency].argmin())

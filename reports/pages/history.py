@@ -14,8 +14,8 @@ from reports.pages import words
 from reports.pages.model import Cell, Chart, Column, History, Kind, Page, Sentence, Table
 from reports.pages.tables import latency_column, table_of
 from reports.stats.change_points import PART_MIN, ChangePoint
-from reports.stats.history import History as Found
-from reports.stats.history import Metric, Series, origin
+from reports.stats.history import HistoryMetric, MetricSeries, origin
+from reports.stats.history import MetricHistory as Found
 
 
 def history_page(found: Found, *, workload: str, generated: str) -> Page:
@@ -50,14 +50,14 @@ def sentences(found: Found) -> list[str]:
     return said or ["There is no run with this metric."]
 
 
-def change_in_words(metric: Metric, change: ChangePoint) -> str:
+def change_in_words(metric: HistoryMetric, change: ChangePoint) -> str:
     """From which median to which, and whether that is better."""
     before, after = (value_in_words(metric, value) for value in (change.before, change.after))
     verdict = "better" if (change.after > change.before) == metric.more_is_better else "worse"
     return f"{before} → {after} ({_percent(change)}, {verdict}, p {change.p:.3f})"
 
 
-def value_in_words(metric: Metric, value: float) -> str:
+def value_in_words(metric: HistoryMetric, value: float) -> str:
     """A value with its unit."""
     if metric.latency:
         return words.latency(value)
@@ -73,12 +73,12 @@ def _percent(change: ChangePoint) -> str:
     return f"{change.after / change.before - 1:+.1%}" if change.before else "from 0"
 
 
-def _first_run(series: Series, change: ChangePoint) -> str:
+def _first_run(series: MetricSeries, change: ChangePoint) -> str:
     run = series.runs.iloc[change.index]
     return f"{run['run_id']} of {moment(int(run['started_ns']))}: {origin(series, change)}"
 
 
-def _value_column(metric: Metric, name: str, title: str) -> Column:
+def _value_column(metric: HistoryMetric, name: str, title: str) -> Column:
     if metric.latency:
         return latency_column(f"{name}_ns", title)
     kind = Kind.RATE if metric.unit == "msg/s" else Kind.NUMBER
@@ -112,7 +112,7 @@ def _change_rows(found: Found) -> Iterator[tuple[Cell, ...]]:
             yield (*place, change.before, change.after, _percent(change), change.p, origin(series, change))
 
 
-def _chart(metric: Metric, series: Series, number: int) -> Chart:
+def _chart(metric: HistoryMetric, series: MetricSeries, number: int) -> Chart:
     points = _points(metric, series)
     marks = pd.DataFrame(
         {
@@ -141,7 +141,7 @@ def _chart(metric: Metric, series: Series, number: int) -> Chart:
     )
 
 
-def _points(metric: Metric, series: Series) -> pd.DataFrame:
+def _points(metric: HistoryMetric, series: MetricSeries) -> pd.DataFrame:
     runs, scale = series.runs, 1e6 if metric.latency else 1.0
     levels = _levels(series)
     return pd.DataFrame(
@@ -160,7 +160,7 @@ def _origins(runs: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
     return zip(runs["broker"], runs["commit"], strict=True)
 
 
-def _levels(series: Series) -> list[float]:
+def _levels(series: MetricSeries) -> list[float]:
     """The median between the changes, run by run."""
     bounds = [0, *(change.index for change in series.changes), len(series.runs)]
     levels: list[float] = []

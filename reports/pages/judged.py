@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports.comparison import text
-from reports.comparison.compare import ComparedMetric, Comparison
-from reports.stats.confidence import Verdict
+from reports.comparison.compare import ComparedMetric, CompareResult
+from reports.stats.confidence import ChangeVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class JudgedRow:
     low: float
     high: float
     noise: float
-    verdict: Verdict
+    verdict: ChangeVerdict
     doubt: str
 
 
@@ -57,9 +57,9 @@ class Judged:
         return not any(each.refused for each in self.differences)
 
 
-def judged(result: Comparison) -> Judged:
+def judged(result: CompareResult) -> Judged:
     """The comparison for its page."""
-    order = list(Verdict)
+    order = list(ChangeVerdict)
     lines = sorted(result.lines, key=lambda line: order.index(line.verdict))
     listed = [*result.differences, *(each for each in result.refused if each not in result.differences)]
     return Judged(

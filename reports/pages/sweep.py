@@ -15,7 +15,7 @@ from reports.pages import settings, words
 from reports.pages.findings import Curve
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import latency_column, table_of
-from reports.stats.axes import Line
+from reports.stats.axes import AxisLine
 from reports.stats.lead import lead_series
 from reports.stats.settling import WITHIN, Settling, settlings
 from reports.store.tables import Tables
@@ -121,18 +121,18 @@ def _is_crowded(found: Curve, setting: str) -> bool:
     return sum(line.setting == setting for line in found.sweep.lines) > LINES_MAX
 
 
-def _drawn(found: Curve, setting: str, *, only_knee: bool) -> list[Line]:
+def _drawn(found: Curve, setting: str, *, only_knee: bool) -> list[AxisLine]:
     lines = [line for line in found.sweep.lines if line.setting == setting]
     through = [line for line in lines if found.sweep.knee in line.rows]
     return (through or lines[:1]) if only_knee or _is_crowded(found, setting) else lines
 
 
-def _lines(found: Curve, look: _Look) -> list[factors.Line]:
+def _lines(found: Curve, look: _Look) -> list[factors.FactorLine]:
     made = []
     for setting in found.sweep.varied:
         chosen = _drawn(found, setting, only_knee=bool(look.name))
         for number, line in enumerate(chosen):
-            drawn = factors.Line(
+            drawn = factors.FactorLine(
                 setting=settings.words_of((setting,)),
                 name=", ".join(filter(None, (look.name, found.held(setting, line.rows[0]).removeprefix(" at ")))),
                 points=_points(found, line),
@@ -146,7 +146,7 @@ def _lines(found: Curve, look: _Look) -> list[factors.Line]:
     return made
 
 
-def _points(found: Curve, line: Line) -> pd.DataFrame:
+def _points(found: Curve, line: AxisLine) -> pd.DataFrame:
     """The steps of a line with their places on the axis. A setting without a limit stands one place beyond all."""
     sweep = found.sweep
     rows = sweep.steps.iloc[list(line.rows)].reset_index(drop=True)
@@ -172,7 +172,7 @@ def _log_places(numbers: Sequence[float]) -> list[float]:
     return [low - 1 if number <= 0 else high + 1 if number == inf else log2(number) for number in numbers]
 
 
-def _factors_table(lines: Sequence[factors.Line], file: str) -> Table:
+def _factors_table(lines: Sequence[factors.FactorLine], file: str) -> Table:
     columns = (
         Column(name="setting", title="setting"),
         Column(name="held", title="line"),

@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 
-from perftest.results.folder import Content, Entry, LocalFolder
+from perftest.results.folder import Content, FolderEntry, LocalFolder
 from reports.pipeline.frames import escaped
 
 CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
@@ -77,14 +77,14 @@ class HadoopFolder:
                 raise
             return sorted(str(status.getPath().getName()) for status in found)
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         """As :meth:`Folder.files`. Times have the precision of the place, milliseconds at best."""
         if not self.names(below):
             return []
         with _as_os_errors(self.where):
             return sorted(self._walk(below), key=lambda entry: entry.name)
 
-    def files_named(self, names: Iterable[str]) -> list[Entry]:
+    def files_named(self, names: Iterable[str]) -> list[FolderEntry]:
         """The files of these names at any depth, but none in a hidden directory, sorted by name. One job of Spark lists
         them all: :meth:`files` calls the JVM several times for each file, a minute for thousands of runs."""
         if not self.names():
@@ -96,7 +96,7 @@ class HadoopFolder:
         except PySparkException as error:
             raise OSError(errno.EIO, f"Spark cannot list it: {str(error).splitlines()[0]}", self.where) from error
         entries = (
-            Entry(
+            FolderEntry(
                 name=row["path"].removeprefix(self._uri).lstrip("/"),
                 octets=row["length"],
                 modified_ns=row["modified_us"] * 1000,
@@ -146,13 +146,13 @@ class HadoopFolder:
         top = self._jvm.org.apache.hadoop.fs.Path("/")
         return self._scheme not in OBJECT_STORAGES or bool(self._system.exists(top))
 
-    def _walk(self, below: str) -> Iterator[Entry]:
+    def _walk(self, below: str) -> Iterator[FolderEntry]:
         found = self._system.listFiles(self._path(below), True)
         while found.hasNext():
             status = found.next()
             name = str(status.getPath().toUri().getPath())[len(self._base) :].lstrip("/")
             modified_ns = int(status.getModificationTime()) * 1_000_000
-            yield Entry(name=name, octets=int(status.getLen()), modified_ns=modified_ns)
+            yield FolderEntry(name=name, octets=int(status.getLen()), modified_ns=modified_ns)
 
     def _create(self, name: str, local: Path) -> bool:
         """The service refuses the last request of the upload if the name is taken."""

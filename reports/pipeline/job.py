@@ -17,7 +17,7 @@ import pyarrow.compute as compute
 
 from reports.errors import RunChoiceError, StoreError
 from reports.pipeline import source
-from reports.pipeline.places import Places, check_readable, hadoop_settings
+from reports.pipeline.places import PipelineFolders, check_readable, hadoop_settings
 from reports.pipeline.source import RunDirectory
 from reports.store.places import needs_jvm
 from reports.store.run_tables import RunTables
@@ -27,7 +27,7 @@ from reports.store.store import Store, arrow_table, damaged_runs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reports.pipeline.run import Published
+    from reports.pipeline.run import PipelineResult
 
 Say = Callable[[str], None]
 
@@ -68,7 +68,7 @@ def run(job: Job, say: Say) -> dict[str, object]:
     began = time.monotonic()
     with ExitStack() as stack:
         session = _SparkOnDemand(job, stack, say)
-        places = Places(session.get)
+        places = PipelineFolders(session.get)
         listed = source.find_runs(job.places, places.folder, places.run_files)
         target = _target(job, listed, places)
         known = _known(target, listed)
@@ -120,7 +120,7 @@ class _SparkOnDemand:
         return self._session
 
 
-def _target(job: Job, runs: Sequence[RunDirectory], places: Places) -> _Target:
+def _target(job: Job, runs: Sequence[RunDirectory], places: PipelineFolders) -> _Target:
     """The store that takes the runs.
 
     :raises StoreError: it cannot be used, and there is none in its place
@@ -171,7 +171,7 @@ def _not_read(target: _Target, runs: Sequence[RunDirectory]) -> dict[str, str]:
     return {each.source: each.signature for each in runs if each.source not in unread}
 
 
-def _read(target: _Target, session: SparkSession, known: Sequence[str], say: Say) -> Published:
+def _read(target: _Target, session: SparkSession, known: Sequence[str], say: Say) -> PipelineResult:
     from reports.pipeline.run import run_sources
 
     check_readable(session, target.unread)

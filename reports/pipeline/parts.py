@@ -26,7 +26,7 @@ from perftest.results import schema as files
 from perftest.results.errors import LineError
 from perftest.results.integrity import Sum
 from reports.compute import histograms, intervals, manifests, parsing
-from reports.compute.run import Records, damaged, slotted, tables_of, usable
+from reports.compute.run import RunRecords, damaged, slotted, tables_of, usable
 from reports.compute.run_files import RunHead
 from reports.pipeline.tasks import Listed, directory_of, octets_of, result_of, table_of
 from reports.store import schema
@@ -235,12 +235,12 @@ def _tables(head: RunHead, found: Sequence[Row]) -> dict[str, pa.Table]:
     return tables_of(head, _records(found))
 
 
-def _records(found: Sequence[Row]) -> Records:
+def _records(found: Sequence[Row]) -> RunRecords:
     empty = {name: usable(parsed.empty_table()) for name, parsed in parsing.PARSED.items()}
     of_file = {name: _whole(found, GOOD, none, name) for name, none in empty.items()}
     recorded = _whole(found, SLOTTED, histograms.SLOTTED.empty_table())
     bad = _whole(found, DAMAGED, _DAMAGED.empty_table()).to_pylist()
-    return Records(of_file=of_file, slotted=recorded, damaged=bad)
+    return RunRecords(of_file=of_file, slotted=recorded, damaged=bad)
 
 
 def _whole(found: Sequence[Row], kind: str, none: pa.Table, file: str | None = None) -> pa.Table:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from perftest.results.folder import Entry, Folder, LocalFolder
+from perftest.results.folder import Folder, FolderEntry, LocalFolder
 from reports.compute.run_files import READ
 from reports.errors import PlaceError, SparkError
 from reports.pipeline.source import RunDirectory
@@ -41,7 +41,7 @@ _SDK_VERSION: Final = "2.35.4"
 """That which hadoop-aws 3.5 asks for."""
 
 
-class Places:
+class PipelineFolders:
     """The folders of one run of the pipeline.
 
     :param session: gives the Spark session, and starts Spark if it does not run yet
@@ -66,7 +66,7 @@ class Places:
         except OSError as error:
             raise PlaceError(cause_of(error), place, advice(place, error)) from error
 
-    def run_files(self, folder: Folder) -> list[Entry]:
+    def run_files(self, folder: Folder) -> list[FolderEntry]:
         """The files of runs in a folder, at any depth."""
         if isinstance(folder, LocalFolder | S3Folder):
             return folder.files()

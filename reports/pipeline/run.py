@@ -57,7 +57,7 @@ READING: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PipelineResult:
     """What a run of the pipeline put into the store: rows per table, of these runs only."""
 
     store: str
@@ -69,7 +69,9 @@ class Published:
     seconds: float
 
 
-def run(spark: SparkSession, paths: Sequence[Path], target: Place, small_run_bytes: int = SMALL_RUN_BYTES) -> Published:
+def run(
+    spark: SparkSession, paths: Sequence[Path], target: Place, small_run_bytes: int = SMALL_RUN_BYTES
+) -> PipelineResult:
     """Read these run directories, compute every table and publish them in the store at ``target``.
 
     A run that the store already has is replaced; other runs of the store stay as they are. A damaged, empty or newer
@@ -91,7 +93,7 @@ def run_sources(
     small_run_bytes: int = SMALL_RUN_BYTES,
     say: Say = lambda _: None,
     others: bool = False,
-) -> Published:
+) -> PipelineResult:
     """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next.
 
     :param others: the store has other runs that were asked for, so it is no error if none of these can be used
@@ -178,7 +180,7 @@ def _first_line(said: str) -> str:
     return next((line.strip() for line in said.splitlines() if line.strip()), "it said nothing")
 
 
-def publish(store: Store, found: Iterable[Found], began: float, others: bool) -> Published:
+def publish(store: Store, found: Iterable[Found], began: float, others: bool) -> PipelineResult:
     """Hand the runs to the store, and publish them at once.
 
     :param began: when the pipeline began, by the monotonic clock
@@ -197,7 +199,7 @@ def publish(store: Store, found: Iterable[Found], began: float, others: bool) ->
         if not usable and not others:
             raise left_out[0][1]
         done = writer.publish()
-    return Published(
+    return PipelineResult(
         store=store.folder.where,
         number=done.number,
         runs=done.runs,

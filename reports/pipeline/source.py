@@ -15,7 +15,7 @@ from typing import Final
 
 from perftest.results import schema as files
 from perftest.results.errors import NotARunError
-from perftest.results.folder import Entry, Folder, LocalFolder
+from perftest.results.folder import Folder, FolderEntry, LocalFolder
 from perftest.results.reader import read_manifest, run_directories
 from reports.compute.run_files import LINES, READ
 from reports.errors import PlaceError, RunChoiceError
@@ -53,7 +53,7 @@ class RunDirectory:
 
 FolderAt = Callable[[str], Folder]
 """Finds the folder at a path or URI."""
-FilesOf = Callable[[Folder], list[Entry]]
+FilesOf = Callable[[Folder], list[FolderEntry]]
 """Lists the files of a folder at any depth; those of READ at least."""
 
 

@@ -20,7 +20,7 @@ NO_LIMIT: Final[Mapping[str, int]] = {"in_flight": 0, "prefetch": 0, "ack_interv
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AxisLine:
     """Rows that differ in ``setting`` alone, two at least, from its lowest value to its highest."""
 
     setting: str
@@ -39,7 +39,7 @@ def order(values: pd.DataFrame) -> list[int]:
     return sorted(range(len(rows)), key=rows.__getitem__)
 
 
-def lines(values: pd.DataFrame) -> list[Line]:
+def lines(values: pd.DataFrame) -> list[AxisLine]:
     """Every line of these steps. Rows are places in ``values``, whose settings all differ from each other."""
     found = []
     for name in values.columns:
@@ -47,7 +47,7 @@ def lines(values: pd.DataFrame) -> list[Line]:
         groups = values.groupby(others, sort=True).indices.values() if others else [range(len(values))]
         for rows in groups:
             ordered = sorted((int(row) for row in rows), key=lambda row: float(values[name].iloc[row]))
-            found += [Line(str(name), tuple(ordered))] if len(ordered) > 1 else []
+            found += [AxisLine(str(name), tuple(ordered))] if len(ordered) > 1 else []
     return found
 
 

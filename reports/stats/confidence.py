@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RelativeChange:
     """Candidate over baseline, less 1, and the bounds of its interval. Unknown bounds are infinite."""
 
     value: float
@@ -53,7 +53,7 @@ def centre(values: Sequence[float]) -> float:
         return float(np.exp(np.log(np.asarray(values, np.float64)).mean()))
 
 
-def change(base: Sequence[float], candidate: Sequence[float], confidence: float) -> Change:
+def change(base: Sequence[float], candidate: Sequence[float], confidence: float) -> RelativeChange:
     """The change between the centres of two sides, and its bounds at ``confidence`` (0..1).
 
     A side of one value, or one with a zero, has no bounds.
@@ -61,13 +61,13 @@ def change(base: Sequence[float], candidate: Sequence[float], confidence: float)
     before, after = centre(base), centre(candidate)
     value = after / before - 1 if before else nan
     if min(len(base), len(candidate)) < 2 or not before or not after:
-        return Change(value)
+        return RelativeChange(value)
     parts = [np.log(np.asarray(side, np.float64)).var(ddof=1) / len(side) for side in (base, candidate)]
     freedom = _freedom(parts, [len(base), len(candidate)])
     half = student_quantile((1 + confidence) / 2, freedom) * sqrt(sum(parts))
     with np.errstate(over="ignore"):
         low, high = ((1 + value) * np.exp([-half, half]) - 1).tolist()
-    return Change(value, low, high)
+    return RelativeChange(value, low, high)
 
 
 def half_width(values: Sequence[float], confidence: float) -> float | None:
@@ -134,7 +134,7 @@ NOISE_LATENCY: Final = 0.05
 NOISE_RATE: Final = 0.02
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """In the order in which a reader wants them."""
 
     REGRESSED = "regressed"
@@ -144,10 +144,10 @@ class Verdict(StrEnum):
     NO_CHANGE = "no change detected"
 
 
-def judge(change: Change, *, noise: float, more_is_better: bool) -> Verdict:
+def judge(change: RelativeChange, *, noise: float, more_is_better: bool) -> ChangeVerdict:
     """The verdict on a change; ``noise`` is the part that nobody would act on (0.05 for 5 %)."""
     if change.low > noise or change.high < -noise:
-        return Verdict.IMPROVED if (change.value > 0) is more_is_better else Verdict.REGRESSED
+        return ChangeVerdict.IMPROVED if (change.value > 0) is more_is_better else ChangeVerdict.REGRESSED
     if -noise <= change.low and change.high <= noise:
-        return Verdict.NO_CHANGE if change.low <= 0 <= change.high else Verdict.WITHIN_NOISE
-    return Verdict.INCONCLUSIVE
+        return ChangeVerdict.NO_CHANGE if change.low <= 0 <= change.high else ChangeVerdict.WITHIN_NOISE
+    return ChangeVerdict.INCONCLUSIVE

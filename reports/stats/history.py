@@ -16,7 +16,7 @@ from reports.store.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class HistoryMetric:
     """A figure of a step: its column in ``steps`` (after :func:`reports.stats.lead.with_lead`). ``latency`` says that
     the column is in nanoseconds."""
 
@@ -31,17 +31,17 @@ _COLUMNS: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
 """The name of each percentile, by its column."""
 
 
-def _latencies() -> Iterator[Metric]:
+def _latencies() -> Iterator[HistoryMetric]:
     for kind in ("e2e", "confirm"):
         for column, name in _COLUMNS.items():
-            yield Metric(name=f"{kind} {name}", column=f"{kind}_lead_{column}_ns", unit="ms", latency=True)
+            yield HistoryMetric(name=f"{kind} {name}", column=f"{kind}_lead_{column}_ns", unit="ms", latency=True)
 
 
 METRICS: Final = (
-    Metric(name="delivered/s", column="delivered_per_s", unit="msg/s", more_is_better=True),
-    Metric(name="published/s", column="published_per_s", unit="msg/s", more_is_better=True),
+    HistoryMetric(name="delivered/s", column="delivered_per_s", unit="msg/s", more_is_better=True),
+    HistoryMetric(name="published/s", column="published_per_s", unit="msg/s", more_is_better=True),
     *_latencies(),
-    Metric(name="broker CPU", column="broker_cpu_us_per_message", unit="µs/msg"),
+    HistoryMetric(name="broker CPU", column="broker_cpu_us_per_message", unit="µs/msg"),
 )
 """The metrics of ``perftest compare``. A latency counts from the intended time where there was a schedule."""
 COLUMNS: Final = {
@@ -57,7 +57,7 @@ _SHORT: Final = {"rate": "delivered/s", "p50": "e2e p50", "p99": "e2e p99", "p99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class MetricSeries:
     """The runs of one step (and group of load) over time. ``runs`` has the columns ``run_id``, ``started_ns``,
     ``value``, ``broker``, ``commit``; ``changes`` are places among its rows."""
 
@@ -72,15 +72,15 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class MetricHistory:
     """A metric over time; ``level`` is that of each series, so that all of them together keep the wanted level."""
 
-    metric: Metric
-    series: tuple[Series, ...]
+    metric: HistoryMetric
+    series: tuple[MetricSeries, ...]
     level: float
 
 
-def metric_named(text: str) -> Metric:
+def metric_named(text: str) -> HistoryMetric:
     """The metric of that name; ``rate``, ``p50``, ``p99``, ``p99.9`` and ``cpu`` are short names.
 
     :raises ValueError: there is none; the text says which there are
@@ -94,7 +94,7 @@ def metric_named(text: str) -> Metric:
     return names[wanted]
 
 
-def history(tables: Tables, metric: Metric, *, level: float = LEVEL, seed: int = 1) -> History:
+def history(tables: Tables, metric: HistoryMetric, *, level: float = LEVEL, seed: int = 1) -> MetricHistory:
     """The metric over all runs in ``tables``, and its changes. A run without a value of the metric is left out; of more
     than RUNS_MAX runs, the latest count."""
     found = [
@@ -105,17 +105,17 @@ def history(tables: Tables, metric: Metric, *, level: float = LEVEL, seed: int =
     each_level = level / max(tested, 1)
     shuffles = max(PERMUTATIONS, round(10 / each_level) - 1)
     series = [
-        Series(
+        MetricSeries(
             name=str(name),
             runs=runs.reset_index(drop=True),
             changes=tuple(change_points(runs["value"].tolist(), level=each_level, permutations=shuffles, seed=seed)),
         )
         for name, runs in found
     ]
-    return History(metric=metric, series=tuple(series), level=each_level)
+    return MetricHistory(metric=metric, series=tuple(series), level=each_level)
 
 
-def _values(tables: Tables, metric: Metric) -> pd.DataFrame:
+def _values(tables: Tables, metric: HistoryMetric) -> pd.DataFrame:
     steps = with_lead(without_unknown(replace(tables, timeline=tables.timeline.head(0)))).steps
     columns = ["run_id", "started_ns", "broker", "commit"]
     runs = tables.runs.assign(
@@ -133,7 +133,7 @@ def _names(frame: pd.DataFrame) -> list[str]:
     return [": ".join(filter(None, (str(group), str(label)))) for group, label in pairs]
 
 
-def origin(series: Series, change: ChangePoint) -> str:
+def origin(series: MetricSeries, change: ChangePoint) -> str:
     """What else changed with a change: versions and commits of the runs beside it."""
     before, after = series.runs.iloc[change.index - 1], series.runs.iloc[change.index]
     told = [_told(before, after, "broker", "broker"), _told(before, after, "commit", "commit")]

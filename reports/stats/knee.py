@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.stats.axes import Line, lines, order
+from reports.stats.axes import AxisLine, lines, order
 
 ENOUGH: Final = 0.95
 """Part of the peak rate that counts as enough."""
@@ -65,7 +65,7 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class SweepShape:
     """What a sweep shows. ``peak``, ``knee`` and all other rows are rows of ``steps``.
 
     ``steps`` are the steps that have a rate and a latency, in the order of their settings; of a setting that was
@@ -79,7 +79,7 @@ class Sweep:
     rate: str
     latency: str
     varied: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[AxisLine, ...]
     peak: int
     knee: int
     enough: tuple[Enough, ...]
@@ -117,7 +117,7 @@ def sweep(
     latency: str,
     rate: str = "delivered_per_s",
     limited: Collection[int] = (),
-) -> Sweep | None:
+) -> SweepShape | None:
     """The knee of a sweep; None with fewer than two settings that have a rate and a latency.
 
     :param steps: rows of the table ``steps`` of one run, in any order
@@ -137,7 +137,7 @@ def sweep(
     rates, latencies = _column(ordered, rate), _column(ordered, latency)
     peak, knee = int(np.argmax(rates)), int(np.argmax(rates / latencies))
     found = lines(settings)
-    return Sweep(
+    return SweepShape(
         steps=ordered,
         rate=rate,
         latency=latency,
@@ -166,12 +166,12 @@ def _typical(rates: Sequence[float], settings: pd.DataFrame) -> list[int]:
     return [sorted(rows, key=lambda row: rates[row])[(len(rows) - 1) // 2] for rows in equal.values()]
 
 
-def _enough(line: Line, rates: Floats) -> Enough:
+def _enough(line: AxisLine, rates: Floats) -> Enough:
     least = ENOUGH * rates.max()
     return Enough(setting=line.setting, row=next(row for row in line.rows if rates[row] >= least))
 
 
-def _biggest_gain(found: Sequence[Line], rates: Floats) -> Gain | None:
+def _biggest_gain(found: Sequence[AxisLine], rates: Floats) -> Gain | None:
     gains = [
         Gain(setting=line.setting, before=before, after=after, factor=float(rates[after] / rates[before]))
         for line in found
@@ -180,12 +180,12 @@ def _biggest_gain(found: Sequence[Line], rates: Floats) -> Gain | None:
     return max(gains, key=lambda gain: gain.factor, default=None)
 
 
-def _is_end(line: Line, settings: pd.DataFrame, left_out: pd.DataFrame) -> bool:
+def _is_end(line: AxisLine, settings: pd.DataFrame, left_out: pd.DataFrame) -> bool:
     """Whether no step further along was left out: what comes after would not be known."""
     return not (left_out[line.setting] > settings[line.setting].iloc[line.rows[-1]]).any()
 
 
-def _beyond(line: Line, knee: int, rates: Floats, latencies: Floats, *, is_end: bool) -> Beyond:
+def _beyond(line: AxisLine, knee: int, rates: Floats, latencies: Floats, *, is_end: bool) -> Beyond:
     *_, before, last = line.rows
     return Beyond(
         setting=line.setting,

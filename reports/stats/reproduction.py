@@ -33,7 +33,7 @@ SHOWN_MAX: Final = 2
 """Claims of a finding that a line shows."""
 
 
-class Outcome(StrEnum):
+class ReproductionOutcome(StrEnum):
     """The verdict on a claim, a finding, or all findings. Only all findings can be reproduced partly."""
 
     REPRODUCED = "reproduced"
@@ -42,7 +42,11 @@ class Outcome(StrEnum):
     NOT_ENOUGH_DATA = "not enough data"
 
 
-_GRAVITY: Final = (Outcome.NOT_REPRODUCED, Outcome.NOT_ENOUGH_DATA, Outcome.REPRODUCED)
+_GRAVITY: Final = (
+    ReproductionOutcome.NOT_REPRODUCED,
+    ReproductionOutcome.NOT_ENOUGH_DATA,
+    ReproductionOutcome.REPRODUCED,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,7 @@ class JudgedClaim:
     ratio: float = math.nan
     low: float = math.nan
     high: float = math.nan
-    outcome: Outcome
+    outcome: ReproductionOutcome
 
     @property
     def text(self) -> str:
@@ -79,7 +83,7 @@ class JudgedFinding:
 
     finding: Finding
     claims: tuple[JudgedClaim, ...]
-    outcome: Outcome
+    outcome: ReproductionOutcome
 
     @property
     def figures(self) -> str:
@@ -103,18 +107,20 @@ class Reproduction:
 
     findings: tuple[JudgedFinding, ...]
     rounds: int
-    outcome: Outcome
+    outcome: ReproductionOutcome
     layouts: tuple[str, ...] = ()
 
     @property
     def reproduced(self) -> bool:
         """Whether every finding is reproduced."""
-        return self.outcome is Outcome.REPRODUCED
+        return self.outcome is ReproductionOutcome.REPRODUCED
 
     @property
     def sentence(self) -> str:
         """The verdict over all findings."""
-        counted = f"{sum(each.outcome is Outcome.REPRODUCED for each in self.findings)} of {len(self.findings)}"
+        counted = (
+            f"{sum(each.outcome is ReproductionOutcome.REPRODUCED for each in self.findings)} of {len(self.findings)}"
+        )
         rounds = f"{self.rounds} round{'s' if self.rounds != 1 else ''}"
         each = f" on each of {len(self.layouts)} layouts" if len(self.layouts) > 1 else ""
         text = f"The source's findings: {self.outcome}, {counted} findings over {rounds}{each}."
@@ -134,7 +140,9 @@ class Reproduction:
             if one not in apart
         ]
         compare = f"compare{'s' if len(apart) == 1 else ''}"
-        told = f"  {Outcome.NOT_ENOUGH_DATA:15}  {len(apart)} of these findings {compare} layouts of drives."
+        told = (
+            f"  {ReproductionOutcome.NOT_ENOUGH_DATA:15}  {len(apart)} of these findings {compare} layouts of drives."
+        )
         return [self.sentence, *each, *([told] if apart else [])]
 
     def to_json(self) -> dict[str, object]:
@@ -179,18 +187,22 @@ def judge_layouts(plan: Mapping[str, Any], runs: Runs) -> Reproduction | None:
     return Reproduction(findings=judged, rounds=rounds, outcome=outcome, layouts=tuple(runs))
 
 
-def _overall(outcomes: Sequence[Outcome]) -> Outcome:
-    if all(each is Outcome.REPRODUCED for each in outcomes):
-        return Outcome.REPRODUCED
-    if Outcome.REPRODUCED in outcomes:
-        return Outcome.PARTLY
-    return Outcome.NOT_REPRODUCED if Outcome.NOT_REPRODUCED in outcomes else Outcome.NOT_ENOUGH_DATA
+def _overall(outcomes: Sequence[ReproductionOutcome]) -> ReproductionOutcome:
+    if all(each is ReproductionOutcome.REPRODUCED for each in outcomes):
+        return ReproductionOutcome.REPRODUCED
+    if ReproductionOutcome.REPRODUCED in outcomes:
+        return ReproductionOutcome.PARTLY
+    return (
+        ReproductionOutcome.NOT_REPRODUCED
+        if ReproductionOutcome.NOT_REPRODUCED in outcomes
+        else ReproductionOutcome.NOT_ENOUGH_DATA
+    )
 
 
 def _finding(finding: Finding, claims: Sequence[Claim]) -> JudgedFinding:
     confidence = each_of(CONFIDENCE, len(claims))
     judged = sorted((_claim(claim, confidence) for claim in claims), key=lambda each: _GRAVITY.index(each.outcome))
-    outcome = judged[0].outcome if judged else Outcome.NOT_ENOUGH_DATA
+    outcome = judged[0].outcome if judged else ReproductionOutcome.NOT_ENOUGH_DATA
     return JudgedFinding(finding=finding, claims=tuple(judged), outcome=outcome)
 
 
@@ -199,13 +211,15 @@ def _claim(claim: Claim, confidence: float) -> JudgedClaim:
     if not claim.base or not claim.candidate or zeros[0] == len(claim.base):
         doubt = claim.doubt or "the first figure is 0"
         unknown = replace(claim, base=(), candidate=(), doubt=doubt)
-        return JudgedClaim(claim=unknown, outcome=Outcome.NOT_ENOUGH_DATA)
+        return JudgedClaim(claim=unknown, outcome=ReproductionOutcome.NOT_ENOUGH_DATA)
     ratio, low, high = _interval(claim, confidence)
     some = zeros[0] or 0 < zeros[1] < len(claim.candidate)
-    outcome = Outcome.NOT_ENOUGH_DATA
+    outcome = ReproductionOutcome.NOT_ENOUGH_DATA
     if not claim.doubt and not some:
         inside, outside = claim.least <= low and high <= claim.most, high < claim.least or low > claim.most
-        outcome = Outcome.REPRODUCED if inside else Outcome.NOT_REPRODUCED if outside else outcome
+        outcome = (
+            ReproductionOutcome.REPRODUCED if inside else ReproductionOutcome.NOT_REPRODUCED if outside else outcome
+        )
     return JudgedClaim(claim=claim, ratio=ratio, low=low, high=high, outcome=outcome)
 
 

@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from reports.stats.confidence import Change, student_quantile
+from reports.stats.confidence import RelativeChange, student_quantile
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,20 +47,20 @@ _EFFICIENCY: Final = 3 / np.pi
 """Of the Hodges-Lehmann estimate, beside the mean, where logarithms are normal."""
 
 
-def shift(base: Sequence[float], candidate: Sequence[float], confidence: float) -> Change:
+def shift(base: Sequence[float], candidate: Sequence[float], confidence: float) -> RelativeChange:
     """The Hodges-Lehmann change of a candidate, and its bounds at ``confidence`` (0..1).
 
     A side with a zero, or without values, has no change. Too few values for ``confidence`` have no bounds.
     """
     if not base or not candidate or min(*base, *candidate) <= 0:
-        return Change(nan)
+        return RelativeChange(nan)
     apart = np.sort(np.subtract.outer(np.log(candidate), np.log(base)).ravel())
     value = float(np.expm1(np.median(apart)))
     rank = _rank(len(base), len(candidate), round((1 - confidence) / 2, 12))
     if rank == 0:
-        return Change(value)
+        return RelativeChange(value)
     low, high = np.expm1(apart[[rank - 1, -rank]]).tolist()
-    return Change(value, low, high)
+    return RelativeChange(value, low, high)
 
 
 @cache

@@ -15,7 +15,7 @@ from perftest.results.foreign import foreign_of
 from perftest.results.integrity import Damages
 from perftest.results.modelled_drives import in_words
 from perftest.results.run_checks import Disturbances, background_names
-from perftest.results.steadiness import Slot, Timeline
+from perftest.results.steadiness import SteadySlot, Timeline
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
 from perftest.results.trust import Check, is_limited, step_checks
 from perftest.results.trust_list import Course, recorded_list, trust_list
@@ -128,7 +128,7 @@ def _timelines(tables: Tables, steps: list[dict[str, Any]]) -> list[Timeline]:
             step=int(step["step"]),
             label=str(step["label"]),
             slots=[
-                Slot(length_s=length_s, delivered_per_s=rate, p50_ns=None if pd.isna(p50_ns) else p50_ns)
+                SteadySlot(length_s=length_s, delivered_per_s=rate, p50_ns=None if pd.isna(p50_ns) else p50_ns)
                 for length_s, rate, p50_ns in of_steps.get((step["step"], step["group"]), _NO_SLOTS).to_numpy()
             ],
         )

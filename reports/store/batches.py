@@ -16,8 +16,8 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
 from perftest.results.folder import Folder
-from reports.store.columns import Table
-from reports.store.manifest import Batch
+from reports.store.columns import TableSpec
+from reports.store.manifest import StoredBatch
 from reports.store.schema import TABLES
 
 GROUP_ROWS: Final = 8192
@@ -25,7 +25,7 @@ GROUP_BYTES: Final = 1024 * 1024
 GROUP_ROWS_MAX: Final = 256 * 1024
 """Most rows of a row group: a larger run has several groups."""
 
-SCHEMAS: Final[dict[str, Table]] = {table.name: table for table in TABLES}
+SCHEMAS: Final[dict[str, TableSpec]] = {table.name: table for table in TABLES}
 
 
 def conformed(rows: pa.Table | None, table: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -71,7 +71,7 @@ def _groups(runs: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def batch_rows(
-    folder: Folder, batch: Batch, table: str, runs: Sequence[str], columns: Sequence[str] | None = None
+    folder: Folder, batch: StoredBatch, table: str, runs: Sequence[str], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """The rows of some runs of a batch in one table. Reads only the row groups that can have rows of these runs.
 

@@ -45,7 +45,7 @@ _UNITS: Final = {
 """The unit of a number by the end of its column's name; the first that fits."""
 
 
-class Column(NamedTuple):
+class ColumnSpec(NamedTuple):
     """One column; ``nullable`` columns may have no value, and ``doc`` says when."""
 
     name: str
@@ -64,12 +64,12 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSpec:
     """One table: its grain in words and its columns. ``order`` sorts the rows a reader gets."""
 
     name: str
     grain: str
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnSpec, ...]
     order: tuple[str, ...]
 
     @cached_property
@@ -99,21 +99,21 @@ def table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_struct_array(pa.array(rows, pa.struct(schema)))
 
 
-def text(name: str, doc: str, nullable: bool = False) -> Column:
+def text(name: str, doc: str, nullable: bool = False) -> ColumnSpec:
     """A column of texts."""
-    return Column(name, Type.TEXT, doc, nullable)
+    return ColumnSpec(name, Type.TEXT, doc, nullable)
 
 
-def integer(name: str, doc: str, nullable: bool = False) -> Column:
+def integer(name: str, doc: str, nullable: bool = False) -> ColumnSpec:
     """A column of whole numbers of 64 bits."""
-    return Column(name, Type.INT, doc, nullable)
+    return ColumnSpec(name, Type.INT, doc, nullable)
 
 
-def real(name: str, doc: str, nullable: bool = False) -> Column:
+def real(name: str, doc: str, nullable: bool = False) -> ColumnSpec:
     """A column of numbers of double precision."""
-    return Column(name, Type.FLOAT, doc, nullable)
+    return ColumnSpec(name, Type.FLOAT, doc, nullable)
 
 
-def flag(name: str, doc: str, nullable: bool = False) -> Column:
+def flag(name: str, doc: str, nullable: bool = False) -> ColumnSpec:
     """A column of yes or no."""
-    return Column(name, Type.BOOL, doc, nullable)
+    return ColumnSpec(name, Type.BOOL, doc, nullable)

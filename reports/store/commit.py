@@ -24,7 +24,7 @@ from typing import Final
 
 from perftest.results.folder import Folder
 from reports.errors import StoreError
-from reports.store.manifest import Change, NotAManifestError, StoreManifest, after, decode, encode, to_remove
+from reports.store.manifest import NotAManifestError, StoreChange, StoreManifest, after, decode, encode, to_remove
 from reports.store.places import advice, cause_of
 from reports.store.schema import STORE_VERSION
 
@@ -73,7 +73,7 @@ def latest(store: Folder) -> StoreManifest | None:
     raise StoreError("the newest manifest vanishes again and again", f"{store.where}/{MANIFESTS}", "try again")
 
 
-def commit(store: Folder, change: Change, surroundings: Surroundings | None = None) -> StoreManifest:
+def commit(store: Folder, change: StoreChange, surroundings: Surroundings | None = None) -> StoreManifest:
     """Publish a change whose files are in the store, and remove what no reader can be reading; the new manifest.
 
     :raises StoreError: the store cannot be read or written, or other writers were faster TRIES times

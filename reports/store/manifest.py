@@ -39,7 +39,7 @@ NAME_BYTES: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class StoredBatch:
     """Runs of one date and experiment in the same files. ``runs``: runs that were written; ``octets``: size of the
     file of each table that has rows."""
 
@@ -77,7 +77,7 @@ class StoredRun:
 class DeadBatch:
     """A batch that nothing names since publication ``number``, at Unix time ``died_ns``."""
 
-    batch: Batch
+    batch: StoredBatch
     number: int
     died_ns: int
 
@@ -94,7 +94,7 @@ class StoreManifest:
     id: str = ""
     published_ns: int = 0
     ancestors: tuple[str, ...] = ()
-    batches: Mapping[str, Batch] = field(default_factory=dict)
+    batches: Mapping[str, StoredBatch] = field(default_factory=dict)
     runs: Mapping[str, StoredRun] = field(default_factory=dict)
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     dead: tuple[DeadBatch, ...] = ()
@@ -114,17 +114,17 @@ class StoreManifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class StoreChange:
     """What one publication adds. ``moved``: runs whose rows were copied, each with the batch they were copied from;
     such a run counts in its new batch only if it has not been reported again meanwhile."""
 
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[StoredBatch, ...] = ()
     runs: tuple[StoredRun, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     moved: tuple[tuple[StoredRun, str], ...] = ()
 
 
-def after(base: StoreManifest, change: Change, *, id: str, now_ns: int) -> StoreManifest:  # noqa: A002 - its name in JSON
+def after(base: StoreManifest, change: StoreChange, *, id: str, now_ns: int) -> StoreManifest:  # noqa: A002 - its name in JSON
     """The manifest that follows ``base`` when ``change`` is published at ``now_ns`` (Unix time)."""
     number = base.number + 1
     runs = dict(base.runs) | {run.run_id: run for run in change.runs}
@@ -157,10 +157,10 @@ def _may_go(dead: DeadBatch, number: int, now_ns: int) -> bool:
     return number - dead.number >= PUBLICATIONS_KEPT and now_ns - dead.died_ns >= READER_NS
 
 
-def compaction(manifest: StoreManifest) -> list[tuple[Batch, ...]]:
+def compaction(manifest: StoreManifest) -> list[tuple[StoredBatch, ...]]:
     """The batches to write anew, each group as one batch: those of one date, experiment and size class (a factor of
     four), as soon as there are more than BATCHES_OF_A_SIZE of them. A row is copied once per size class at most."""
-    alike: dict[tuple[str, str, int], list[Batch]] = defaultdict(list)
+    alike: dict[tuple[str, str, int], list[StoredBatch]] = defaultdict(list)
     for batch in manifest.batches.values():
         largest = max(batch.octets.values(), default=0)
         if largest < FILE_BYTES // 2:
@@ -169,9 +169,9 @@ def compaction(manifest: StoreManifest) -> list[tuple[Batch, ...]]:
     return [group for batches in many for group in _groups(batches) if len(group) > 1]
 
 
-def _groups(batches: Sequence[Batch]) -> Iterator[tuple[Batch, ...]]:
+def _groups(batches: Sequence[StoredBatch]) -> Iterator[tuple[StoredBatch, ...]]:
     """Batches in their order, together until the largest file of a group would exceed FILE_BYTES."""
-    group: list[Batch] = []
+    group: list[StoredBatch] = []
     octets: dict[str, int] = defaultdict(int)
     for batch in batches:
         if group and max((octets[table] + size for table, size in batch.octets.items()), default=0) > FILE_BYTES:
@@ -198,7 +198,7 @@ def encode(manifest: StoreManifest) -> bytes:
     tables = list(dict.fromkeys(table for batch in kept for table in batch.octets))
     at = {batch: number for number, batch in enumerate(manifest.batches)}
 
-    def record(batch: Batch) -> list[object]:
+    def record(batch: StoredBatch) -> list[object]:
         return [batch.id, batch.date, batch.experiment, batch.runs, [batch.octets.get(table, 0) for table in tables]]
 
     content = {
@@ -245,10 +245,10 @@ def decode(octets: bytes) -> StoreManifest:
 def _decoded(content: dict[str, Any]) -> StoreManifest:
     tables = [str(name) for name in content["tables"]]
 
-    def batch_of(record: Sequence[Any]) -> Batch:
+    def batch_of(record: Sequence[Any]) -> StoredBatch:
         ident, date, experiment, runs, sizes = record
         octets = {table: int(size) for table, size in zip(tables, sizes, strict=True) if size}
-        return Batch(id=str(ident), date=str(date), experiment=str(experiment), runs=int(runs), octets=octets)
+        return StoredBatch(id=str(ident), date=str(date), experiment=str(experiment), runs=int(runs), octets=octets)
 
     batches = [batch_of(record) for record in content["batches"]]
     names = [batch.id for batch in batches]

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs as arrow_fs
 
-from perftest.results.folder import Content, Entry, Folder, LocalFolder
+from perftest.results.folder import Content, Folder, FolderEntry, LocalFolder
 from reports.errors import StoreError
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
@@ -124,11 +124,11 @@ class ArrowFolder:
         """As :meth:`Folder.names`."""
         return sorted(info.base_name for info in self._infos(below, recursive=False))
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         """As :meth:`Folder.files`."""
         found = [info for info in self._infos(below, recursive=True) if info.type == arrow_fs.FileType.File]
         entries = (
-            Entry(
+            FolderEntry(
                 name=info.path.removeprefix(self.root).lstrip("/"),
                 octets=info.size,
                 modified_ns=info.mtime_ns or 0,
@@ -178,7 +178,7 @@ class S3Folder:
         found = self._reader().names(below)
         return found or self._nothing()
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         """As :meth:`Folder.files`."""
         found = self._reader().files(below)
         return found or self._nothing()

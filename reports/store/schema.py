@@ -19,7 +19,7 @@ from typing import Any, Final
 from perftest.results import schema as files
 from perftest.results.integrity import Damage, Damages
 from perftest.results.trust import SAMPLES_ABOVE
-from reports.store.columns import Column, Table, flag, integer, real, text
+from reports.store.columns import ColumnSpec, TableSpec, flag, integer, real, text
 
 STORE_VERSION: Final = 6
 """Raised when a reader of the previous version would misread a store."""
@@ -42,12 +42,12 @@ SERIES_NAME: Final = text("series", f"{', '.join(SERIES)}; *_sched counts from t
 PAYLOAD: Final = text("payload", "HdrHistogram V2 compressed, base64: 1 ns .. 1 h, 3 significant figures")
 
 
-def _percentiles(prefix: str, names: tuple[str, ...], nullable: bool) -> tuple[Column, ...]:
+def _percentiles(prefix: str, names: tuple[str, ...], nullable: bool) -> tuple[ColumnSpec, ...]:
     """Columns ``{prefix}{p}_ns``; values are the highest equivalent value of the merged histogram."""
     return tuple(integer(f"{prefix}{name}_ns", "from the merged histogram", nullable) for name in names)
 
 
-def _summary(prefix: str, nullable: bool) -> tuple[Column, ...]:
+def _summary(prefix: str, nullable: bool) -> tuple[ColumnSpec, ...]:
     """Count, mean, percentiles and maximum of one series."""
     return (
         integer(f"{prefix}count", "samples", nullable),
@@ -57,7 +57,7 @@ def _summary(prefix: str, nullable: bool) -> tuple[Column, ...]:
     )
 
 
-RUNS: Final = Table(
+RUNS: Final = TableSpec(
     name="runs",
     grain="one row per run",
     order=("started_ns", "run_id"),
@@ -133,7 +133,7 @@ RATES: Final = (
     real("delivered_per_s", "delivered"),
 )
 
-STEPS: Final = Table(
+STEPS: Final = TableSpec(
     name="steps",
     grain="one row per step that began and group of load: its steady intervals only",
     order=("run_id", "step", "group"),
@@ -185,7 +185,7 @@ STEPS: Final = Table(
     ),
 )
 
-LATENCY: Final = Table(
+LATENCY: Final = TableSpec(
     name="latency",
     grain="one row per step, group of load and series over its steady intervals, and one per run, group and series "
     "(step 0)",
@@ -200,7 +200,7 @@ LATENCY: Final = Table(
     ),
 )
 
-SPECTRUM: Final = Table(
+SPECTRUM: Final = TableSpec(
     name="spectrum",
     grain="one row per point of a percentile curve, evenly spaced in nines",
     order=("run_id", "step", "group", "series", "percentile"),
@@ -218,7 +218,7 @@ SPECTRUM: Final = Table(
     ),
 )
 
-STAGES: Final = Table(
+STAGES: Final = TableSpec(
     name="stages",
     grain="one row per step, chain and stage within the broker, over all nodes and the steady time; none for a broker "
     "that keeps no latency anatomy",
@@ -237,7 +237,7 @@ STAGES: Final = Table(
 TIMELINE_SERIES: Final = SERIES[:5]
 TIMELINE_PERCENTILES: Final = ("p50", "p95", "p99")
 
-TIMELINE: Final = Table(
+TIMELINE: Final = TableSpec(
     name="timeline",
     grain="one row per step, group of load, phase and slot of one interval's length, over all workers",
     order=("run_id", "t_s", "step", "group", "phase"),
@@ -270,7 +270,7 @@ TIMELINE: Final = Table(
     ),
 )
 
-INTERVALS: Final = Table(
+INTERVALS: Final = TableSpec(
     name="intervals",
     grain="one row per interval, worker and group of load, as it was recorded",
     order=("run_id", "start_ns", "worker", "group"),
@@ -292,7 +292,7 @@ INTERVALS: Final = Table(
     ),
 )
 
-EVENTS: Final = Table(
+EVENTS: Final = TableSpec(
     name="events",
     grain="one row per event",
     order=("run_id", "t_ns"),
@@ -308,7 +308,7 @@ EVENTS: Final = Table(
     ),
 )
 
-HOSTS: Final = Table(
+HOSTS: Final = TableSpec(
     name="hosts",
     grain="one row per host that took part in the run: load hosts and hosts of broker nodes",
     order=("run_id", "host"),
@@ -338,7 +338,7 @@ HOSTS: Final = Table(
     ),
 )
 
-HOST_SAMPLES: Final = Table(
+HOST_SAMPLES: Final = TableSpec(
     name="host_samples",
     grain="one row per sample of a host; rates are differences to the host's previous sample",
     order=("run_id", "t_s", "host"),
@@ -362,7 +362,7 @@ HOST_SAMPLES: Final = Table(
 HOST_SERIES: Final = SERIES[:4]
 """The latencies of `host_steps`: end to end and of confirms."""
 
-HOST_STEPS: Final = Table(
+HOST_STEPS: Final = TableSpec(
     name="host_steps",
     grain="one row per step, group of load and host, over the step's steady time; none for a run on one host",
     order=("run_id", "step", "group", "host"),
@@ -393,7 +393,7 @@ HOST_STEPS: Final = Table(
     ),
 )
 
-CLOCKS: Final = Table(
+CLOCKS: Final = TableSpec(
     name="clocks",
     grain="one row per exchange with a host's clock, and per model that was made of the exchanges; none for a run on "
     "one host",
@@ -411,7 +411,7 @@ CLOCKS: Final = Table(
     ),
 )
 
-LINKS: Final = Table(
+LINKS: Final = TableSpec(
     name="links",
     grain="one row per step, node, peer and purpose: what the node sent to the peer in the step's steady time; none "
     "for a broker that does not tell",
@@ -433,7 +433,7 @@ LINKS: Final = Table(
     ),
 )
 
-BROKERS: Final = Table(
+BROKERS: Final = TableSpec(
     name="brokers",
     grain="one row per sample of a broker node; rates are differences to the node's previous sample",
     order=("run_id", "t_s", "node"),
@@ -456,7 +456,7 @@ BROKERS: Final = Table(
     ),
 )
 
-WRITES: Final = Table(
+WRITES: Final = TableSpec(
     name="writes",
     grain="one row per sample of a broker node and purpose of what it wrote since its previous sample; none for a "
     "broker that does not tell",
@@ -493,7 +493,7 @@ LEDGER_COUNTS: Final = (
 )
 """Numbers of messages; the page of a run shows them in this order, with these meanings."""
 
-LEDGER: Final = Table(
+LEDGER: Final = TableSpec(
     name="ledger",
     grain="one row per run that wrote a ledger; a run with several groups of load has a row more for each of them",
     order=("run_id", "group"),
@@ -511,7 +511,7 @@ LEDGER: Final = Table(
 WHOLE_FILE: Final = ""
 """``raw`` of a row of ``quarantine`` that is about a whole file: a damaged line always has text."""
 
-QUARANTINE: Final = Table(
+QUARANTINE: Final = TableSpec(
     name="quarantine",
     grain="one row per record that could not be used, and per file that is not as the run left it",
     order=("run_id", "file", "offset"),

@@ -31,7 +31,7 @@ from reports.store.manifest import StoreManifest
 from reports.store.places import place_of
 from reports.store.schema import QUARANTINE, TABLES, damages_of
 from reports.store.tables import Tables
-from reports.store.writer import Writer
+from reports.store.writer import TableWriter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,12 +67,12 @@ class Store:
         return self.manifest.known
 
     @contextmanager
-    def writer(self) -> Iterator[Writer]:
+    def writer(self) -> Iterator[TableWriter]:
         """Takes in runs and publishes them at once. What was not published is removed at the end.
 
         :raises StoreError: the place cannot be written; told at once, before anything is computed
         """
-        writer = Writer(self.folder, self.surroundings)
+        writer = TableWriter(self.folder, self.surroundings)
         try:
             writer.probe()
             yield writer

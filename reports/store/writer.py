@@ -27,8 +27,8 @@ from reports.store.commit import MANIFESTS, Surroundings, commit, unreadable, un
 from reports.store.manifest import (
     FILE_BYTES,
     TABLES_FOLDER,
-    Batch,
-    Change,
+    StoreChange,
+    StoredBatch,
     StoredRun,
     StoreManifest,
     compaction,
@@ -61,7 +61,7 @@ class Published:
     upkeep_problem: str | None = None
 
 
-class Writer:
+class TableWriter:
     """Takes in runs and publishes them at once. Not for several threads."""
 
     def __init__(self, folder: Folder, surroundings: Surroundings) -> None:
@@ -203,7 +203,7 @@ class _Uploads:
         self._folder = folder
         self._local = local
         self._around = surroundings
-        self._batches: list[Batch] = []
+        self._batches: list[StoredBatch] = []
         self._runs: list[StoredRun] = []
         self._files: list[str] = []
         self._began = time.monotonic()
@@ -215,7 +215,7 @@ class _Uploads:
         spool.flush()
         for table in spool.tables:
             octets[table] = self._put(_named(ident, date, experiment, table), table, spool.rows(table))
-        batch = Batch(id=ident, date=date, experiment=experiment, runs=len(spool.runs), octets=octets)
+        batch = StoredBatch(id=ident, date=date, experiment=experiment, runs=len(spool.runs), octets=octets)
         self._batches.append(batch)
         self._runs += [_stored(run, ident) for run in spool.runs]
         spool.remove()
@@ -228,7 +228,7 @@ class _Uploads:
                 self._folder.where,
                 "report fewer runs at once",
             )
-        change = Change(batches=tuple(self._batches), runs=tuple(self._runs), left_out=left_out)
+        change = StoreChange(batches=tuple(self._batches), runs=tuple(self._runs), left_out=left_out)
         manifest = commit(self._folder, change, self._around)
         self._files.clear()
         return manifest
@@ -276,7 +276,7 @@ def date_of(started_ns: int) -> str:
 
 
 def _named(ident: str, date: str, experiment: str, table: str) -> str:
-    return Batch(id=ident, date=date, experiment=experiment, runs=0, octets={}).file(table)
+    return StoredBatch(id=ident, date=date, experiment=experiment, runs=0, octets={}).file(table)
 
 
 def upkeep(folder: Folder, manifest: StoreManifest, local: Path, surroundings: Surroundings) -> StoreManifest:
@@ -293,7 +293,7 @@ def upkeep(folder: Folder, manifest: StoreManifest, local: Path, surroundings: S
 
 
 def compact(
-    folder: Folder, manifest: StoreManifest, group: tuple[Batch, ...], local: Path, surroundings: Surroundings
+    folder: Folder, manifest: StoreManifest, group: tuple[StoredBatch, ...], local: Path, surroundings: Surroundings
 ) -> StoreManifest:
     """Write the rows of several batches as one batch and publish that. A run that is reported again meanwhile keeps its
     newer rows."""
@@ -305,12 +305,14 @@ def compact(
         if any(table in batch.octets for batch in group):
             name = _named(ident, first.date, first.experiment, table)
             octets[table] = put_table(folder, name, table, _live_rows(folder, manifest, group, table), local)
-    batch = Batch(id=ident, date=first.date, experiment=first.experiment, runs=len(runs), octets=octets)
+    batch = StoredBatch(id=ident, date=first.date, experiment=first.experiment, runs=len(runs), octets=octets)
     moved = tuple((replace(run, batch=ident), run.batch) for run in runs)
-    return commit(folder, Change(batches=(batch,), moved=moved), surroundings)
+    return commit(folder, StoreChange(batches=(batch,), moved=moved), surroundings)
 
 
-def _live_rows(folder: Folder, manifest: StoreManifest, group: tuple[Batch, ...], table: str) -> Iterator[pa.Table]:
+def _live_rows(
+    folder: Folder, manifest: StoreManifest, group: tuple[StoredBatch, ...], table: str
+) -> Iterator[pa.Table]:
     """The rows that count, batch by batch: rows of a run lie together in each."""
     for batch in group:
         runs = [run.run_id for run in manifest.runs.values() if run.batch == batch.id]

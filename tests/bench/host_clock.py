@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from perftest.metrics.host_clock import Exchange, HostClock
+from perftest.metrics.host_clock import ClockExchange, HostClock
 
 EXCHANGES = 240
 VALUES = 100_000
 SECOND_NS = 1_000_000_000
 
 
-def exchange(number: int, there: int, back: int) -> Exchange:
+def exchange(number: int, there: int, back: int) -> ClockExchange:
     """Four a second, to a host whose clock is 5 s ahead and gains 100 ppm."""
     sent = 10**18 + number * SECOND_NS // 4
     received = sent + there + (sent + there - 10**18) // 10_000 + 5 * SECOND_NS
-    return Exchange(sent, received, received + 5000, sent + there + 5000 + back)
+    return ClockExchange(sent, received, received + 5000, sent + there + 5000 + back)
 
 
 def least_us(work: Callable[[], object], rounds: int = 50) -> float:

@@ -20,10 +20,10 @@ import pytest
 from click.testing import CliRunner
 
 from infra import cleaning, drives, filling, local_cluster, node_process
-from infra.cleaning import Outcome
+from infra.cleaning import CleanupOutcome
 from infra.drives import BlockDrive, DriveError
 from infra.mounts import mounts, mounts_below
-from infra.register import FOLDER, Entry, Kind, Register, registers_below
+from infra.register import FOLDER, Register, UndoEntry, UndoKind, registers_below
 from perftest.cli.main import cli
 
 NO_DRIVES = drives.impossible()
@@ -38,7 +38,7 @@ def crashed(code: str, *arguments: object) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
-def abandoned(register: Register, kind: Kind, name: str, token: str = "") -> Entry:
+def abandoned(register: Register, kind: UndoKind, name: str, token: str = "") -> UndoEntry:
     """An entry whose owner has ended: the pid is ours, the start time is not."""
     entry = register.note(kind, name, token)
     register._write(replace(entry, owner_start_time=entry.owner_start_time - 1))
@@ -54,15 +54,15 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     child.communicate()
 
 
-def outcomes(root: Path, *, kept: bool = False) -> dict[str, Outcome]:
+def outcomes(root: Path, *, kept: bool = False) -> dict[str, CleanupOutcome]:
     return {done.name: done.outcome for done in cleaning.clean(root, kept=kept)}
 
 
 def test_an_entry_is_on_disk_until_it_is_forgotten(tmp_path: Path) -> None:
     register = Register(tmp_path)
-    first = register.note(Kind.DIRECTORY, "/a")
-    register.note(Kind.DIRECTORY, "/a")  # one thing, one entry
-    second = register.note(Kind.PROCESSES, "/a")
+    first = register.note(UndoKind.DIRECTORY, "/a")
+    register.note(UndoKind.DIRECTORY, "/a")  # one thing, one entry
+    second = register.note(UndoKind.PROCESSES, "/a")
     assert sorted(Register(tmp_path).entries()[0], key=str) == sorted([first, second], key=str)
     assert first.is_owned and not replace(first, owner_start_time=1).is_owned
     register.forget(first.kind, first.name)
@@ -74,8 +74,8 @@ def test_an_entry_is_on_disk_until_it_is_forgotten(tmp_path: Path) -> None:
 def test_what_a_running_command_uses_is_left_alone(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    Register(tmp_path).note(Kind.DIRECTORY, str(mine))
-    assert outcomes(tmp_path, kept=True) == {str(mine): Outcome.IN_USE}
+    Register(tmp_path).note(UndoKind.DIRECTORY, str(mine))
+    assert outcomes(tmp_path, kept=True) == {str(mine): CleanupOutcome.IN_USE}
     assert mine.exists()
 
 
@@ -83,9 +83,9 @@ def test_what_is_kept_goes_only_when_asked_for(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     register = Register(tmp_path)
-    register.keep(register.note(Kind.DIRECTORY, str(mine)))
-    assert outcomes(tmp_path) == {str(mine): Outcome.KEPT} and mine.exists()
-    assert outcomes(tmp_path, kept=True) == {str(mine): Outcome.UNDONE} and not mine.exists()
+    register.keep(register.note(UndoKind.DIRECTORY, str(mine)))
+    assert outcomes(tmp_path) == {str(mine): CleanupOutcome.KEPT} and mine.exists()
+    assert outcomes(tmp_path, kept=True) == {str(mine): CleanupOutcome.UNDONE} and not mine.exists()
     assert outcomes(tmp_path, kept=True) == {}
 
 
@@ -95,9 +95,9 @@ def test_registers_are_found_below_and_the_rest_is_not_touched(tmp_path: Path) -
     for place in places:
         (tmp_path / place / "gone").mkdir(parents=True)
         (tmp_path / place / "stays").mkdir()
-        abandoned(Register(tmp_path / place), Kind.DIRECTORY, str(tmp_path / place / "gone"))
+        abandoned(Register(tmp_path / place), UndoKind.DIRECTORY, str(tmp_path / place / "gone"))
     assert [register.root for register in registers_below(tmp_path)] == [tmp_path / place for place in reversed(places)]
-    assert set(outcomes(tmp_path).values()) == {Outcome.UNDONE}
+    assert set(outcomes(tmp_path).values()) == {CleanupOutcome.UNDONE}
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".d", "a", "b", "c", *["stays"] * 5]
 
 
@@ -107,8 +107,8 @@ def test_only_processes_with_the_mark_are_ended(tmp_path: Path, sleeper: subproc
         assert cleaning.end_marked(mark) == 0
     assert sleeper.poll() is None
     sleeper.send_signal(signal.SIGSTOP)
-    abandoned(Register(tmp_path), Kind.PROCESSES, "mine")
-    assert outcomes(tmp_path) == {"mine": Outcome.UNDONE}
+    abandoned(Register(tmp_path), UndoKind.PROCESSES, "mine")
+    assert outcomes(tmp_path) == {"mine": CleanupOutcome.UNDONE}
     assert not psutil.pid_exists(sleeper.pid)
     assert outcomes(tmp_path) == {}
 
@@ -118,11 +118,11 @@ def test_a_file_with_other_content_is_not_removed(tmp_path: Path) -> None:
     fills = {"ours": "token and more", "empty": "", "theirs": "precious"}
     for name, content in fills.items():
         (tmp_path / name).write_text(content)
-        abandoned(Register(tmp_path), Kind.FILL, str(tmp_path / name), "token")
+        abandoned(Register(tmp_path), UndoKind.FILL, str(tmp_path / name), "token")
     assert {Path(name).name: outcome for name, outcome in outcomes(tmp_path).items()} == {
-        "ours": Outcome.UNDONE,
-        "empty": Outcome.UNDONE,
-        "theirs": Outcome.FAILED,
+        "ours": CleanupOutcome.UNDONE,
+        "empty": CleanupOutcome.UNDONE,
+        "theirs": CleanupOutcome.FAILED,
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == [FOLDER, "theirs"]
 
@@ -161,7 +161,7 @@ def test_a_drive_that_something_else_uses_is_never_filled(tmp_path: Path) -> Non
 
 def test_the_command_says_what_it_undid(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    abandoned(Register(tmp_path), Kind.DIRECTORY, str(tmp_path / "mine"))
+    abandoned(Register(tmp_path), UndoKind.DIRECTORY, str(tmp_path / "mine"))
     said = CliRunner().invoke(cli, ["broker", "clean", str(tmp_path)])
     assert said.stdout == f"undone: directory {tmp_path / 'mine'}: removed with what was in it\n"
     again = CliRunner().invoke(cli, ["broker", "clean", str(tmp_path)])
@@ -179,7 +179,7 @@ def test_nodes_of_a_start_that_was_killed_are_ended(tmp_path: Path, base_port: i
         base_port,
     )
     done = {each.kind: (each.outcome, each.text) for each in cleaning.clean(tmp_path)}
-    assert done == {"processes": (Outcome.UNDONE, "ended 1 of them")}
+    assert done == {"processes": (CleanupOutcome.UNDONE, "ended 1 of them")}
     cluster = local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port)  # its ports are free
     assert local_cluster.stop(cluster) == ["node1"]
     assert cleaning.clean(tmp_path) == []
@@ -196,8 +196,8 @@ def test_a_paused_node_of_a_killed_command_is_ended(tmp_path: Path) -> None:
         tmp_path,
     )
     assert {done.kind: done.outcome for done in cleaning.clean(tmp_path)} == {
-        "processes": Outcome.UNDONE,
-        "directory": Outcome.UNDONE,
+        "processes": CleanupOutcome.UNDONE,
+        "directory": CleanupOutcome.UNDONE,
     }
     assert list(tmp_path.iterdir()) == []
 
@@ -225,10 +225,10 @@ def test_a_filled_drive_with_a_process_on_it_is_taken_apart(tmp_path: Path) -> N
     )
     assert mounted_below(tmp_path)
     assert [(done.kind, done.outcome, done.text) for done in cleaning.clean(tmp_path)] == [
-        ("processes", Outcome.UNDONE, "ended 1 of them"),
-        ("fill", Outcome.UNDONE, "freed"),
-        ("drive", Outcome.UNDONE, "unmounted and removed"),
-        ("directory", Outcome.UNDONE, "removed with what was in it"),
+        ("processes", CleanupOutcome.UNDONE, "ended 1 of them"),
+        ("fill", CleanupOutcome.UNDONE, "freed"),
+        ("drive", CleanupOutcome.UNDONE, "unmounted and removed"),
+        ("directory", CleanupOutcome.UNDONE, "removed with what was in it"),
     ]
     assert not mounted_below(tmp_path) and list(tmp_path.iterdir()) == []
     assert cleaning.clean(tmp_path) == []
@@ -242,11 +242,11 @@ def test_a_mount_that_is_not_the_drives_own_stays(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "other", str(drive.files)], check=True)
     try:
         (done,) = cleaning.clean(tmp_path)
-        assert done.outcome is Outcome.FAILED and "other is mounted here" in done.text
+        assert done.outcome is CleanupOutcome.FAILED and "other is mounted here" in done.text
         assert mounts()[-1][:3] == (str(drive.files), "tmpfs", "other")
     finally:
         subprocess.run(["umount", str(drive.files)], check=True)
-        assert outcomes(tmp_path) == {str(drive.directory): Outcome.UNDONE}
+        assert outcomes(tmp_path) == {str(drive.directory): CleanupOutcome.UNDONE}
     assert not mounted_below(tmp_path)
 
 
@@ -255,15 +255,15 @@ def test_a_directory_with_a_mount_in_it_is_not_removed(tmp_path: Path) -> None:
     """Removing it would remove what is on the drive."""
     inside = tmp_path / "run" / "mount"
     inside.mkdir(parents=True)
-    abandoned(Register(tmp_path), Kind.DIRECTORY, str(tmp_path / "run"))
+    abandoned(Register(tmp_path), UndoKind.DIRECTORY, str(tmp_path / "run"))
     subprocess.run(["mount", "-t", "tmpfs", "other", str(inside)], check=True)
     try:
         (inside / "precious").touch()
-        assert outcomes(tmp_path) == {str(tmp_path / "run"): Outcome.FAILED}
+        assert outcomes(tmp_path) == {str(tmp_path / "run"): CleanupOutcome.FAILED}
         assert (inside / "precious").exists()
     finally:
         subprocess.run(["umount", str(inside)], check=True)
-    assert outcomes(tmp_path) == {str(tmp_path / "run"): Outcome.UNDONE}
+    assert outcomes(tmp_path) == {str(tmp_path / "run"): CleanupOutcome.UNDONE}
 
 
 @on_drives
@@ -273,9 +273,9 @@ def test_a_kept_drive_outlives_its_command(tmp_path: Path) -> None:
         tmp_path,
     )
     drive = BlockDrive(tmp_path / "d1")
-    assert outcomes(tmp_path) == {str(drive.directory): Outcome.KEPT}
+    assert outcomes(tmp_path) == {str(drive.directory): CleanupOutcome.KEPT}
     drives.check(drive)
-    assert outcomes(tmp_path, kept=True) == {str(drive.directory): Outcome.UNDONE}
+    assert outcomes(tmp_path, kept=True) == {str(drive.directory): CleanupOutcome.UNDONE}
     assert not mounted_below(tmp_path)
 
 

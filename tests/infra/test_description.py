@@ -10,12 +10,12 @@ import pytest
 
 from infra.cluster import Cluster, ClusterError, node_config
 from infra.cluster_file import DESCRIPTION_FILE, load, save
-from infra.description import Place, adopt, describe, usual_ports, write
+from infra.description import NodePlace, adopt, describe, usual_ports, write
 
 
-def place(name: str, address: str, **more: object) -> Place:
+def place(name: str, address: str, **more: object) -> NodePlace:
     known: dict[str, object] = {"name": name, "address": address, "ports": usual_ports(6000)}
-    return Place(**{**known, **more})  # type: ignore[arg-type]
+    return NodePlace(**{**known, **more})  # type: ignore[arg-type]
 
 
 def three(**more: object) -> Cluster:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from infra import drives
-from infra.cleaning import Outcome, clean
+from infra.cleaning import CleanupOutcome, clean
 from infra.drives import BlockDrive, DriveError
 from infra.node_process import wait
 
@@ -129,7 +129,7 @@ def test_who_holds_a_drive_is_named_and_cleaning_takes_it_apart_later(
         holder.stdin.close()
         holder.wait()
     assert wait(lambda: not drives._loops(drive), 30)
-    assert [each.outcome for each in clean(tmp_path)] == [Outcome.IN_USE]  # this process is its owner
+    assert [each.outcome for each in clean(tmp_path)] == [CleanupOutcome.IN_USE]  # this process is its owner
     drives.remove(drive)
     assert nothing_is_left(tmp_path)
 

@@ -14,19 +14,21 @@ from pathlib import Path
 import pytest
 
 from infra import control, drives, fuse_layout, local_cluster
-from infra.cleaning import Outcome, clean
+from infra.cleaning import CleanupOutcome, clean
 from infra.drives import DriveError
-from infra.layout import Drive, Layout
+from infra.layout import PlacedDrive, PlacedLayout
 from infra.mounts import mounts_below
 from infra.node_process import wait
 
 needs_fuse = pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}")
-PLAIN = Layout(name="plain", drives=(Drive(name="d", path="/nowhere"),), roles=dict.fromkeys(("data", "wal"), "d"))
-TWO = Layout(
+PLAIN = PlacedLayout(
+    name="plain", drives=(PlacedDrive(name="d", path="/nowhere"),), roles=dict.fromkeys(("data", "wal"), "d")
+)
+TWO = PlacedLayout(
     name="two",
     drives=(
-        Drive(name="disk", profile="nvme", size_mb=512),
-        Drive(name="fast", profile="nvme", size_mb=512),
+        PlacedDrive(name="disk", profile="nvme", size_mb=512),
+        PlacedDrive(name="fast", profile="nvme", size_mb=512),
     ),
     roles={"data": "disk", "logs": "disk", "segment": "disk", "wal": "fast"},
     io="pool:4",
@@ -93,7 +95,7 @@ def test_what_a_killed_command_leaves_is_cleaned(place: Path) -> None:
         assert process.stdout.readline() == "made\n"
         process.send_signal(signal.SIGKILL)
     assert mounts(place) == 4
-    assert {line.outcome for line in clean(place)} == {Outcome.UNDONE}
+    assert {line.outcome for line in clean(place)} == {CleanupOutcome.UNDONE}
     assert list(place.iterdir()) == []
 
 
@@ -110,8 +112,8 @@ def test_a_cluster_that_stays_finds_its_drives_again(place: Path, base_port: int
     subprocess.run(["umount", str(directory / "drives" / "node1-fast" / "files")], check=True)
     with pytest.raises(DriveError, match="a FUSE drive of this cluster is gone"):
         local_cluster.start(directory)
-    assert {line.outcome for line in clean(directory)} == {Outcome.KEPT}
-    assert wait(lambda: {line.outcome for line in clean(directory, kept=True)} <= {Outcome.UNDONE}, 30)
+    assert {line.outcome for line in clean(directory)} == {CleanupOutcome.KEPT}
+    assert wait(lambda: {line.outcome for line in clean(directory, kept=True)} <= {CleanupOutcome.UNDONE}, 30)
     with pytest.raises(DriveError, match="a FUSE drive of this cluster is gone"):
         local_cluster.start(directory)  # else the nodes would begin anew, on the drive of this machine
     assert not (directory / "drives" / "node1-disk").exists()
@@ -133,7 +135,7 @@ def test_a_cluster_that_does_not_start_leaves_no_drives(
     assert not mounts(place)
 
 
-def broken() -> Layout:
+def broken() -> PlacedLayout:
     """A drive too small for a log: the node ends while it starts."""
-    small = Drive(name="fast", profile="nvme", size_mb=drives.SIZE_MB_MIN)
-    return Layout(name="small", drives=(TWO.drives[0], small), roles=TWO.roles, io=TWO.io)
+    small = PlacedDrive(name="fast", profile="nvme", size_mb=drives.SIZE_MB_MIN)
+    return PlacedLayout(name="small", drives=(TWO.drives[0], small), roles=TWO.roles, io=TWO.io)

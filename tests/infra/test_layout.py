@@ -11,19 +11,22 @@ import pytest
 
 from infra import local_cluster
 from infra.cluster import ClusterError, Node, plan
-from infra.layout import Drive, Layout, directories, faults, roots
+from infra.layout import PlacedDrive, PlacedLayout, directories, faults, roots
 
 ROLES = {"data": "disk", "logs": "disk", "segment": "disk", "wal": "fast"}
 NODES = ["node1", "node2"]
 PORTS = (5691, 5791, 5891, 5991)
 
 
-def layout(disk: Path | str, fast: Path | str, *, mounts: bool = False, io: str = "dedicated") -> Layout:
-    drives = (Drive(name="disk", path=str(disk), is_mount=mounts), Drive(name="fast", path=str(fast), is_mount=mounts))
-    return Layout(name="two", drives=drives, roles=ROLES, io=io)
+def layout(disk: Path | str, fast: Path | str, *, mounts: bool = False, io: str = "dedicated") -> PlacedLayout:
+    drives = (
+        PlacedDrive(name="disk", path=str(disk), is_mount=mounts),
+        PlacedDrive(name="fast", path=str(fast), is_mount=mounts),
+    )
+    return PlacedLayout(name="two", drives=drives, roles=ROLES, io=io)
 
 
-def rules(found: Layout) -> list[str]:
+def rules(found: PlacedLayout) -> list[str]:
     return [fault.rule for fault in faults(found, NODES)]
 
 
@@ -52,8 +55,8 @@ def test_a_mounted_drive_shares_its_device_with_no_directory(tmp_path: Path, mon
     (tmp_path / "a").mkdir()
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path / "a")
     mixed = layout(tmp_path / "a", tmp_path / "b")
-    mixed = Layout(name="two", drives=(Drive(name="disk", path=str(tmp_path / "a"), is_mount=True), mixed.drives[1]),
-                   roles=ROLES)  # fmt: skip
+    drives = (PlacedDrive(name="disk", path=str(tmp_path / "a"), is_mount=True), mixed.drives[1])
+    mixed = PlacedLayout(name="two", drives=drives, roles=ROLES)
     assert rules(mixed) == ["drives disk and fast are one device, and the layout says two"]
 
 
@@ -72,8 +75,8 @@ def test_each_role_of_each_node_has_a_directory_of_its_own() -> None:
 
 def test_a_modelled_drive_is_left_to_the_node() -> None:
     """Its files lie in the cluster's own directory, and the log file is on no modelled drive."""
-    drives = (Drive(name="disk", path="/slow"), Drive(name="fast", profile="nvme"))
-    mixed = Layout(name="two", drives=drives, roles={**ROLES, "logs": "fast"}, octets_per_second=1000)
+    drives = (PlacedDrive(name="disk", path="/slow"), PlacedDrive(name="fast", profile="nvme"))
+    mixed = PlacedLayout(name="two", drives=drives, roles={**ROLES, "logs": "fast"}, octets_per_second=1000)
     placed = directories(mixed, "c1")
     assert (placed.data_dir, placed.wal_dir, placed.logs_dir) == ("/slow/c1/data", "", "")
     assert placed.drives == [{"name": "fast", "profile": "nvme", "roles": ["wal"]}]
@@ -90,19 +93,22 @@ def test_classic_queues_have_a_directory_where_the_layout_places_them() -> None:
     (node,) = plan(Path("/c"), "c1", [PORTS], directories(own, "c1")).nodes
     assert node.paths()["classic_dir"] == "/node1/fast/c1/classic/node1"
 
-    def modelled(data: Drive) -> str:
-        drives = (data, Drive(name="fast", profile="nvme"))
+    def modelled(data: PlacedDrive) -> str:
+        drives = (data, PlacedDrive(name="fast", profile="nvme"))
         placed = directories(replace(own, drives=drives, roles={**own.roles, "wal": "disk"}), "c1")
         assert placed.drives[-1] == {"name": "fast", "profile": "nvme", "roles": ["classic"]}
         return plan(Path("/c"), "c1", [PORTS], placed).nodes[0].paths()["classic_dir"]
 
-    assert modelled(Drive(name="disk", path="/slow")) == "/c/node1/classic"
-    assert modelled(Drive(name="disk", profile="hdd7200")) == "/c/node1/data/classic"
+    assert modelled(PlacedDrive(name="disk", path="/slow")) == "/c/node1/classic"
+    assert modelled(PlacedDrive(name="disk", profile="hdd7200")) == "/c/node1/data/classic"
 
 
 def test_every_node_models_the_drives_of_its_layout(tmp_path: Path) -> None:
-    modelled = Layout(
-        name="modelled", drives=(Drive(name="fast", profile="nvme"),), roles=dict.fromkeys(ROLES, "fast"), io="pool:4"
+    modelled = PlacedLayout(
+        name="modelled",
+        drives=(PlacedDrive(name="fast", profile="nvme"),),
+        roles=dict.fromkeys(ROLES, "fast"),
+        io="pool:4",
     )
     with local_cluster.temporary(tmp_path, nodes=1, layout=modelled) as cluster:
         config = json.loads((Path(cluster.nodes[0].data_dir) / "node.json").read_text())

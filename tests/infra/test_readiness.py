@@ -8,31 +8,31 @@ from itertools import chain, repeat
 import pytest
 
 from infra.cluster import Node
-from infra.readiness import PATIENCE_S, Look, Wait
+from infra.readiness import PATIENCE_S, NodeLook, Wait
 
 NODES = [
     Node(node=number, name=f"node{number}", amqp_port=1, peer_port=2, control_port=3, data_dir="d", log_file="l")
     for number in (1, 2, 3)
 ]
-READY = Look(True, True, 0, "", (1, 99, 0))
+READY = NodeLook(True, True, 0, "", (1, 99, 0))
 
 
-def silent(cpu: int) -> Look:
-    return Look(False, False, 0, "is silent", (0, cpu))
+def silent(cpu: int) -> NodeLook:
+    return NodeLook(False, False, 0, "is silent", (0, cpu))
 
 
-def applying(entries: int) -> Look:
-    return Look(True, False, 0, "waits for the metadata", (1, entries, 0))
+def applying(entries: int) -> NodeLook:
+    return NodeLook(True, False, 0, "waits for the metadata", (1, entries, 0))
 
 
-def electing(queues: int) -> Look:
-    return Look(True, True, queues, "queues without a leader", (1, 99, -queues))
+def electing(queues: int) -> NodeLook:
+    return NodeLook(True, True, queues, "queues without a leader", (1, 99, -queues))
 
 
 class Start:
     """Nodes that say one thing after the other, and a clock that only waiting moves."""
 
-    def __init__(self, *looks: Iterator[Look]) -> None:
+    def __init__(self, *looks: Iterator[NodeLook]) -> None:
         self.now = 0.0
         self.pauses: list[float] = []
         self.asked: list[str] = []
@@ -40,7 +40,7 @@ class Start:
         nodes = NODES[: len(looks)]
         self.wait = Wait(lambda: nodes, look=self._look, clock=lambda: self.now, sleep=self._sleep)
 
-    def _look(self, node: Node) -> Look:
+    def _look(self, node: Node) -> NodeLook:
         self.asked.append(node.name)
         return next(self._looks[node.name])
 
@@ -49,7 +49,7 @@ class Start:
         self.now += seconds
 
 
-def one_a_second(look: Callable[[int], Look], times: int) -> Iterator[Look]:
+def one_a_second(look: Callable[[int], NodeLook], times: int) -> Iterator[NodeLook]:
     """Something new with every fifth look, which is about one a second."""
     return chain.from_iterable(repeat(look(number), 5) for number in range(times))
 
@@ -64,7 +64,7 @@ def test_a_start_that_gets_on_is_waited_for_however_long_it_takes() -> None:
 
 
 @pytest.mark.parametrize("stuck", [silent(5), applying(5)])
-def test_a_start_that_does_not_get_on_ends_and_says_what_it_waits_for(stuck: Look) -> None:
+def test_a_start_that_does_not_get_on_ends_and_says_what_it_waits_for(stuck: NodeLook) -> None:
     """Somebody looks at a command that does nothing."""
     start = Start(repeat(READY), chain(one_a_second(silent, 5), repeat(stuck)))
     assert start.wait.until_ready() == stuck.waits_for

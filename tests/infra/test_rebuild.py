@@ -15,7 +15,7 @@ import pytest
 
 from infra.cluster import Cluster, ClusterError, Directories, node_config, plan
 from infra.cluster_file import COPY_FILE, STATE_FILE, load, save
-from infra.description import Place, adopt, describe, usual_ports, write
+from infra.description import NodePlace, adopt, describe, usual_ports, write
 from infra.node_process import MARK, mark, start_time
 from infra.rebuild import rebuild
 
@@ -140,7 +140,9 @@ def test_nodes_that_run_are_found(tmp_path: Path) -> None:
 
 
 def test_the_node_of_one_host_is_found_with_the_description(tmp_path: Path) -> None:
-    places = [Place(name=name, address=f"10.0.0.{n}", ports=usual_ports(6000)) for n, name in enumerate("abc", start=1)]
+    places = [
+        NodePlace(name=name, address=f"10.0.0.{n}", ports=usual_ports(6000)) for n, name in enumerate("abc", start=1)
+    ]
     described = write(describe("c", places), tmp_path)
     adopted = adopt(described, tmp_path, "b")
     nodes = tuple(replace(node, first_life=1002) if node.is_here else node for node in adopted.nodes)

@@ -18,7 +18,7 @@ from infra import control, drives, local_cluster, rabbitmq_cluster
 from infra.cleaning import clean
 from infra.cluster import Cluster, ClusterError
 from infra.fuse_drives import FuseDrives
-from infra.layout import Drive, Layout
+from infra.layout import PlacedDrive, PlacedLayout
 from infra.mounts import mounts_below
 from infra.node_process import wait
 from perftest.exits import Exit
@@ -27,9 +27,9 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}"),
 ]
-LAYOUT = Layout(
+LAYOUT = PlacedLayout(
     name="one",
-    drives=(Drive(name="disk", profile="nvme", size_mb=512),),
+    drives=(PlacedDrive(name="disk", profile="nvme", size_mb=512),),
     roles=dict.fromkeys(("data", "logs", "segment", "wal"), "disk"),
 )
 WORKLOAD = """\

@@ -21,7 +21,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
-from infra.layout import Drive, Layout
+from infra.layout import PlacedDrive, PlacedLayout
 from infra.local_cluster import Cluster, Node
 from infra.replacement import replace_node
 from tests.integration.testing.scripts import until
@@ -255,9 +255,12 @@ def names_below(directory: str) -> list[str]:
 
 def test_classic_queues_on_a_drive_of_their_own_survive_kills_and_are_taken_away(tmp_path: Path) -> None:
     """Nothing of them lies on the drive of the data, and nothing of them is left behind."""
-    drives = (Drive(name="disk", path=str(tmp_path / "disk")), Drive(name="own", path=str(tmp_path / "{node}-own")))
+    drives = (
+        PlacedDrive(name="disk", path=str(tmp_path / "disk")),
+        PlacedDrive(name="own", path=str(tmp_path / "{node}-own")),
+    )
     roles = {**dict.fromkeys(("data", "logs", "segment", "wal"), "disk"), "classic": "own"}
-    layout = Layout(name="apart", drives=drives, roles=roles)
+    layout = PlacedLayout(name="apart", drives=drives, roles=roles)
     with local_cluster.temporary(tmp_path / "runs", nodes=1, layout=layout) as cluster:
         (node,) = cluster.nodes
         own = node.paths()["classic_dir"]

@@ -25,7 +25,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from infra import local_cluster
 from infra.cluster import Cluster, ClusterError
 from infra.cluster_file import DESCRIPTION_FILE, load
-from infra.description import Place, describe, usual_ports, write
+from infra.description import NodePlace, describe, usual_ports, write
 from infra.node_process import wait
 
 pytestmark = [
@@ -103,7 +103,7 @@ def three(tmp_path: Path) -> Iterator[Hosts]:
     nodes = ["a", "b", "c"]
     with hosts(3) as names:
         places = [
-            Place(name=node, address=f"{SUBNET}.{number}", ports=usual_ports(5691), addresses={"bind": "0.0.0.0"})
+            NodePlace(name=node, address=f"{SUBNET}.{number}", ports=usual_ports(5691), addresses={"bind": "0.0.0.0"})
             for number, node in enumerate(nodes, start=1)
         ]
         cluster = write(describe("over-hosts", places), tmp_path / "coordinator")

@@ -18,7 +18,7 @@ from infra import control, local_cluster
 from infra.cluster import Cluster, ClusterError
 from infra.cluster_file import DESCRIPTION_FILE, load
 from infra.control_link import OPERATOR, ProofError
-from infra.description import Place, adopt, describe, write
+from infra.description import NodePlace, adopt, describe, write
 from infra.node_process import end_children, spawn, wait
 from infra.ports import free_ports
 from tests.perftest.testing.certificates import Authority
@@ -61,7 +61,7 @@ class Secured:
 def secured(tmp_path: Path) -> Iterator[Secured]:
     ports = free_ports(12)
     places = [
-        Place(name=node, address="127.0.0.1", ports=tuple(ports[4 * number : 4 * number + 4]))
+        NodePlace(name=node, address="127.0.0.1", ports=tuple(ports[4 * number : 4 * number + 4]))
         for number, node in enumerate(NODES)
     ]
     cluster = write(describe("secured", places, tls="tls"), tmp_path / "operator")

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from reference_broker.sim.runs import Outcome, run_world
+from reference_broker.sim.runs import WorldOutcome, run_world
 from reference_broker.sim.world import World
 from tests.mutants.planted import (
     CLASSIC_MUTANTS,
@@ -34,7 +34,7 @@ class Hunt:
     worlds: int
     events: int
     seconds: float
-    outcome: Outcome | None
+    outcome: WorldOutcome | None
 
 
 def hunt(mutant: Mutant, worlds_max: int = WORLDS_MAX) -> Hunt:

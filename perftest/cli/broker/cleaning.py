@@ -46,7 +46,7 @@ def clean(ctx: click.Context, root: Path, kept: bool, as_json: bool) -> None:
                 click.echo(f"  fix  {each.fix}")
         if not done:
             click.echo(f"nothing to undo below {root}")
-    if any(each.outcome is cleaning.Outcome.FAILED for each in done):
+    if any(each.outcome is cleaning.CleanupOutcome.FAILED for each in done):
         ctx.exit(Exit.RUN_ERROR)
 
 

@@ -66,7 +66,7 @@ def describe(
             raise click.UsageError(f"{name}: must be a name and an address, such as node1=10.0.0.1")
         at[address] = at.get(address, -1) + 1
         places.append(
-            description.Place(
+            description.NodePlace(
                 name=name,
                 address=address,
                 ports=description.usual_ports(port, at[address]),

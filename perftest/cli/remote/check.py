@@ -18,8 +18,8 @@ from perftest.options.targets import split_uris
 from perftest.remote.inventory import chosen, close_all, on_all, reached
 
 if TYPE_CHECKING:
-    from infra.remote.findings import Finding
-    from infra.remote.probe import Asked
+    from infra.remote.findings import HostFinding
+    from infra.remote.probe import ProbeRequest
     from perftest.spec.hosts import HostSpec
 
 COLUMNS: Final = 5
@@ -90,12 +90,12 @@ def _facts(
     """What the probes of the hosts that can be reached found, and the errors of the others."""
     from infra.remote import processes
     from infra.remote.probe import probe
-    from infra.remote.ssh import Connection, connect
+    from infra.remote.ssh import SshConnection, connect
 
     connections, unreachable = on_all({spec.name: spec for spec in specs}, lambda spec: connect(reached(spec)))
     asked = {spec.name: _asked(spec, specs, brokers) for spec in specs}
 
-    def look(connection: Connection) -> dict[str, Any]:
+    def look(connection: SshConnection) -> dict[str, Any]:
         told = asked[connection.host.name]
         found = probe(connection, told)
         running = [each.name or _module(each.command) for each in processes.running(connection)]
@@ -125,15 +125,15 @@ def _module(command: Sequence[str]) -> str:
     return command[command.index("-m") + 1] if "-m" in command[:-1] else " ".join(command)[:60]
 
 
-def _asked(spec: HostSpec, specs: Sequence[HostSpec], brokers: list[tuple[str, int]]) -> Asked:
+def _asked(spec: HostSpec, specs: Sequence[HostSpec], brokers: list[tuple[str, int]]) -> ProbeRequest:
     """Without the URI of a broker, the hosts with the role broker are a cluster: load hosts need the AMQP port of each
     of them, and they need each other's."""
-    from infra.remote.probe import Asked
+    from infra.remote.probe import ProbeRequest
 
     nodes = [each for each in specs if each.is_broker and each.name != spec.name and not brokers]
     others = [(each.traffic_address, each.ports["amqp"]) for each in nodes if spec.is_load]
     others += [(each.traffic_address, each.ports["peer"]) for each in nodes if spec.is_broker]
-    return Asked(
+    return ProbeRequest(
         directory=spec.directory,
         storage=spec.storage if spec.is_broker else {},
         address=spec.traffic_address,
@@ -149,7 +149,7 @@ def _asked(spec: HostSpec, specs: Sequence[HostSpec], brokers: list[tuple[str, i
 def _show(
     specs: Sequence[HostSpec],
     facts: Mapping[str, Mapping[str, Any]],
-    found: Sequence[Finding],
+    found: Sequence[HostFinding],
     errors: Sequence[Any],
     version: str,
 ) -> None:
@@ -214,7 +214,7 @@ def _netem(facts: Mapping[str, Any]) -> str:
     return "tc with netem" if facts["tc"] and facts["netem"] else "tc without netem" if facts["tc"] else "no tc"
 
 
-def _as_json(facts: Mapping[str, Any], found: Sequence[Finding], errors: Sequence[RemoteError]) -> str:
+def _as_json(facts: Mapping[str, Any], found: Sequence[HostFinding], errors: Sequence[RemoteError]) -> str:
     rows = [
         {"host": each.host, "check": each.check, "severity": str(each.severity), "what": each.what, "fix": each.fix}
         for each in found

@@ -14,7 +14,7 @@ from perftest.exits import Exit
 from perftest.remote.inventory import HostsError, chosen, on_reachable, printable
 
 if TYPE_CHECKING:
-    from infra.remote.ssh import Connection
+    from infra.remote.ssh import SshConnection
 
 
 @click.command(
@@ -58,7 +58,7 @@ def exec_(
         return
     told: dict[str, list[str]] = {spec.name: [] for spec in specs}
 
-    def run(connection: Connection) -> int:
+    def run(connection: SshConnection) -> int:
         name = connection.host.name
 
         def tell(line: bytes) -> None:

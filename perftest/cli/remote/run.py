@@ -23,7 +23,7 @@ from perftest.options.targets import no_layout_beside, split_uris
 from perftest.spec.cluster import ClusterSpec, Product
 
 if TYPE_CHECKING:
-    from infra.layout import Layout
+    from infra.layout import PlacedLayout
     from perftest.measuring.session_options import Options
     from perftest.series.sweep_plan import SweepWork
     from perftest.spec.actions import Places
@@ -163,7 +163,7 @@ def _check_cluster(plan: Plan, nodes: list[HostSpec]) -> None:
         raise CliError(what, "cluster.nodes", "give as many hosts the role, or leave out cluster.nodes", Exit.USAGE)
 
 
-def _places(taking_part: list[HostSpec], nodes: list[HostSpec], layout: Layout | None) -> Places:
+def _places(taking_part: list[HostSpec], nodes: list[HostSpec], layout: PlacedLayout | None) -> Places:
     """What the timeline of the plan may act on."""
     from perftest.spec.actions import Places
     from reference_broker.storage.drives.profiles import PROFILES
@@ -184,7 +184,7 @@ def named_layout(nodes: list[HostSpec], inventory: Path) -> Path | None:
     return Path(path) if path is not None else None
 
 
-def refuse_fuse(layout: Layout | None) -> None:
+def refuse_fuse(layout: PlacedLayout | None) -> None:
     """Raises CliError for drives that only the machine of this command can make."""
     if layout is not None and layout.fuse:
         what = f"drive {layout.fuse[0].name} is a FUSE drive, which is made on the machine of this command only"
@@ -212,7 +212,7 @@ def _check_brokers(targets: tuple[str, ...], nodes: list[HostSpec], inventory: P
 
 
 def _show(
-    taking_part: list[HostSpec], nodes: list[HostSpec], work: SweepWork, layouts: Sequence[Layout | None]
+    taking_part: list[HostSpec], nodes: list[HostSpec], work: SweepWork, layouts: Sequence[PlacedLayout | None]
 ) -> None:
     """What each host would do, and every command that would run there."""
     from perftest.remote import steps

@@ -19,7 +19,7 @@ from perftest.remote.inventory import HostsError, chosen, close_all, connect_all
 from perftest.spec.hosts import HostSpec
 
 if TYPE_CHECKING:
-    from infra.remote.shipping import Installed
+    from infra.remote.shipping import InstalledProject
 
 _LINE_OCTETS = 400
 """So many octets of a log are asked for a line."""
@@ -94,20 +94,20 @@ def _nodes(
 
 
 def _start_nodes(
-    inventory: Path, nodes: Sequence[HostSpec], installed: Mapping[str, Installed], layout: Path | None
+    inventory: Path, nodes: Sequence[HostSpec], installed: Mapping[str, InstalledProject], layout: Path | None
 ) -> str:
     """Start the nodes that stay; what was done, in words. Raises HostsError, ClusterError, CliError."""
     from perftest.cli.remote.run import named_layout, refuse_fuse
     from perftest.measuring.placement import layout_of
     from perftest.remote.brokers import stay
-    from perftest.remote.crew import Member
+    from perftest.remote.crew import CrewHost
 
     path = layout or named_layout(list(nodes), inventory)
     read = layout_of(path, len(nodes), elsewhere=True) if path is not None else None
     refuse_fuse(read)
     connections = connect_all(nodes)
     try:
-        members = {spec.name: Member(spec, connections[spec.name], installed[spec.name]) for spec in nodes}
+        members = {spec.name: CrewHost(spec, connections[spec.name], installed[spec.name]) for spec in nodes}
         return stay(inventory, members, read)
     finally:
         close_all(connections)
@@ -135,7 +135,7 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
     """
     from infra.links.kernel import REMNANTS
     from infra.remote import processes
-    from infra.remote.ssh import Connection
+    from infra.remote.ssh import SshConnection
     from perftest.remote import brokers, steps
 
     specs = _specs(inventory, only)
@@ -145,7 +145,7 @@ def down(inventory: Path, only: tuple[str, ...], dry_run: bool, as_json: bool) -
 
     cluster = brokers.standing(inventory)
 
-    def end(connection: Connection) -> list[processes.HostProcess]:
+    def end(connection: SshConnection) -> list[processes.HostProcess]:
         ended = processes.end(connection)
         connection.run(["sh", "-c", REMNANTS])
         brokers.remove_all_written(connection)

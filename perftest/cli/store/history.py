@@ -18,7 +18,7 @@ from perftest.cli.store.catalogue import store_option
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
-    from reports.stats.history import History, Metric, Series
+    from reports.stats.history import HistoryMetric, MetricHistory, MetricSeries
     from reports.store.tables import Tables
 
 _WIDTH: Final = 60
@@ -176,7 +176,7 @@ def _day_ns(name: str, text: str) -> int | None:
         raise CliError(f"{text!r} is no date", name, "write it as 2026-11-21", Exit.USAGE) from error
 
 
-def _show(found: History, *, as_csv: bool, as_json: bool) -> None:
+def _show(found: MetricHistory, *, as_csv: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_to_json(found), ensure_ascii=False, indent=1))
     elif as_csv:
@@ -185,7 +185,7 @@ def _show(found: History, *, as_csv: bool, as_json: bool) -> None:
         _plot(found)
 
 
-def _to_json(found: History) -> dict[str, Any]:
+def _to_json(found: MetricHistory) -> dict[str, Any]:
     from reports.stats.history import origin
 
     metric = found.metric
@@ -215,7 +215,7 @@ def _to_json(found: History) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print_csv(found: History) -> None:
+def _print_csv(found: MetricHistory) -> None:
     out = csv.writer(sys.stdout, lineterminator="\n")
     unit = "ns" if found.metric.latency else found.metric.unit
     out.writerow(["step", "run_id", "started_ns", f"{found.metric.name} ({unit})", "broker", "commit", "change"])
@@ -226,7 +226,7 @@ def _print_csv(found: History) -> None:
             out.writerow([series.name, *cells, "change" if at in changed else ""])
 
 
-def _plot(found: History) -> None:
+def _plot(found: MetricHistory) -> None:
     """A bar for each run, and a line of words at each change."""
     from rich.console import Console
 
@@ -242,7 +242,7 @@ def _plot(found: History) -> None:
             console.print(line, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _bars(metric: Metric, series: Series) -> list[tuple[str, str]]:
+def _bars(metric: HistoryMetric, series: MetricSeries) -> list[tuple[str, str]]:
     from reports.pages.history import change_in_words, moment, value_in_words
     from reports.stats.history import origin
 

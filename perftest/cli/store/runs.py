@@ -15,8 +15,8 @@ from perftest.cli.store.catalogue import DATE, RUN_PLACE, day, spark_options, st
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
-    from reports.catalogue.annotations import Annotation, Change
-    from reports.catalogue.listing import Entry
+    from reports.catalogue.annotations import Annotation, AnnotationChange
+    from reports.catalogue.listing import CatalogueEntry
 
 VERDICTS: Final = ("passed", "unsafe", "missed", "untrusted", "failed", "interrupted", "killed")
 NOTE_SHOWN: Final = 40
@@ -100,7 +100,7 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
     """List the runs of a store, the newest first. Rate and latency are those of the step that delivered most."""
     require("report", "a list of runs")
     from perftest.cli.ui.table import print_table
-    from reports.catalogue.listing import Verdict, Wanted, parse_setting, select
+    from reports.catalogue.listing import RunVerdict, Wanted, parse_setting, select
     from reports.store.store import damaged_runs
 
     wanted = Wanted(
@@ -108,7 +108,7 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
         settings=dict(parse_setting(text) for text in filters["settings"]),
         since_ns=filters["since"],
         before_ns=filters["before"],
-        verdicts=frozenset(Verdict(each) for each in filters["verdicts"]),
+        verdicts=frozenset(RunVerdict(each) for each in filters["verdicts"]),
     )
     known = _entries(store)
     found = select(known, wanted)
@@ -196,9 +196,9 @@ def tag(run_id: str, tags: tuple[str, ...], remove: tuple[str, ...], store: str)
     require("report", "a list of runs")
     if not tags and not remove:
         raise CliError("no tag was given", "TAG", "name a tag to give, or --remove TAG", Exit.USAGE)
-    from reports.catalogue.annotations import Change
+    from reports.catalogue.annotations import AnnotationChange
 
-    after = _change(store, run_id, Change(add=tags, remove=remove))
+    after = _change(store, run_id, AnnotationChange(add=tags, remove=remove))
     click.echo(", ".join(after.tags) or "no tags")
 
 
@@ -217,12 +217,12 @@ def tag(run_id: str, tags: tuple[str, ...], remove: tuple[str, ...], store: str)
 def note(run_id: str, text: str, store: str) -> None:
     """Write a note on a run, in place of its note. An empty TEXT removes the note."""
     require("report", "a list of runs")
-    from reports.catalogue.annotations import Change
+    from reports.catalogue.annotations import AnnotationChange
 
-    click.echo(_change(store, run_id, Change(note=text)).note or "no note")
+    click.echo(_change(store, run_id, AnnotationChange(note=text)).note or "no note")
 
 
-def _none(known: list[Entry]) -> str:
+def _none(known: list[CatalogueEntry]) -> str:
     """Why a list is empty, with what a filter could have asked for."""
     if not known:
         return "the store has no run: read some with `perftest runs read`"
@@ -237,14 +237,14 @@ def _none(known: list[Entry]) -> str:
     return f"none of the {len(known)} runs in the store is as wanted; {'; '.join(listed)}"
 
 
-def _change(store: str, run_id: str, change: Change) -> Annotation:
+def _change(store: str, run_id: str, change: AnnotationChange) -> Annotation:
     from reports.catalogue.annotations import annotate
     from reports.store.places import place_of
 
     return annotate(place_of(store), _entry(store, run_id).run_id, change, time.time_ns())
 
 
-def _entries(store: str, run_ids: list[str] | None = None) -> list[Entry]:
+def _entries(store: str, run_ids: list[str] | None = None) -> list[CatalogueEntry]:
     from reports.catalogue.annotations import read_annotations
     from reports.catalogue.listing import COLUMNS, entries
     from reports.store.places import place_of
@@ -257,12 +257,12 @@ def _entries(store: str, run_ids: list[str] | None = None) -> list[Entry]:
     return entries(rows["runs"], rows["steps"], rows["hosts"], read_annotations(place_of(store), found))
 
 
-def _entry(store: str, run_id: str) -> Entry:
+def _entry(store: str, run_id: str) -> CatalogueEntry:
     """The run with this id, or the run whose directory was given."""
     return _entries(store, [Path(run_id).name])[0]
 
 
-def _record(entry: Entry) -> dict[str, Any]:
+def _record(entry: CatalogueEntry) -> dict[str, Any]:
     """A run with full figures, for programs."""
     return {
         "run": entry.run_id,
@@ -284,7 +284,7 @@ def _record(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _line(entry: Entry) -> dict[str, Any]:
+def _line(entry: CatalogueEntry) -> dict[str, Any]:
     """A run in one line of a terminal."""
     rate, p99_ns = entry.delivered_per_s, entry.e2e_p99_ns
     return {
@@ -300,5 +300,5 @@ def _line(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _broker(entry: Entry) -> str:
+def _broker(entry: CatalogueEntry) -> str:
     return f"{entry.product} {entry.broker_version}".strip()

@@ -9,7 +9,7 @@ from typing import Final
 
 from perftest.amqp.errors import AmqpError
 from perftest.amqp.listener import ConnectionListener
-from perftest.amqp.options import Options, tls_context
+from perftest.amqp.options import ConnectionOptions, tls_context
 from perftest.amqp.transport import Connection
 from perftest.engine.context import Context
 from perftest.spec.behaviour import Tls
@@ -28,7 +28,7 @@ async def dial(
     """Open a connection to URI ``index`` of the context, as its plan says. Raises :class:`AmqpError`."""
     uri, connecting = context.uris[index], context.plan.connecting
     names = connecting.tls.server_names
-    options = Options(
+    options = ConnectionOptions(
         heartbeat_s=uri.heartbeat_s if connecting.heartbeat_s is None else connecting.heartbeat_s,
         frame_max=connecting.frame_max,
         external=connecting.external,

@@ -4,10 +4,10 @@ A link connects to one of the URIs. When the connection is lost, the link writes
 the next URI, declares the queues of its clients again, and gives each client a channel on the new connection
 (``reconnected``). A channel that ends alone is made again alone (``channel_closed``, ``reconnected``); the other
 clients of the link do not notice. An error that cannot pass by itself (a refused login, a queue with other properties)
-ends the run. So does an error that does not pass in time (:class:`~perftest.engine.connections.recovery.Recovery`).
+ends the run. So does an error that does not pass in time (:class:`~perftest.engine.connections.recovery.LinkRecovery`).
 
 A client joins with :meth:`Link.join` and leaves with :meth:`Link.leave`. The first client to join opens the connection,
-and the last client to leave closes it. Each client opens its own channel, in :meth:`Member.attach`.
+and the last client to leave closes it. Each client opens its own channel, in :meth:`LinkMember.attach`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perftest.amqp.errors import AmqpError, BrokerProtocolError, ConnectionLostE
 from perftest.amqp.transport import Connection
 from perftest.engine.connections import topology
 from perftest.engine.connections.dialing import dial
-from perftest.engine.connections.recovery import Recovery, first_uri, uri_order
+from perftest.engine.connections.recovery import LinkRecovery, first_uri, uri_order
 from perftest.engine.context import Context
 from perftest.engine.schedule.line import SECOND_NS
 from perftest.spec.plan import Plan, QueueSpec
@@ -29,7 +29,7 @@ CONNECTS_AT_ONCE: Final = 128
 many connections wait."""
 
 
-class Member(Protocol):
+class LinkMember(Protocol):
     """A client, as its link knows it."""
 
     name: str
@@ -64,19 +64,19 @@ class Link:
         self.blocked = ""
         self._owns_queues = owns_queues
         self._gate = gate or asyncio.Semaphore()
-        self._recovery = Recovery.of(context.plan, name)
-        self._members: list[Member] = []
+        self._recovery = LinkRecovery.of(context.plan, name)
+        self._members: list[LinkMember] = []
         self._uri_index = first_uri
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._supervisor: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
-        self._repairs: dict[Member, asyncio.Task[None]] = {}
+        self._repairs: dict[LinkMember, asyncio.Task[None]] = {}
         self._blocked_ns: int | None = None
 
     # Calls of clients
 
-    async def join(self, member: Member) -> None:
+    async def join(self, member: LinkMember) -> None:
         """Connect, if the link is not connected yet, and attach ``member``. Raises :class:`AmqpError` at once if no URI
         is reachable or the error cannot pass by itself."""
         async with self._opening:
@@ -99,7 +99,7 @@ class Link:
             self._members.remove(member)
             raise
 
-    async def leave(self, member: Member, channel: int) -> None:
+    async def leave(self, member: LinkMember, channel: int) -> None:
         """Close the channel of ``member``; with the last member the connection too."""
         if member in self._members:
             self._members.remove(member)
@@ -139,7 +139,7 @@ class Link:
         for repair in self._repairs.values():
             repair.cancel()
 
-    def channel_lost(self, member: Member, error: AmqpError) -> None:
+    def channel_lost(self, member: LinkMember, error: AmqpError) -> None:
         """The channel of ``member`` is lost: make it again, if that can help. A breach of the protocol costs the whole
         connection."""
         connection = self._connection
@@ -200,7 +200,7 @@ class Link:
                 return
             self.context.emit("reconnected", f"{self.name} at {self._connection_uri()}")
 
-    async def _connect(self, members: list[Member], *, patient: bool) -> None:
+    async def _connect(self, members: list[LinkMember], *, patient: bool) -> None:
         """Try URI after URI until a connection is open. Raises the error of the last try when the error cannot pass, or
         the tries take too long."""
         loop = asyncio.get_running_loop()
@@ -220,7 +220,7 @@ class Link:
                     error.add_note(f"{self.name} at {uris[index].redacted}, {self._queues()}")
                     raise
 
-    async def _connect_to(self, index: int, members: list[Member], *, again: bool) -> None:
+    async def _connect_to(self, index: int, members: list[LinkMember], *, again: bool) -> None:
         connection = await dial(self.context, index, name=self.name, watcher=self)
         try:
             if again or self._owns_queues:
@@ -237,7 +237,7 @@ class Link:
         self._connection, self._uri_index = connection, index
         self._up.set()
 
-    async def _declare(self, connection: Connection, members: list[Member]) -> None:
+    async def _declare(self, connection: Connection, members: list[LinkMember]) -> None:
         """Declare the queues of ``members`` again: a broker that lost its disk has forgotten them, and exclusive queues
         went with their connection."""
         queues = {member.queue.name: member.queue for member in members}
@@ -246,7 +246,7 @@ class Link:
         await topology.restore(connection, channel, plan, list(queues.values()), exclusive=exclusive)
         await connection.close_channel(channel)
 
-    async def _attach(self, member: Member, connection: Connection | None) -> None:
+    async def _attach(self, member: LinkMember, connection: Connection | None) -> None:
         """Attach ``member`` to a connection that others use already, in as many tries as it takes. If the connection is
         lost meanwhile, the supervisor attaches all members to the next connection."""
         loop = asyncio.get_running_loop()
@@ -265,7 +265,7 @@ class Link:
                 member.detach()
             await asyncio.sleep(next(delays))
 
-    async def _repair(self, member: Member, connection: Connection) -> None:
+    async def _repair(self, member: LinkMember, connection: Connection) -> None:
         try:
             await self._attach(member, connection)
         except AmqpError as error:
@@ -279,7 +279,7 @@ class Link:
     def _connection_uri(self) -> str:
         return self.context.uris[self._uri_index % len(self.context.uris)].redacted
 
-    def _where(self, member: Member | None = None) -> str:
+    def _where(self, member: LinkMember | None = None) -> str:
         if member is None:
             return f"{self.name} at {self._connection_uri()}, {self._queues()}"
         return f"{member.name} at {self._connection_uri()}, queue {member.queue.name!r}"
@@ -303,7 +303,7 @@ def home(plan: Plan, kind: str, number: int) -> tuple[str, int]:
     return kind, number // channels
 
 
-class Links:
+class ClientLinks:
     """The links of a worker's clients, by :func:`home`."""
 
     def __init__(self, context: Context) -> None:

@@ -50,7 +50,7 @@ class RecoveryOffError(AmqpError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class LinkRecovery:
     """How a link recovers from a loss. Without ``on`` it does not.
 
     The link tries again for at most ``limit_s``. It waits a random time within ``interval_s`` after each failure;
@@ -64,7 +64,7 @@ class Recovery:
     seed: str
 
     @classmethod
-    def of(cls, plan: Plan, name: str) -> Recovery:
+    def of(cls, plan: Plan, name: str) -> LinkRecovery:
         """The recovery of the connection called ``name``."""
         connecting = plan.connecting
         limit_s = plan.confirm_timeout_s if connecting.recovery_s is None else math.inf

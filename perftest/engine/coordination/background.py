@@ -1,9 +1,9 @@
 """A group of background load through a run: it begins, changes and ends beside the measured load.
 
 Theory of operation. What a background load is asked for may take long: to open a thousand connections, or to drain. So
-each request is a task that waits for the request before it (:meth:`Background.then`), and the intervals of the measured
-load go on meanwhile. The coordinator cuts a background load together with the measured ones only while the load is
-``steady``; while clients open, change or leave, nobody else touches the load.
+each request is a task that waits for the request before it (:meth:`BackgroundRun.then`), and the intervals of the
+measured load go on meanwhile. The coordinator cuts a background load together with the measured ones only while the
+load is ``steady``; while clients open, change or leave, nobody else touches the load.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from perftest.engine.coordination.load import Load, Place, Source
+from perftest.engine.coordination.load import IntervalPlace, IntervalSource, Load
 from perftest.engine.workers import wire
 from perftest.metrics.interval import Phase
 from perftest.spec.plan import Group, Settings
@@ -28,7 +28,7 @@ _VERDICTS: Final = {
 }
 
 
-class Background:
+class BackgroundRun:
     """The background load of a group. ``failed`` is done with the exception of a request that failed.
 
     ``begun`` is whether the load was asked to begin, and ``ended`` whether it was asked to end. ``step`` is an index
@@ -42,7 +42,7 @@ class Background:
         self.ended = False
         self.step = 0
         self._counts: Counter[str] = Counter()
-        self._lengths_ns: Counter[Source] = Counter()
+        self._lengths_ns: Counter[IntervalSource] = Counter()
         self._last: asyncio.Task[None] | None = None
 
     @property
@@ -87,16 +87,16 @@ class Background:
         if self._last is not None:
             self._last.cancel()
 
-    def place(self, measured: Place) -> Place:
+    def place(self, measured: IntervalPlace) -> IntervalPlace:
         """The number of the step and the phase that an interval belongs to, given those of the measured load. A group
         with steps of its own goes by these. Its only warm-up is the interval in which its settings change."""
         if not self.group.has_own_steps:
             return measured
         own = Phase.STEADY if self.steady else Phase.WARMUP
         phase = Phase.DRAIN if measured.phase is Phase.DRAIN else own
-        return Place(self.group.steps[self.step].number, phase)
+        return IntervalPlace(self.group.steps[self.step].number, phase)
 
-    def count(self, worker: Source, record: wire.Message) -> None:
+    def count(self, worker: IntervalSource, record: wire.Message) -> None:
         """Add an interval to the totals."""
         self._counts.update({name: int(record[name]) for name in TOTALS})
         self._lengths_ns[worker] += int(record["length_ns"])

@@ -29,9 +29,9 @@ from typing import Any, Final, Protocol
 
 from perftest.engine.coordination.time_questions import TimeQuestions
 from perftest.engine.host import THIS_HOST, Host
-from perftest.engine.workers.remote_worker import Worker, WorkerError
+from perftest.engine.workers.remote_worker import WorkerError, WorkerHandle
 from perftest.metrics.clock_model import ClockModel
-from perftest.metrics.host_clock import BreakKind, ClockBreak, Exchange, HostClock
+from perftest.metrics.host_clock import BreakKind, ClockBreak, ClockExchange, HostClock
 from perftest.metrics.interval import LOCAL_HOST
 
 BURST: Final = 20
@@ -96,7 +96,7 @@ class Clocks:
         self._host = host
         self._on_record = on_record
         self._tell = tell
-        self._workers: dict[str, list[Worker]] = {}
+        self._workers: dict[str, list[WorkerHandle]] = {}
         self._clocks: dict[str, HostClock] = {}
         self._models: dict[str, ClockModel] = {}
         self._modelled_ns = 0
@@ -104,7 +104,7 @@ class Clocks:
 
     # Exchanges
 
-    def add(self, host: str, worker: Worker) -> None:
+    def add(self, host: str, worker: WorkerHandle) -> None:
         """A worker that may answer for its host."""
         if host != LOCAL_HOST:
             self._workers.setdefault(host, []).append(worker)
@@ -152,20 +152,20 @@ class Clocks:
                     if exchange.round_trip_ns <= QUICK * self._clocks[host].round_trip_ns + ALIKE_NS:
                         break
 
-    async def _exchange(self, host: str, phase: str) -> Exchange:
+    async def _exchange(self, host: str, phase: str) -> ClockExchange:
         exchange = await self._ask_timekeeper(host) or await self._ask_worker(host)
         times = (time_ns + self._offset_ns for time_ns in exchange)
-        exchange = Exchange(*times)
+        exchange = ClockExchange(*times)
         self._clocks[host].add(exchange)
         self._on_record({"t_ns": exchange.sent_ns, "host": host, "phase": phase, **exchange._asdict()})
         return exchange
 
-    async def _ask_worker(self, host: str) -> Exchange:
+    async def _ask_worker(self, host: str) -> ClockExchange:
         sent_ns = self._host.monotonic_ns()
         received_ns, left_ns = await self._answering(host).call("clock", deadline_s=EXCHANGE_S)
-        return Exchange(sent_ns, received_ns, left_ns, self._host.monotonic_ns())
+        return ClockExchange(sent_ns, received_ns, left_ns, self._host.monotonic_ns())
 
-    async def _ask_timekeeper(self, host: str) -> Exchange | None:
+    async def _ask_timekeeper(self, host: str) -> ClockExchange | None:
         """None if there is none; one that stays silent is not asked again."""
         questions = self._questions.get(host)
         if questions is None:
@@ -185,7 +185,7 @@ class Clocks:
             if port:
                 self._questions[host] = TimeQuestions(self._addresses[host], port, secret)
 
-    def _answering(self, host: str) -> Worker:
+    def _answering(self, host: str) -> WorkerHandle:
         workers = self._workers[host]
         return next((each for each in workers if each.alive), workers[0])
 

@@ -23,9 +23,9 @@ from typing import Any, Final, TypeVar
 
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
-from perftest.engine.coordination.background import Background
+from perftest.engine.coordination.background import BackgroundRun
 from perftest.engine.coordination.clocks import Clocks, OnClock, ignore_clocks
-from perftest.engine.coordination.load import Cut, Load, Place, drain
+from perftest.engine.coordination.load import Cut, IntervalPlace, Load, drain
 from perftest.engine.coordination.timeline import (
     Action,
     BeginBackground,
@@ -147,7 +147,7 @@ class _Run:
         """The plan of each group, by its name, with the workers that it has on each host."""
         self._workers: dict[str, int] = {}
         self._measured: list[Load] = []
-        self._background: list[Background] = []
+        self._background: list[BackgroundRun] = []
         self._background_records: list[dict[str, Any]] = []
         self._step: Step | None = None
         self._phase = Phase.WARMUP
@@ -285,7 +285,7 @@ class _Run:
     async def _cut(self, phase: Phase, at_ns: int = 0, patience_s: float | None = None) -> None:
         """End the interval of every load that runs. The background loads are those that are steady now."""
         beside = [background for background in self._background if background.steady]
-        place = Place(self._step_number, phase)
+        place = IntervalPlace(self._step_number, phase)
         cuts = [(load, place) for load in self._measured]
         cuts += [(background.load, background.place(place)) for background in beside]
         await self._guard(_all(load.cut(at_ns, place, patience_s) for load, place in cuts))
@@ -299,13 +299,17 @@ class _Run:
             for cut in found:
                 self._record_interval(load, cut, steal_ns)
 
-    def _record_background(self, background: Background, found: list[Cut], steal_ns: int = 0) -> None:
+    def _record_background(self, background: BackgroundRun, found: list[Cut], steal_ns: int = 0) -> None:
         for cut in found:
             background.count(cut.source, cut.record)
             self._record_interval(background.load, cut, steal_ns)
 
     def _record_interval(self, load: Load, cut: Cut, steal_ns: int) -> None:
-        source, record, (step, phase) = cut.source, cut.record, cut.place or Place(self._step_number, Phase.DRAIN)
+        source, record, (step, phase) = (
+            cut.source,
+            cut.record,
+            cut.place or IntervalPlace(self._step_number, Phase.DRAIN),
+        )
         place: dict[str, Any] = {"group": load.group.name, "measured": load.group.measured, **source._asdict()}
         place |= {"step": step, "phase": phase, "steal_ns": steal_ns}  # workers of other hosts tell their own
         latencies = wire.counts_from_json(record.pop("counts"))
@@ -358,7 +362,7 @@ class _Run:
     async def _cut_background(self) -> None:
         """Close the interval in which the measured clients connected: it belongs to no step."""
         beside = [background for background in self._background if background.steady]
-        at_ns, place = self._run_clock(self._cut_at), Place(self._step_number, Phase.WARMUP)
+        at_ns, place = self._run_clock(self._cut_at), IntervalPlace(self._step_number, Phase.WARMUP)
         await self._guard(_all(background.load.cut(at_ns, background.place(place)) for background in beside))
         for background in beside:
             self._record_background(background, background.load.take())
@@ -495,13 +499,13 @@ class _Run:
         group, workers = action.group, self._workers[action.group.name]
         name = f"background {group.name}"
         names = [name] if workers == 1 else self._names(group, f"{name} ")
-        background = Background(self._load(group, names))
+        background = BackgroundRun(self._load(group, names))
         self._background.append(background)
         opening = background.then(lambda: self._open_background(background))
         if not self._open:  # nothing is measured yet: the measured load finds the background load at work
             await self._guard(opening)
 
-    async def _open_background(self, background: Background) -> None:
+    async def _open_background(self, background: BackgroundRun) -> None:
         load, group = background.load, background.group
         await load.start(self._offset_ns)
         await load.open(background.settings, fresh=False)
@@ -514,7 +518,7 @@ class _Run:
         for background in self._backgrounds_of(action.group):
             background.then(functools.partial(self._change_background, background, action.index))
 
-    async def _change_background(self, background: Background, index: int) -> None:
+    async def _change_background(self, background: BackgroundRun, index: int) -> None:
         """Change the settings, and close the interval in which they changed: it belongs to neither step."""
         background.steady = False
         step = background.group.steps[index]
@@ -527,9 +531,9 @@ class _Run:
         name = background.group.name
         self._event("background_changed", text=f"background load {name}: {step.label}", group=name)
 
-    async def _cut_alone(self, background: Background) -> None:
+    async def _cut_alone(self, background: BackgroundRun) -> None:
         """End an interval of a background load that is not steady."""
-        await background.load.cut(0, background.place(Place(self._step_number, Phase.WARMUP)))
+        await background.load.cut(0, background.place(IntervalPlace(self._step_number, Phase.WARMUP)))
         self._record_background(background, background.load.take())
 
     async def _end_background(self, action: EndBackground) -> None:
@@ -537,17 +541,17 @@ class _Run:
             background.ended = True
             background.then(functools.partial(self._close_background, background, self._plan.drain_s))
 
-    def _backgrounds_of(self, group: Group) -> Iterator[Background]:
+    def _backgrounds_of(self, group: Group) -> Iterator[BackgroundRun]:
         """The background load of a group, if it has begun and was not told to end."""
         return (each for each in self._background if each.group is group and not each.ended)
 
-    async def _close_background(self, background: Background, drain_s: float) -> None:
+    async def _close_background(self, background: BackgroundRun, drain_s: float) -> None:
         """Drain for at most ``drain_s``, clean up, and tell what became of the messages, if its workers still can."""
         load, background.steady = background.load, False
         try:
             await load.quiesce(self._common_moment())
             left, *_ = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
-            await load.cut(0, background.place(Place(self._step_number, Phase.DRAIN)))
+            await load.cut(0, background.place(IntervalPlace(self._step_number, Phase.DRAIN)))
             self._record_background(background, load.take())
             await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)
             ledger = await load.ledger(complete=True)

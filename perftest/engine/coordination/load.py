@@ -26,7 +26,7 @@ from perftest.engine.api import RunError
 from perftest.engine.coordination.clocks import Clocks
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
-from perftest.engine.workers.remote_worker import LEASE_S, RemoteWorker, StartWorker, Worker, WorkerError
+from perftest.engine.workers.remote_worker import LEASE_S, RemoteWorker, StartWorker, WorkerError, WorkerHandle
 from perftest.engine.workers.shares import Share
 from perftest.metrics.interval import LOCAL_HOST, Phase
 from perftest.spec.codec import plan_to_json
@@ -61,14 +61,14 @@ _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cance
 """Events after which a queue may have gone that goes with its last consumer, or with a restart."""
 
 
-class Source(NamedTuple):
+class IntervalSource(NamedTuple):
     """A worker, as records name it: names of workers are unique on a host only."""
 
     host: str
     worker: str
 
 
-class Place(NamedTuple):
+class IntervalPlace(NamedTuple):
     """Where an interval belongs in the run: its step and its phase."""
 
     step: int
@@ -87,9 +87,9 @@ class Drained(NamedTuple):
 class Cut(NamedTuple):
     """An interval that a worker ended. ``place`` is None for what came after a failure."""
 
-    source: Source
+    source: IntervalSource
     record: wire.Message
-    place: Place | None
+    place: IntervalPlace | None
 
 
 @dataclasses.dataclass
@@ -98,7 +98,7 @@ class Asked:
 
     index: int
     at_ns: int
-    place: Place | None
+    place: IntervalPlace | None
     answer: asyncio.Future[Any]
 
 
@@ -126,7 +126,7 @@ class Load:
         self.plan = plan.only(group)
         self.group = group
         self.names = tuple(names)
-        self.sources = tuple(Source(self._host_of(index), name) for index, name in enumerate(self.names))
+        self.sources = tuple(IntervalSource(self._host_of(index), name) for index, name in enumerate(self.names))
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.exhausted = asyncio.Event()
         self._on_event = on_event
@@ -134,7 +134,7 @@ class Load:
         self._start_worker = start_worker
         self._host = host
         self._connections_lost = False
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerHandle] = []
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
         self._cutting: list[Asked] = []
@@ -156,7 +156,7 @@ class Load:
             self._clocks.add(self.sources[index].host, self._workers[-1])
         await self._clocks.know()
 
-    async def _start_one(self, index: int, first: wire.Message) -> Worker:
+    async def _start_one(self, index: int, first: wire.Message) -> WorkerHandle:
         host, name = self.sources[index]
         of_host = f" of {host}" if self.plan.hosts else ""
         who = f"worker {name}{of_host}, with {self._share_in_words(index)}"
@@ -246,7 +246,7 @@ class Load:
         elif late and isinstance(failure, WorkerError) and not self.failed.done():
             self.failed.set_result(failure.error)
 
-    async def cut(self, at_ns: int = 0, place: Place | None = None, patience_s: float | None = None) -> None:
+    async def cut(self, at_ns: int = 0, place: IntervalPlace | None = None, patience_s: float | None = None) -> None:
         """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
         are kept until then, so a failure that comes in the same moment as the last interval does not lose them.
 
@@ -308,7 +308,7 @@ class Load:
 
     async def left(self) -> dict[str, int]:
         """How much is left to be confirmed or delivered, as
-        :meth:`perftest.engine.workers.session.Session.left` counts it."""
+        :meth:`perftest.engine.workers.session.WorkerSession.left` counts it."""
         await self._share_deliveries()
         answers = await self._all("left")
         return {name: sum(answer[name] for answer in answers) for name in answers[0]}
@@ -367,7 +367,7 @@ class Load:
                 raise
             return None
 
-    async def _call(self, worker: Worker, op: str, **arguments: object) -> Any:
+    async def _call(self, worker: WorkerHandle, op: str, **arguments: object) -> Any:
         deadline_s: float | None = ANSWER_S
         if op in _WITH_BROKER:
             allowed_s = self.plan.connecting.startup_timeout_s + self.plan.confirm_timeout_s
@@ -386,7 +386,7 @@ class Load:
         """What workers of several hosts need to correct latencies between them."""
         return {"clocks": self._clocks.models(until_ns)} if len(self.plan.hosts) > 1 else {}
 
-    def _dated(self, source: Source, record: wire.Message) -> tuple[Source, wire.Message]:
+    def _dated(self, source: IntervalSource, record: wire.Message) -> tuple[IntervalSource, wire.Message]:
         """The interval of a worker, with the times of the coordinator's clock."""
         if self.plan.hosts:
             start_ns, end_ns = (
@@ -444,7 +444,7 @@ class Load:
         self._stopping = True
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
-    def _living(self) -> list[Worker]:
+    def _living(self) -> list[WorkerHandle]:
         return [worker for worker in self._workers if worker.alive]
 
     # Messages of workers that are no answers

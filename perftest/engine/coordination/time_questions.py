@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from perftest.engine.workers.timekeeper import ANSWER, DATAGRAM_MAX, NONCE, body_of, marked
-from perftest.metrics.host_clock import Exchange
+from perftest.metrics.host_clock import ClockExchange
 
 PATIENCE_S: Final = 0.25
 """An answer that takes longer was lost, or says nothing."""
@@ -35,7 +35,7 @@ class TimeQuestions:
         self._socket.settimeout(PATIENCE_S)
         self._socket.connect(place)
 
-    async def ask(self) -> Exchange | None:
+    async def ask(self) -> ClockExchange | None:
         """One exchange, in times of two monotonic clocks; None without an answer."""
         return await asyncio.to_thread(self._ask)
 
@@ -43,7 +43,7 @@ class TimeQuestions:
         """Ask no more."""
         self._socket.close()
 
-    def _ask(self) -> Exchange | None:
+    def _ask(self) -> ClockExchange | None:
         nonce = secrets.token_bytes(NONCE)
         question = marked(self._secret, nonce)
         try:
@@ -55,7 +55,7 @@ class TimeQuestions:
                 body = body_of(self._secret, answer, ANSWER.size)
                 if body is not None and body[:NONCE] == nonce:
                     _, host_received_ns, host_sent_ns = ANSWER.unpack(body)
-                    return Exchange(sent_ns, host_received_ns, host_sent_ns, received_ns)
+                    return ClockExchange(sent_ns, host_received_ns, host_sent_ns, received_ns)
                 if received_ns - sent_ns > PATIENCE_S * 1e9:
                     return None
         except OSError:  # refused, unreachable, or too late

@@ -13,7 +13,7 @@ from typing import Final
 from perftest.amqp.content import header_frame
 from perftest.amqp.encode import Documents
 from perftest.amqp.errors import AmqpError
-from perftest.engine.schedule.arrivals import Arrivals as ArrivalPositions
+from perftest.engine.schedule.arrivals import ArrivalTimes as ArrivalPositions
 from perftest.engine.schedule.arrivals import FixedArrivals, PoissonArrivals, TraceArrivals
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing
 from perftest.spec.plan import Plan

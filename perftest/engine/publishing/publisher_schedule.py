@@ -13,7 +13,7 @@ from typing import Final
 
 from perftest.engine.context import Context
 from perftest.engine.publishing import material
-from perftest.engine.schedule.arrivals import Arrivals as ArrivalPositions
+from perftest.engine.schedule.arrivals import ArrivalTimes as ArrivalPositions
 from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
 from perftest.engine.schedule.line import SECOND_NS
 from perftest.engine.schedule.schedule import Schedule

@@ -25,7 +25,7 @@ _KEPT: Final = 16
 """Positions before the next message that are kept, because rounding may ask for them."""
 
 
-class Arrivals(Protocol):
+class ArrivalTimes(Protocol):
     """The positions of the messages of one schedule. Positions never decrease."""
 
     def at(self, index: int) -> float:

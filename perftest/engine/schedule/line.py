@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from perftest.engine.schedule.arrivals import Arrivals, FixedArrivals
+from perftest.engine.schedule.arrivals import ArrivalTimes, FixedArrivals
 
 SECOND_NS: Final = 1_000_000_000
 NEVER_NS: Final = 1 << 62
@@ -48,7 +48,7 @@ class _Segment:
     count: float
     rate: float
     first: int
-    arrivals: Arrivals
+    arrivals: ArrivalTimes
 
     def at(self, now_ns: int) -> float:
         """Messages that should have left by ``now_ns``."""
@@ -85,7 +85,7 @@ class Line:
     ``rate`` is messages per second. The line begins at ``start_ns``: a message at position 0 is due then.
     """
 
-    def __init__(self, *, rate: float, start_ns: int, arrivals: Arrivals | None = None) -> None:
+    def __init__(self, *, rate: float, start_ns: int, arrivals: ArrivalTimes | None = None) -> None:
         _check(rate)
         self.taken = 0
         self._next_ns: int | None = None

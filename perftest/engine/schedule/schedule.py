@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from perftest.engine.schedule.arrivals import Arrivals
+from perftest.engine.schedule.arrivals import ArrivalTimes
 from perftest.engine.schedule.cycle import CycleTimes
 from perftest.engine.schedule.line import NEVER_NS, SECOND_NS, Line, Nanoseconds
 
@@ -26,7 +26,7 @@ class Schedule:
     """
 
     def __init__(
-        self, arrivals: Callable[[], Arrivals], *, rates: CycleTimes | None = None, catch_up: bool = True
+        self, arrivals: Callable[[], ArrivalTimes], *, rates: CycleTimes | None = None, catch_up: bool = True
     ) -> None:
         self._new_arrivals = arrivals
         self._rates = rates

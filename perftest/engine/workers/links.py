@@ -33,7 +33,7 @@ class _Output(asyncio.Protocol):
         self._on_lost()
 
 
-class Links:
+class WorkerLinks:
     """See the module. ``lines`` are those of all links; None is the end of the worker. ``greeting`` gives what every
     link begins with."""
 

@@ -6,7 +6,7 @@ a timeline has no notes.
 
 from __future__ import annotations
 
-from perftest.engine.context import Counters
+from perftest.engine.context import IntervalCounters
 from perftest.metrics.recovery import Progress
 
 
@@ -18,14 +18,14 @@ class ProgressNotes:
         self._notes: list[Progress] = []
         self._confirmed = self._redelivered = 0
 
-    def note(self, now_ns: int, counters: Counters) -> None:
+    def note(self, now_ns: int, counters: IntervalCounters) -> None:
         """Note what has been confirmed and redelivered since the last note, if anything has."""
         confirmed, redelivered = counters.confirmed - self._confirmed, counters.redelivered - self._redelivered
         if self._wanted and (confirmed or redelivered):
             self._notes.append(Progress(now_ns, confirmed, redelivered))
             self._confirmed, self._redelivered = counters.confirmed, counters.redelivered
 
-    def take(self, now_ns: int, counters: Counters) -> list[Progress]:
+    def take(self, now_ns: int, counters: IntervalCounters) -> list[Progress]:
         """All notes of the interval that ends now; the counters begin anew after this. The last note is that of the
         end, also if nothing happened: a time without confirms is known, too."""
         if not self._wanted:

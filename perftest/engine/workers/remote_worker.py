@@ -56,7 +56,7 @@ class WorkerError(Exception):
         self.error = error
 
 
-class Worker(Protocol):
+class WorkerHandle(Protocol):
     """A worker that has got its first message. ``failed`` is done when the worker gives up by itself, or ends; its
     result says why."""
 
@@ -83,7 +83,7 @@ class Worker(Protocol):
         """End the worker."""
 
 
-StartWorker = Callable[[wire.Message, Callable[[wire.Message], None], str], Awaitable[Worker]]
+StartWorker = Callable[[wire.Message, Callable[[wire.Message], None], str], Awaitable[WorkerHandle]]
 """Starts a worker: its first message, who gets its messages that are no answers, and its name in errors."""
 
 

@@ -25,11 +25,11 @@ from perftest.engine.accounting.ledger import Ledger
 from perftest.engine.accounting.observations import Observations
 from perftest.engine.accounting.routing import queues_of_each
 from perftest.engine.connections.client import Client
-from perftest.engine.connections.link import Links
+from perftest.engine.connections.link import ClientLinks
 from perftest.engine.connections.plan_topology import PlanTopology
 from perftest.engine.consuming.consumer import Consumer
 from perftest.engine.consuming.queue_keeper import SETTLE_S, QueueKeeper
-from perftest.engine.context import Context, Counters, Emit
+from perftest.engine.context import Context, Emit, IntervalCounters
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.publishing import material
 from perftest.engine.publishing.publisher import Publisher
@@ -58,7 +58,7 @@ FORWARD_ROWS: Final = 4096
 """With more rows than this, deliveries of other workers' messages are forwarded before the interval ends."""
 
 
-class Session:
+class WorkerSession:
     """The clients of the ``share`` of a worker.
 
     ``emit`` and ``fail`` carry events and the reason to give up to the coordinator. ``send`` carries deliveries to the
@@ -106,7 +106,7 @@ class Session:
         )
         self._topology = PlanTopology(self.context)
         self._queue_keeper = QueueKeeper(self.context)
-        self._links = Links(self.context)
+        self._links = ClientLinks(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
         self._departed: list[Consumer] = []
@@ -235,7 +235,7 @@ class Session:
         now_ns = self.context.clock()
         counts, negative = self.context.recorder.cut()
         progress = self._progress.take(now_ns, self.context.counters)
-        counters: Counters = self.context.counters.cut()
+        counters: IntervalCounters = self.context.counters.cut()
         if counters.nacked:
             self.context.emit("nacked", f"the broker refused {counters.nacked} messages (basic.nack)")
         dropped = sum(publisher.dropped_since_cut() for publisher in self.publishers)

@@ -33,9 +33,9 @@ from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.door import opened
 from perftest.engine.workers.failures import explain
-from perftest.engine.workers.links import Links
+from perftest.engine.workers.links import WorkerLinks
 from perftest.engine.workers.sequence import Sequence
-from perftest.engine.workers.session import Session
+from perftest.engine.workers.session import WorkerSession
 from perftest.engine.workers.shares import Share
 from perftest.engine.workers.transport import LINE_MAX, allow_files
 from perftest.spec.codec import plan_from_json
@@ -68,7 +68,7 @@ class Worker:
         self._on_connected = on_connected
         self._name = first["worker"]
         plan = plan_from_json(first["plan"])
-        self.session = Session(
+        self.session = WorkerSession(
             plan,
             Share(plan, index=first["index"], workers=first["workers"]),
             offset_ns=first["offset_ns"],
@@ -232,7 +232,7 @@ class Server:
         self._doors = doors
         self._worker: Worker | None = None
         self._lease_s: float | None = None
-        self._links = Links(self._greeting, has_door=doors is not None)
+        self._links = WorkerLinks(self._greeting, has_door=doors is not None)
 
     async def serve(self, output: int) -> None:
         """Serve the coordinator at stdin and at ``output``, and whoever comes through the door."""

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from perftest.importers.section import Section, nearest
+from perftest.importers.section import SourceSection, nearest
 from perftest.importers.write import plain_number
 from perftest.spec.condense import duration
 
@@ -43,10 +43,10 @@ _INSTEAD: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class TopologyAction:
     """A fill or a drain of each queue, ``delay_s`` after the end of the action before."""
 
-    source: Section
+    source: SourceSection
     kind: str
     delay_s: float
     count: int = 0
@@ -59,12 +59,12 @@ class Action:
 class Actions:
     """The actions of queues with one prefix, in their order."""
 
-    source: Section
+    source: SourceSection
     queues: int
     repeats: bool
     staggered: bool
     delay_s: float
-    listed: list[Action]
+    listed: list[TopologyAction]
 
     @property
     def kinds(self) -> list[str]:
@@ -81,12 +81,12 @@ class Actions:
         """Whether the list fills once, and drains at most once after that."""
         return not self.repeats and self.kinds in (["fill"], ["fill", "drain"])
 
-    def fill_s(self, fill: Action) -> float:
+    def fill_s(self, fill: TopologyAction) -> float:
         """How long a fill takes. Without a rate it is taken for one of all queues together at FILL_RATE."""
         return fill.count / (fill.rate or FILL_RATE / self.queues)
 
 
-def actions_of(source: Section, queues: int) -> Actions | None:
+def actions_of(source: SourceSection, queues: int) -> Actions | None:
     """Read the actions of so many queues; None if there are none."""
     if not source.data:
         return None
@@ -97,14 +97,16 @@ def actions_of(source: Section, queues: int) -> Actions | None:
     return Actions(source, queues, repeats, staggered, delay_s, read) if read else None
 
 
-def _action(source: Section) -> Action | None:
+def _action(source: SourceSection) -> TopologyAction | None:
     kind = source.text("type").lower()
     delay_s = _delay(source)
     if kind == "fill":
         count, size = _needed(source, "messageCount"), source.body_size("messageSize", _needed(source, "messageSize"))
-        found = Action(source, kind, delay_s, max(count, 1), size, source.number("publishRate"))
+        found = TopologyAction(source, kind, delay_s, max(count, 1), size, source.number("publishRate"))
     elif kind in ("drain", "purge"):
-        found = Action(source, kind, delay_s, quiet_s=_needed(source, "thresholdSeconds") if kind == "drain" else 0)
+        found = TopologyAction(
+            source, kind, delay_s, quiet_s=_needed(source, "thresholdSeconds") if kind == "drain" else 0
+        )
     else:
         near = nearest(kind, _KINDS)
         fix = f"did you mean {near!r}?" if near else f"write {', '.join(_KINDS)}"
@@ -114,13 +116,13 @@ def _action(source: Section) -> Action | None:
     return found
 
 
-def _needed(source: Section, key: str) -> int:
+def _needed(source: SourceSection, key: str) -> int:
     if not source.has(key):
         source.wrong(key, f"the action has no {key}", f"write {key}")
     return source.count(key)
 
 
-def _delay(source: Section) -> float:
+def _delay(source: SourceSection) -> float:
     """Seconds to wait: a number, or a range of which the tool draws one."""
     text = source.text("startDelaySeconds").strip()
     if not text:
@@ -141,7 +143,7 @@ def _delay(source: Section) -> float:
 def playable(found: Actions) -> Actions | None:
     """The actions before the first purge, of queues that nobody else fills; None if none of them fills the queues. A
     purge of fresh queues does nothing, unless it comes again."""
-    listed: list[Action] = []
+    listed: list[TopologyAction] = []
     for action in found.listed:
         if action.kind == "purge" and (listed or found.repeats):
             what = "nothing purges queues during a run: the list ends here, and does not begin again"
@@ -253,7 +255,7 @@ def _rounds(actions: Actions) -> Iterator[tuple[dict[str, Any], float]]:
             return
 
 
-def _step(actions: Actions, action: Action) -> tuple[dict[str, Any], float]:
+def _step(actions: Actions, action: TopologyAction) -> tuple[dict[str, Any], float]:
     if action.kind == "drain":
         return {"consumers": actions.queues, "rate": 0}, drain_s(actions, action)
     length_s = fill_step_s(actions, action)
@@ -262,13 +264,13 @@ def _step(actions: Actions, action: Action) -> tuple[dict[str, Any], float]:
     return {"consumers": 0, "rate": plain_number(round(action.count / length_s, 3)), **size}, length_s
 
 
-def fill_step_s(actions: Actions, fill: Action) -> float:
+def fill_step_s(actions: Actions, fill: TopologyAction) -> float:
     """The length of the step of a fill. Without a rate these are whole seconds."""
     length_s = actions.fill_s(fill)
     return max(round(length_s, 3) if fill.rate else math.ceil(length_s), 1.0)
 
 
-def drain_s(actions: Actions, drain: Action) -> float:
+def drain_s(actions: Actions, drain: TopologyAction) -> float:
     """The length of the step of a drain, in whole seconds: its quiet time, after all messages at FILL_RATE."""
     count = sum(each.count for each in actions.listed[: actions.listed.index(drain)])
     return max(math.ceil(count * actions.queues / FILL_RATE + drain.quiet_s), 1.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perftest.importers.rabbittesttool.policy import properties
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 from perftest.importers.write import plain_number
 from perftest.spec.rules import FRAME_MAX_MIN, PREFETCH_MAX
 from perftest.spec.units import UNLIMITED
@@ -22,7 +22,7 @@ _STREAM: Final = (
 class Publishers:
     """Publishers with one prefix: their load and their destination."""
 
-    source: Section
+    source: SourceSection
     prefix: str
     count: int
     load: dict[str, Any]
@@ -43,7 +43,7 @@ class Publishers:
 class Consumers:
     """Consumers with one prefix."""
 
-    source: Section
+    source: SourceSection
     prefix: str
     count: int
     queue_prefix: str
@@ -52,7 +52,7 @@ class Consumers:
     frame_max: int = 0
 
 
-def publishers_of(source: Section) -> Publishers | None:
+def publishers_of(source: SourceSection) -> Publishers | None:
     """Read publishers; None if they are not included, or if their number is 0."""
     if not _is_included(source):
         return None
@@ -82,31 +82,31 @@ def publishers_of(source: Section) -> Publishers | None:
     return found
 
 
-def _is_included(source: Section) -> bool:
+def _is_included(source: SourceSection) -> bool:
     """Whether the clients are included and their number is above 0. Clients that the tool skips need no note."""
     return source.flag("include", default=True) and source.count("scale", default=1) > 0
 
 
-def _window(source: Section) -> int | str:
+def _window(source: SourceSection) -> int | str:
     confirms, limit = source.flag("useConfirms"), source.count("inFlightLimit")
     if confirms and not limit:
         source.different("inFlightLimit", "confirms without a limit become in_flight: unlimited")
     return (limit or UNLIMITED) if confirms else 0
 
 
-def _is_amqp(source: Section) -> None:
+def _is_amqp(source: SourceSection) -> None:
     if source.text("protocol", default="amqp091").lower() != "amqp091":
         source.wrong("protocol", "only AMQP 0-9-1 is measured", "use PerfTest's stream or MQTT tools")
 
 
-def _frame_max(source: Section) -> int:
+def _frame_max(source: SourceSection) -> int:
     size = source.count("frameMax")
     if 0 < size < FRAME_MAX_MIN:
         source.different("frameMax", f"the protocol has at least {FRAME_MAX_MIN}, not {size}")
     return max(size, FRAME_MAX_MIN) if size else 0
 
 
-def _headers(source: Section) -> dict[str, Any]:
+def _headers(source: SourceSection) -> dict[str, Any]:
     """The first headers, as many as each message has. The tool would draw them for each message."""
     number, headers = source.count("headersPerMessage"), properties(source, "availableHeaders")
     if number > len(headers):
@@ -117,7 +117,7 @@ def _headers(source: Section) -> dict[str, Any]:
     return dict(list(headers.items())[:number])
 
 
-def _destination(source: Section, found: Publishers) -> None:
+def _destination(source: SourceSection, found: Publishers) -> None:
     to_queues, to_exchange = source.section("sendToQueuePrefix", "sendToQueueGroup"), source.section("sendToExchange")
     if to_queues.data:
         found.queue_prefix = to_queues.text("queuePrefix", "queueGroup")
@@ -138,7 +138,7 @@ def _destination(source: Section, found: Publishers) -> None:
     to_exchange.finish()
 
 
-def consumers_of(source: Section) -> Consumers | None:
+def consumers_of(source: SourceSection) -> Consumers | None:
     """Read consumers; None if they are not included, or if their number is 0."""
     if not _is_included(source):
         return None
@@ -163,7 +163,7 @@ def consumers_of(source: Section) -> Consumers | None:
     return found
 
 
-def _acknowledging(acks: Section, prefetch: int, interval: int, after_ms: int) -> dict[str, Any]:
+def _acknowledging(acks: SourceSection, prefetch: int, interval: int, after_ms: int) -> dict[str, Any]:
     if prefetch > PREFETCH_MAX:
         acks.different("consumerPrefetch", f"the protocol has at most {PREFETCH_MAX}, not {prefetch}")
         prefetch = PREFETCH_MAX

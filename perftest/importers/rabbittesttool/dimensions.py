@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 from perftest.importers.write import plain_number
 from perftest.spec.condense import duration
 from perftest.spec.rules import PREFETCH_MAX
@@ -51,7 +51,7 @@ class Scope:
 Steps = list[dict[str, Any]]
 
 
-def add_dimensions(topology: Section, workload: dict[str, Any], scope: Scope) -> None:
+def add_dimensions(topology: SourceSection, workload: dict[str, Any], scope: Scope) -> None:
     """Add step and sweep to a workload, and remove the swept settings from its load."""
     kind = topology.choice("topologyType", default="fixed", known=_KINDS)
     dimensions = topology.section("dimensions")
@@ -82,7 +82,7 @@ _KINDS: Final = {
 }
 
 
-def _timing(source: Section, workload: dict[str, Any], seconds: float, key: str) -> None:
+def _timing(source: SourceSection, workload: dict[str, Any], seconds: float, key: str) -> None:
     warmup = source.number("rampUpSeconds")
     if not seconds:
         source.wrong(key, "a step needs time", "write 1 or more")
@@ -97,14 +97,14 @@ def _timing(source: Section, workload: dict[str, Any], seconds: float, key: str)
     workload["step"] = step
 
 
-def _say_what_repeats(source: Section) -> None:
+def _say_what_repeats(source: SourceSection) -> None:
     repeats = source.count("repeatSeries", default=1)
     if repeats > 1:
         source.without("repeatSeries", "a workload is one round", f"`perftest sweep FILE --repeats {repeats}`")
     source.drop("a step ends by time", "stepLimit", unless=(0,), fix="publishing.messages ends it by messages")
 
 
-def _single(source: Section, scope: Scope) -> Steps:
+def _single(source: SourceSection, scope: Scope) -> Steps:
     setting = _setting(source, source.text("dimension"), "dimension", scope)
     multiplies = source.choice("valueType", default="value", known={"value": "", "multiply": "yes"})
     applied = source.text("applyToPrefix", "applyToGroup")
@@ -133,7 +133,7 @@ def _base(setting: str, scope: Scope) -> float:
     return float(value) / (scope.copies if setting in ("publishers", "consumers") else 1)
 
 
-def _multiple(source: Section, scope: Scope) -> Steps:
+def _multiple(source: SourceSection, scope: Scope) -> Steps:
     names = [str(name) for name in source.values("dimensions")]
     settings = [_setting(source, name, "dimensions", scope) for name in names]
     if source.has("applyToPrefix"):
@@ -150,7 +150,7 @@ def _multiple(source: Section, scope: Scope) -> Steps:
     return steps if any(settings) else []
 
 
-def _setting(source: Section, dimension: str, key: str, scope: Scope) -> str:
+def _setting(source: SourceSection, dimension: str, key: str, scope: Scope) -> str:
     """The setting that a dimension changes. A dimension without a setting gets a note, and the setting is empty."""
     name = dimension.lower()
     if name in WITHOUT:
@@ -169,7 +169,7 @@ def _setting(source: Section, dimension: str, key: str, scope: Scope) -> str:
     return setting
 
 
-def _number(source: Section, key: str, value: Any) -> float:
+def _number(source: SourceSection, key: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -180,7 +180,7 @@ def _number(source: Section, key: str, value: Any) -> float:
     return number
 
 
-def _value(setting: str, number: float, scope: Scope, source: Section, key: str) -> int | float | str:
+def _value(setting: str, number: float, scope: Scope, source: SourceSection, key: str) -> int | float | str:
     """A value of a dimension as the sweep writes it."""
     whole = max(round(number), 0)
     if setting == "rate":
@@ -200,7 +200,7 @@ def _value(setting: str, number: float, scope: Scope, source: Section, key: str)
     return max(whole, 1)
 
 
-def _accepted(source: Section, steps: Steps, scope: Scope) -> Steps:
+def _accepted(source: SourceSection, steps: Steps, scope: Scope) -> Steps:
     """The steps, changed so that the generator accepts them: enough consumers, no ack interval above the prefetch."""
     key = _key(source)
     for step in steps:
@@ -217,12 +217,12 @@ def _accepted(source: Section, steps: Steps, scope: Scope) -> Steps:
     return busy
 
 
-def _key(source: Section) -> str:
+def _key(source: SourceSection) -> str:
     """The key that holds the values, for one dimension or for several."""
     return "values" if source.has("values") else "multiValues"
 
 
-def _sweep(source: Section, workload: dict[str, Any], steps: Steps, seconds: float) -> None:
+def _sweep(source: SourceSection, workload: dict[str, Any], steps: Steps, seconds: float) -> None:
     if not steps:
         return
     names = list(steps[0])
@@ -243,7 +243,7 @@ def _sweep(source: Section, workload: dict[str, Any], steps: Steps, seconds: flo
         workload["sweep"] = {"steps": once, "mode": "live"}
 
 
-def _lower_ack_interval(source: Section, load: dict[str, Any], steps: Steps, key: str) -> None:
+def _lower_ack_interval(source: SourceSection, load: dict[str, Any], steps: Steps, key: str) -> None:
     """Lower a constant ack interval to the smallest prefetch of the sweep."""
     smallest = min((step["prefetch"] for step in steps if step.get("prefetch")), default=0)
     if smallest and load.get("ack_interval", 0) > smallest:
@@ -251,7 +251,7 @@ def _lower_ack_interval(source: Section, load: dict[str, Any], steps: Steps, key
         load["ack_interval"] = smallest
 
 
-def _cycle(source: Section, workload: dict[str, Any], setting: str, values: list[Any], seconds: float) -> None:
+def _cycle(source: SourceSection, workload: dict[str, Any], setting: str, values: list[Any], seconds: float) -> None:
     """Write values that rise and fall as a cycle within one step."""
     part, key = _CYCLES[setting]
     workload["load"].pop(setting, None)

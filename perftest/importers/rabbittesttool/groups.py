@@ -21,8 +21,8 @@ from perftest.importers.rabbittesttool.actions import (
     say_without,
 )
 from perftest.importers.rabbittesttool.clients import Consumers, Publishers, consumers_of, publishers_of
-from perftest.importers.rabbittesttool.policy import Policy, properties
-from perftest.importers.section import Section
+from perftest.importers.rabbittesttool.policy import TopologyPolicy, properties
+from perftest.importers.section import SourceSection
 from perftest.importers.write import QUEUES_MAX
 
 EXCHANGES: Final = {
@@ -41,7 +41,7 @@ class Queues:
     """Queues with one prefix: their names, their arguments, the keys with which they are bound to each exchange, and
     what fills and drains them."""
 
-    source: Section
+    source: SourceSection
     prefix: str
     names: list[str]
     type: str
@@ -76,10 +76,10 @@ class Unit:
 
 
 @dataclass(slots=True)
-class Group:
+class TopologyGroup:
     """The parts of a group of a topology, before they are divided into loads."""
 
-    source: Section
+    source: SourceSection
     name: str
     copies: int
     exchanges: dict[str, str]
@@ -88,7 +88,7 @@ class Group:
     consumers: list[Consumers]
 
 
-def read_group(source: Section, policies: list[Policy]) -> Group:
+def read_group(source: SourceSection, policies: list[TopologyPolicy]) -> TopologyGroup:
     """Read a group and everything in it."""
     name, copies = source.text("name"), source.count("scale", default=1)
     if copies > QUEUES_MAX:
@@ -108,7 +108,7 @@ def read_group(source: Section, policies: list[Policy]) -> Group:
     if copies > 1:
         prefixes = [f"{name}{number:05}-" if many_vhosts else f"-sn{number}" for number in range(1, copies + 1)]
     queues = [_queues(each, prefixes, policies) for each in source.sections("queues", "queueGroups")]
-    found = Group(
+    found = TopologyGroup(
         source=source,
         name=name,
         copies=copies,
@@ -121,7 +121,7 @@ def read_group(source: Section, policies: list[Policy]) -> Group:
     return found
 
 
-def _exchange(source: Section) -> tuple[str, str] | None:
+def _exchange(source: SourceSection) -> tuple[str, str] | None:
     name, kind = source.text("name"), source.choice("type", default="direct", known=EXCHANGES)
     source.drop("exchanges are bound to queues only", "bindings", unless=("[]",))
     source.drop("there are no shovels", "shovel", fix="`rabbitmqctl set_parameter shovel …`")
@@ -132,7 +132,7 @@ def _exchange(source: Section) -> tuple[str, str] | None:
     return (name, kind) if included else None
 
 
-def _queues(source: Section, prefixes: list[str], policies: list[Policy]) -> Queues | None:
+def _queues(source: SourceSection, prefixes: list[str], policies: list[TopologyPolicy]) -> Queues | None:
     prefix, scale = source.text("prefix", "group"), source.count("scale", default=1)
     if scale * len(prefixes) > QUEUES_MAX:
         source.wrong("scale", f"{scale * len(prefixes)} queues are more than {QUEUES_MAX}", "write fewer")
@@ -164,7 +164,7 @@ def _named(before: str, prefix: str, number: int) -> str:
     return f"{prefix}{before}_{number:05}" if before.startswith("-sn") else f"{before}{prefix}_{number:05}"
 
 
-def _type(source: Section, arguments: dict[str, Any]) -> str:
+def _type(source: SourceSection, arguments: dict[str, Any]) -> str:
     """The type of the queues. Arguments that do not fit the type are removed."""
     kind = str(arguments.pop("x-queue-type", "classic"))
     if source.text("queueType", default="standard").lower() == "stream" or kind == "stream":
@@ -176,7 +176,7 @@ def _type(source: Section, arguments: dict[str, Any]) -> str:
     return kind if kind in ("classic", "quorum") else "classic"
 
 
-def _dead_letters(source: Section, arguments: dict[str, Any]) -> None:
+def _dead_letters(source: SourceSection, arguments: dict[str, Any]) -> None:
     if source.data and source.flag("hasDlx"):
         arguments["x-dead-letter-exchange"] = source.text("name")
         source.different("name", "dead letters go to this exchange, which must exist: it is not declared")
@@ -184,7 +184,7 @@ def _dead_letters(source: Section, arguments: dict[str, Any]) -> None:
     source.finish()
 
 
-def _binding(source: Section) -> list[str]:
+def _binding(source: SourceSection) -> list[str]:
     keys = [str(key) for key in source.values("bindingKeys")]
     if source.has("bindingKey"):
         keys.append(source.text("bindingKey"))
@@ -195,7 +195,7 @@ def _binding(source: Section) -> list[str]:
     return keys
 
 
-def units_of(group: Group) -> list[Unit]:
+def units_of(group: TopologyGroup) -> list[Unit]:
     """The loads of a group. Each part that belongs to no load gets a note."""
     units: list[Unit] = []
     left = list(group.consumers)
@@ -227,7 +227,7 @@ def units_of(group: Group) -> list[Unit]:
     return units
 
 
-def _fill(group: Group, units: list[Unit]) -> None:
+def _fill(group: TopologyGroup, units: list[Unit]) -> None:
     """Add the loads of actions. Consumers of queues that nobody else fills get publishers of their own."""
     for queues in group.queues:
         actions, unit = queues.actions, next((each for each in units if queues in each.queues), None)
@@ -254,13 +254,13 @@ def act_once(unit: Unit) -> None:
         unit.consumer_count = unit.names
 
 
-def _reached(group: Group, publishers: Publishers) -> list[Queues]:
+def _reached(group: TopologyGroup, publishers: Publishers) -> list[Queues]:
     if publishers.queue_prefix:
         return [each for each in group.queues if each.prefix == publishers.queue_prefix]
     return [each for each in group.queues if publishers.exchange in each.bindings]
 
 
-def _say_what_is_idle(group: Group, units: list[Unit]) -> None:
+def _say_what_is_idle(group: TopologyGroup, units: list[Unit]) -> None:
     used = [queues for unit in units for queues in unit.queues]
     for queues in group.queues:
         if queues not in used:
@@ -269,7 +269,9 @@ def _say_what_is_idle(group: Group, units: list[Unit]) -> None:
             )
 
 
-def _unit(group: Group, queues: list[Queues], publishers: Publishers | None, consumers: list[Consumers]) -> Unit:
+def _unit(
+    group: TopologyGroup, queues: list[Queues], publishers: Publishers | None, consumers: list[Consumers]
+) -> Unit:
     first = consumers[0] if consumers else None
     for each in consumers[1:]:
         if first is not None and each.load != first.load:
@@ -292,7 +294,7 @@ def _unit(group: Group, queues: list[Queues], publishers: Publishers | None, con
     return unit
 
 
-def _route(group: Group, unit: Unit, publishers: Publishers) -> None:
+def _route(group: TopologyGroup, unit: Unit, publishers: Publishers) -> None:
     """The exchange of a load and its routing keys."""
     source, kind = publishers.source, group.exchanges.get(publishers.exchange)
     if kind is None:
@@ -307,7 +309,7 @@ def _route(group: Group, unit: Unit, publishers: Publishers) -> None:
     publishers.publishing.update(_keys(source, publishers, kind, bound))
 
 
-def _keys(source: Section, publishers: Publishers, kind: str, bound: list[str]) -> dict[str, Any]:
+def _keys(source: SourceSection, publishers: Publishers, kind: str, bound: list[str]) -> dict[str, Any]:
     mode, place = publishers.mode, "sendToExchange.routingKeyMode"
     if kind in ("fanout", "headers"):
         return {}

@@ -8,10 +8,10 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from perftest.importers.notes import Converted, Imported, Notes
-from perftest.importers.rabbittesttool.policy import Policy, read_policies
+from perftest.importers.rabbittesttool.policy import TopologyPolicy, read_policies
 from perftest.importers.rabbittesttool.template import read_json
 from perftest.importers.rabbittesttool.topology import backgrounds_of, convert, run_s
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 from perftest.importers.write import name_of
 from perftest.spec.condense import duration
 from perftest.spec.units import parse_duration_s
@@ -49,7 +49,7 @@ def import_playlist(text: str, file: str, find: Find) -> Imported:
     notes = Notes(file)
     data = read_json(text, notes)
     notes.stop_at_problems()
-    playlist = Section(data, notes)
+    playlist = SourceSection(data, notes)
     common = playlist.raw("commonAttributes", default={})
     entries = playlist.sections("benchmarks")
     stem = PurePath(file).stem
@@ -62,19 +62,19 @@ def import_playlist(text: str, file: str, find: Find) -> Imported:
     found = []
     for entry in entries:
         own = Notes(file)
-        found.append(_benchmark(Section(entry.data, own, entry.path), common, find, stem, len(entries)))
+        found.append(_benchmark(SourceSection(entry.data, own, entry.path), common, find, stem, len(entries)))
         notes.problems += own.problems
     notes.stop_at_problems()
     return Imported(found, notes.found)
 
 
-class Entry(Section):
+class PlaylistEntry(SourceSection):
     """A benchmark, merged with the common attributes of the playlist. The benchmark's own keys and variables win.
 
     A note names the place where a key was written, so each common attribute gets one note.
     """
 
-    def __init__(self, own: Section, common: Mapping[str, Any]) -> None:
+    def __init__(self, own: SourceSection, common: Mapping[str, Any]) -> None:
         merged = {**common, **own.data}
         for key in _MAPPINGS:
             parts = [each[key] for each in (common, own.data) if isinstance(each.get(key), Mapping)]
@@ -95,8 +95,8 @@ class Entry(Section):
         )
 
 
-def _benchmark(own: Section, common: Mapping[str, Any], find: Find, stem: str, entries: int) -> Converted:
-    entry, notes = Entry(own, common), own.notes
+def _benchmark(own: SourceSection, common: Mapping[str, Any], find: Find, stem: str, entries: int) -> Converted:
+    entry, notes = PlaylistEntry(own, common), own.notes
     number = int(own.path.rpartition("[")[2].rstrip("]")) + 1
     name = name_of(stem, 70) + (f"/{number:0{len(str(entries))}}" if entries > 1 else "")
     given = entry.section("topologyVariables").data
@@ -116,14 +116,14 @@ def _benchmark(own: Section, common: Mapping[str, Any], find: Find, stem: str, e
     return Converted(workload, notes.found)
 
 
-def _differences(own: Section) -> str:
+def _differences(own: SourceSection) -> str:
     """The variables of a benchmark, in few words, as a part of its title."""
     variables = own.raw("topologyVariables", default={})
     words = [f"{key} {value}" for key, value in variables.items()] if isinstance(variables, Mapping) else []
     return ", ".join(words)[:150]
 
 
-def _topology(entry: Entry, key: str, find: Find, notes: Notes) -> tuple[str, Mapping[str, Any]] | None:
+def _topology(entry: PlaylistEntry, key: str, find: Find, notes: Notes) -> tuple[str, Mapping[str, Any]] | None:
     name = entry.text(key)
     if not name:
         entry.wrong(key, "a benchmark needs a topology", f"add {key}, here or in commonAttributes")
@@ -137,7 +137,7 @@ def _topology(entry: Entry, key: str, find: Find, notes: Notes) -> tuple[str, Ma
     return (found[0], data) if isinstance(data, Mapping) else None
 
 
-def _policies(entry: Entry, key: str, variables: str, find: Find, notes: Notes) -> list[Policy]:
+def _policies(entry: PlaylistEntry, key: str, variables: str, find: Find, notes: Notes) -> list[TopologyPolicy]:
     name, given = entry.text(key), entry.section(variables).data
     if not name or name == "none":
         for variable in given:
@@ -147,7 +147,7 @@ def _policies(entry: Entry, key: str, variables: str, find: Find, notes: Notes) 
     return read_policies(name, find("policies", name), given, notes, entry.at(key), entry.places(variables))
 
 
-def _background(entry: Entry, workload: dict[str, Any], find: Find, notes: Notes) -> None:
+def _background(entry: PlaylistEntry, workload: dict[str, Any], find: Find, notes: Notes) -> None:
     name = entry.text("bgTopology")
     given = entry.section("bgTopologyVariables").data
     if not name or name == "none":
@@ -173,7 +173,7 @@ def _background(entry: Entry, workload: dict[str, Any], find: Find, notes: Notes
             entry.different(key, "a background load ends with the run")
 
 
-def _delay_s(entry: Entry) -> float:
+def _delay_s(entry: PlaylistEntry) -> float:
     """When background loads begin: a negative delay is a time ahead of the measured load."""
     written = entry.text("bgDelaySeconds", default="0")
     try:
@@ -193,7 +193,7 @@ def _begin(load: dict[str, Any], delay_s: float) -> None:
         load["ahead" if start_s < 0 else "start"] = duration(abs(start_s))
 
 
-def _cluster(entry: Entry) -> None:
+def _cluster(entry: PlaylistEntry) -> None:
     """Note everything that the playlist does to the brokers, because a workload does nothing to brokers."""
     configuration = entry.section("brokerConfiguration")
     for name, value in configuration.data.items():
@@ -232,7 +232,7 @@ def _netem(shaped: Mapping[str, Any]) -> str:
     return f"`{' '.join(words)}`"
 
 
-def _misplaced(entry: Entry, topology: tuple[str, Mapping[str, Any]] | None) -> None:
+def _misplaced(entry: PlaylistEntry, topology: tuple[str, Mapping[str, Any]] | None) -> None:
     """Note unknown keys. A key with the name of a topology's variable was probably meant as that variable."""
     variables = topology[1].get("variables") if topology else None
     names = {each.get("name") for each in variables or [] if isinstance(each, Mapping)}

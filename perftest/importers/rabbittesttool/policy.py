@@ -11,14 +11,14 @@ from typing import Any, Final
 from perftest.importers.notes import Notes
 from perftest.importers.patterns import matches, problem_with
 from perftest.importers.rabbittesttool.template import filled, read_json
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 
 QUORUM: Final = ("x-queue-type", "x-quorum-initial-group-size", "x-max-in-memory-length", "x-max-in-memory-bytes")
 _GUESSED: Final = {"groupSize": "x-quorum-initial-group-size", "maxInMemoryLength": "x-max-in-memory-length"}
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class TopologyPolicy:
     """Arguments for queues whose prefix matches a pattern. An empty pattern matches all queues."""
 
     pattern: str
@@ -29,7 +29,7 @@ class Policy:
         return not self.pattern or matches(self.pattern, prefix)
 
 
-def properties(source: Section, key: str = "properties") -> dict[str, Any]:
+def properties(source: SourceSection, key: str = "properties") -> dict[str, Any]:
     """The included entries of a list of key, value and type, as a mapping."""
     found = {}
     for each in source.sections(key):
@@ -55,7 +55,7 @@ def read_policies(
     notes: Notes,
     place: str,
     places: Callable[[str], str],
-) -> list[Policy]:
+) -> list[TopologyPolicy]:
     """The policies of a file that become arguments. Each other policy gets a note with the command that sets it.
 
     ``place`` is where the file was named, and ``places`` tells where each variable was written.
@@ -77,7 +77,7 @@ def read_policies(
     return policies
 
 
-def _policy(source: Section) -> Policy | None:
+def _policy(source: SourceSection) -> TopologyPolicy | None:
     found, pattern = properties(source), source.text("pattern")
     name = source.text("name", default="policy")
     kind, priority = source.text("applyTo", default="queues"), source.count("priority")
@@ -87,7 +87,7 @@ def _policy(source: Section) -> Policy | None:
         source.wrong("pattern", f"no regular expression in the syntax of RE2: {problem}", "write it in another way")
         return None
     if any(key in QUORUM and value != "stream" for key, value in found.items()):
-        return Policy(pattern, found)
+        return TopologyPolicy(pattern, found)
     if found.get("x-queue-type") == "stream":
         source.wrong("properties", "streams are not measured", "use another policy, or PerfTest for streams")
         return None
@@ -99,7 +99,7 @@ def _policy(source: Section) -> Policy | None:
 
 def _guessed(
     name: str, given: Mapping[str, Any], notes: Notes, place: str, places: Callable[[str], str]
-) -> list[Policy]:
+) -> list[TopologyPolicy]:
     """A policy guessed from the name of a missing file. A note tells of the guess."""
     if not re.search(r"quorum|\bqq\b", name):
         fix = "give the directory above policies/ with --topologies, or set the policy by hand"
@@ -114,4 +114,4 @@ def _guessed(
             notes.without(places(variable), what)
     what = f"the policy file {name} is not there: by its name it makes quorum queues, with {arguments}"
     notes.different(place, what, "give the directory that has policies/ beside topologies/ with --topologies")
-    return [Policy("", arguments)]
+    return [TopologyPolicy("", arguments)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from perftest.importers.notes import Notes
-from perftest.importers.section import Section, nearest
+from perftest.importers.section import SourceSection, nearest
 
 _VARIABLE: Final = re.compile(r"\{\{\s*var\.(\w+)\s*\}\}")
 
@@ -25,13 +25,13 @@ def read_json(text: str, notes: Notes, file: str = "") -> Any:
 
 def filled(
     data: Mapping[str, Any], given: Mapping[str, Any], notes: Notes, file: str, places: Callable[[str], str]
-) -> Section:
+) -> SourceSection:
     """The topology with values for its variables: ``given`` values, or defaults.
 
     ``places`` tells where each given variable was written.
     """
-    source = Section({key: value for key, value in data.items() if key != "variables"}, notes, file=file)
-    declared = Section({"variables": data.get("variables") or []}, notes, file=file).sections("variables")
+    source = SourceSection({key: value for key, value in data.items() if key != "variables"}, notes, file=file)
+    declared = SourceSection({"variables": data.get("variables") or []}, notes, file=file).sections("variables")
     defaults = {each.text("name"): each.raw("default") for each in declared}
     for each in declared:
         each.finish()

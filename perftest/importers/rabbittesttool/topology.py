@@ -10,9 +10,9 @@ from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.rabbittesttool.actions import load_in_steps, say_once, steps_of
 from perftest.importers.rabbittesttool.dimensions import Scope, add_dimensions
 from perftest.importers.rabbittesttool.groups import Unit, act_once, read_group, units_of
-from perftest.importers.rabbittesttool.policy import Policy
+from perftest.importers.rabbittesttool.policy import TopologyPolicy
 from perftest.importers.rabbittesttool.template import filled, read_json
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 from perftest.importers.write import BACKGROUNDS_MAX, name_of
 from perftest.spec.condense import duration
 from perftest.spec.units import parse_duration_s
@@ -37,7 +37,7 @@ def import_topology(text: str, file: str, given: Mapping[str, Any] | None = None
 def convert(
     data: Mapping[str, Any],
     given: Mapping[str, Any],
-    policies: list[Policy],
+    policies: list[TopologyPolicy],
     notes: Notes,
     file: str,
     *,
@@ -79,7 +79,7 @@ def convert(
     return workload
 
 
-def _isolate(source: Section, workload: dict[str, Any]) -> None:
+def _isolate(source: SourceSection, workload: dict[str, Any]) -> None:
     """Let every step of a sweep fill its queues anew: clients that leave by themselves are missing in the next step."""
     limited = "messages" in workload.get("publishing", {}) or "exit_when" in workload.get("consuming", {})
     if limited and "sweep" in workload:
@@ -121,7 +121,7 @@ def _background_of(unit: Unit, end_s: float) -> dict[str, Any]:
 def backgrounds_of(
     data: Mapping[str, Any],
     given: Mapping[str, Any],
-    policies: list[Policy],
+    policies: list[TopologyPolicy],
     notes: Notes,
     file: str,
     places: Callable[[str], str],
@@ -142,7 +142,7 @@ def backgrounds_of(
     return [] if notes.problems else _beside(units, "background", 1, end_s)
 
 
-def _units(source: Section, policies: list[Policy]) -> list[Unit]:
+def _units(source: SourceSection, policies: list[TopologyPolicy]) -> list[Unit]:
     units: list[Unit] = []
     for group in source.sections("topologyGroups", "vhosts"):
         read = read_group(group, policies)

@@ -73,7 +73,7 @@ OPERATIONS: Final[dict[str, type[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ExchangeOutcome:
     """What became of a command. An outcome without any of these is success."""
 
     exchange: Exchange | None = None
@@ -91,7 +91,7 @@ class Outcome:
         return self.is_in_use or self.missing is not None or self.wrong_match is not None
 
 
-DONE: Final = Outcome()
+DONE: Final = ExchangeOutcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,18 @@ class ExchangeAnswer:
 
     node: NodeId
     correlation: int
-    outcome: Outcome
+    outcome: ExchangeOutcome
 
 
-def apply(table: RoutingTable, queues: Collection[str], command: ExchangeCommand) -> Outcome:
+def apply(table: RoutingTable, queues: Collection[str], command: ExchangeCommand) -> ExchangeOutcome:
     """Apply a command to the table of its virtual host; ``queues`` are the names in the cluster of the queues that
     exist."""
     match command:
         case DeclareExchange(exchange=exchange):
-            return Outcome(exchange=table.declare(exchange))
+            return ExchangeOutcome(exchange=table.declare(exchange))
         case DeleteExchange(name=name):
             if command.if_unused and table.is_in_use(name):
-                return Outcome(is_in_use=True)
+                return ExchangeOutcome(is_in_use=True)
             table.delete(name)
         case Bind(binding=binding):
             refused = _refusal(table, queues, command.vhost_name, binding)
@@ -123,28 +123,28 @@ def apply(table: RoutingTable, queues: Collection[str], command: ExchangeCommand
     return DONE
 
 
-def present_outcome(table: RoutingTable, queues: Collection[str], command: ExchangeCommand) -> Outcome:
+def present_outcome(table: RoutingTable, queues: Collection[str], command: ExchangeCommand) -> ExchangeOutcome:
     """The outcome of a command that was applied where this node did not see it, as far as the state still tells."""
     match command:
         case DeclareExchange(exchange=exchange):
-            return Outcome(exchange=table.exchange(exchange.name))
+            return ExchangeOutcome(exchange=table.exchange(exchange.name))
         case DeleteExchange(name=name):
-            return Outcome(is_in_use=command.if_unused and table.is_in_use(name))
+            return ExchangeOutcome(is_in_use=command.if_unused and table.is_in_use(name))
         case Bind(binding=binding):
             return _refusal(table, queues, command.vhost_name, binding)
         case Unbind():
             return DONE
 
 
-def _refusal(table: RoutingTable, queues: Collection[str], vhost: str, binding: Binding) -> Outcome:
+def _refusal(table: RoutingTable, queues: Collection[str], vhost: str, binding: Binding) -> ExchangeOutcome:
     source, to = table.exchange(binding.source), binding.destination
     if source is None:
-        return Outcome(missing=Destination(binding.source, is_exchange=True))
+        return ExchangeOutcome(missing=Destination(binding.source, is_exchange=True))
     is_there = table.exchange(to.name) is not None if to.is_exchange else _is_queue(queues, vhost, to.name)
     if not is_there:
-        return Outcome(missing=to)
+        return ExchangeOutcome(missing=to)
     if source.type is ExchangeType.HEADERS:
-        return Outcome(wrong_match=wrong_match(binding.arguments))
+        return ExchangeOutcome(wrong_match=wrong_match(binding.arguments))
     return DONE
 
 

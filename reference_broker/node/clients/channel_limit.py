@@ -23,7 +23,7 @@ from reference_broker.message_run import RunSlice, without_first
 from reference_broker.node.clients import reply_to, transactions
 from reference_broker.node.clients.authorization import Handler
 from reference_broker.node.clients.client_ports import ClientPorts, ConnectionPorts
-from reference_broker.node.hosting.local_clients import Connection
+from reference_broker.node.hosting.local_clients import NodeConnection
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import ConsumeSession
@@ -41,7 +41,7 @@ class LimitableChannel(Protocol):
     node: ClientPorts
     ports: ConnectionPorts
     vhost: VirtualHost
-    connection: Connection | None
+    connection: NodeConnection | None
     consumers: dict[str, ConsumeSession]
     limit: ChannelLimit | None
     unawaited: dict[int, Callable[[int], None]]
@@ -85,7 +85,7 @@ class ChannelLimit:
 
     def __init__(self, channel: LimitableChannel) -> None:
         self._channel = channel
-        self.connection: Connection | None = channel.connection
+        self.connection: NodeConnection | None = channel.connection
         """The connection of the channel."""
         self._leaving: set[str] = set()
         """Consumers that are being cancelled: until cancel-ok, they get what is on its way."""

@@ -54,7 +54,7 @@ from reference_broker.node.clients.client_ports import ClientPorts, ConnectionPo
 from reference_broker.node.clients.gets import Gets
 from reference_broker.node.hosting import declaration
 from reference_broker.node.hosting.declaration import DeclarationError
-from reference_broker.node.hosting.local_clients import Connection
+from reference_broker.node.hosting.local_clients import NodeConnection
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_MISSED, NOTHING_YET, ConsumeSession, PublishSession
 from reference_broker.types import COPIES, GET_TAG, IN_EXCLUSIVE_USE, NOBODY, ConsumerId, GroupId, IdRange, Outcome
@@ -74,7 +74,7 @@ class ClientChannel:
     )  # fmt: skip
 
     def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
-        self.connection: Connection | None = connection
+        self.connection: NodeConnection | None = connection
         self.ports = connection
         self.vhost = connection.virtual_host
         self.core = connection.core

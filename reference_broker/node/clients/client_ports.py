@@ -11,7 +11,7 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.clients.authorization import Handler, NodeAccess
 from reference_broker.node.config import Limits
-from reference_broker.node.hosting.local_clients import Connection, LocalClients
+from reference_broker.node.hosting.local_clients import LocalClients, NodeConnection
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
 from reference_broker.queues.port import Queue
 
@@ -63,7 +63,7 @@ class ClientPorts(Protocol):
         once nobody could say in time."""
 
 
-class ConnectionPorts(Connection, Protocol):
+class ConnectionPorts(NodeConnection, Protocol):
     """The ports of the connection for a channel."""
 
     core: ServerConnection

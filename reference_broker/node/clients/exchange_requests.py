@@ -14,7 +14,7 @@ from pamqp import decode
 
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import BindingChange, ExchangeDeclare, ExchangeDelete, ExchangeEvent
-from reference_broker.machines.cluster.exchanges import Outcome
+from reference_broker.machines.cluster.exchanges import ExchangeOutcome
 from reference_broker.node.hosting import declaration
 from reference_broker.node.hosting.declaration import DeclarationError
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
@@ -122,7 +122,7 @@ def delete(channel: AskingChannel, event: ExchangeDelete) -> None:
         channel.refuse(refused.code, refused.text, event.method)
         return
 
-    def answered(outcome: Outcome) -> None:
+    def answered(outcome: ExchangeOutcome) -> None:
         if outcome.is_in_use:
             text = f"{channel.vhost.exchange_called(event.exchange)} in use"
             channel.refuse(ReplyCode.PRECONDITION_FAILED, text, event.method)
@@ -146,7 +146,7 @@ def change_binding(channel: AskingChannel, event: BindingChange) -> None:
         return
     binding = Binding(source=event.source, destination=to, key=event.routing_key, arguments=event.fields)
 
-    def answered(outcome: Outcome) -> None:
+    def answered(outcome: ExchangeOutcome) -> None:
         if outcome.missing is not None:
             channel.refuse(ReplyCode.NOT_FOUND, f"no {_called(channel.vhost, outcome.missing)}", event.method)
         elif outcome.wrong_match is not None:

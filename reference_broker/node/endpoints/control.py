@@ -24,7 +24,7 @@ from reference_broker.node.links import open_files
 from reference_broker.node.links.handshake import NONCE_OCTETS, HandshakeError
 from reference_broker.node.links.peer_requests import failure, read_object
 from reference_broker.node.links.strangers import Complaints, Strangers
-from reference_broker.node.links.tls import Door, server_context
+from reference_broker.node.links.tls import TlsDoor, server_context
 from reference_broker.node.operations.cluster_requests import Operations
 from reference_broker.node.start_problems import listening
 
@@ -110,7 +110,7 @@ class _Port:
         if self._tls is None:
             return self._visitor()
         timeout_s = self._limits.handshake_ms / 1000
-        return Door(
+        return TlsDoor(
             self._tls, timeout_s, self._visitor, self._strangers, lambda text: self._complain(f"control {text}")
         )
 

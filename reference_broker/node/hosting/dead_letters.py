@@ -36,7 +36,7 @@ from reference_broker.machines.cluster.policies import Policy
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
-from reference_broker.node.hosting.local_clients import Connection, LocalClients
+from reference_broker.node.hosting.local_clients import LocalClients, NodeConnection
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.queues.session import PublishSession
@@ -69,7 +69,7 @@ class DeadLetterPorts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class LetterTarget:
     """The target of a queue's dead letters, in its virtual host. ``exchange`` is None if a policy set the exchange and
     was cleared after the messages died: such letters have no route, because the default exchange would return them to
     their queue."""
@@ -79,7 +79,7 @@ class Address:
     vhost: str
 
     @classmethod
-    def of(cls, record: QueueRecord, policies: Iterable[Policy]) -> Address:
+    def of(cls, record: QueueRecord, policies: Iterable[Policy]) -> LetterTarget:
         """The target by the queue's declaration and the present policy."""
         arguments = dict(with_policy(record, policies).arguments)
         key = arguments.get("x-dead-letter-routing-key")
@@ -99,7 +99,7 @@ class Letter:
     circles: bool
 
 
-class DeadLetters:
+class DeadLetterRouter:
     """Routes the dead letters of all queues that this node leads. ``counts`` counts letters by ``OUTCOMES``."""
 
     def __init__(self, node: DeadLetterPorts) -> None:
@@ -129,9 +129,9 @@ class DeadLetters:
             mailer = self._mailers[record.group] = Mailer(self._node, queue, self)
         mailer.take(letters.first_id, dead)
 
-    def address(self, record: QueueRecord) -> Address:
+    def address(self, record: QueueRecord) -> LetterTarget:
         """The present target of the queue's letters: a policy may change the target at any time."""
-        return Address.of(record, self._node.policies())
+        return LetterTarget.of(record, self._node.policies())
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A queue is gone, as a source of letters and as a target."""
@@ -154,7 +154,7 @@ class DeadLetters:
             text = "queue %s: dead letters for exchange %r, key %r have no route and are %s"
             log.warning(text, shown(record.name), exchange, key, outcome)
 
-    def letter(self, address: Address, published_key: str, content: bytes) -> Letter:
+    def letter(self, address: LetterTarget, published_key: str, content: bytes) -> Letter:
         """Where a letter goes. Without a routing key of the dead letters it goes by the keys of the message, CC ones
         included, as in RabbitMQ."""
         key = published_key if address.routing_key is None else address.routing_key
@@ -173,7 +173,7 @@ class DeadLetters:
         route = short_string(exchange or "") + short_string(key)
         return Letter(route, key, content, queues, circles=len(queues) < len(known))
 
-    def _send_untracked(self, record: QueueRecord, address: Address, dead: list[tuple[str, bytes]]) -> None:
+    def _send_untracked(self, record: QueueRecord, address: LetterTarget, dead: list[tuple[str, bytes]]) -> None:
         ways: dict[tuple[bytes, tuple[str, ...]], list[Letter]] = {}
         for letter in (self.letter(address, key, content) for key, content in dead):
             if letter.queues:
@@ -195,9 +195,9 @@ class Mailer:
     """Sends the dead letters of one queue at least once. For the target queues, the mailer is a channel
     (:class:`~reference_broker.node.hosting.local_clients.LocalChannel`)."""
 
-    connection: Connection | None = None
+    connection: NodeConnection | None = None
 
-    def __init__(self, node: DeadLetterPorts, queue: Queue, owner: DeadLetters) -> None:
+    def __init__(self, node: DeadLetterPorts, queue: Queue, owner: DeadLetterRouter) -> None:
         self._node = node
         self._queue = queue
         self._owner = owner

@@ -18,7 +18,7 @@ from typing import Final
 
 from reference_broker.access.names import shown
 from reference_broker.machines.cluster.metadata import QueueRecord
-from reference_broker.node.hosting.reads import Reads
+from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.links.peer_requests import Later
 from reference_broker.node.replication.known_groups import Groups
 from reference_broker.node.replication.metadata_group import MetadataHost
@@ -46,7 +46,7 @@ class Ending(StrEnum):
 class Endings:
     """The endings that one node asks for."""
 
-    def __init__(self, groups: Groups, metadata: MetadataHost, reads: Reads, later: Later, timeout_ms: int) -> None:
+    def __init__(self, groups: Groups, metadata: MetadataHost, reads: NodeReads, later: Later, timeout_ms: int) -> None:
         """``timeout_ms``: how long a client waits at most for the end of its queues."""
         self._groups = groups
         self._metadata = metadata

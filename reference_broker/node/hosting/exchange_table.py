@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reference_broker.machines.cluster.exchanges import Bind, Outcome, Unbind
+from reference_broker.machines.cluster.exchanges import Bind, ExchangeOutcome, Unbind
 from reference_broker.node.replication.everywhere import Everywhere
 from reference_broker.node.replication.metadata_group import ExchangeAnswered, MetadataHost
 from reference_broker.routing.records import Binding, Exchange
@@ -36,7 +36,7 @@ class Exchanges:
     def declare(self, exchange: Exchange, answered: Callable[[Exchange], None]) -> None:
         """Create the exchange if its name is free; ``answered`` gets the exchange of that name."""
 
-        def committed(outcome: Outcome) -> None:
+        def committed(outcome: ExchangeOutcome) -> None:
             if outcome.exchange is None:  # declared and deleted again within entries that this node jumped over
                 self.declare(exchange, answered)
             else:
@@ -57,7 +57,7 @@ class Exchanges:
         self._metadata.change_binding(Unbind, self._vhost, binding, self._when_everywhere(answered))
 
     def _when_everywhere(self, answered: ExchangeAnswered) -> ExchangeAnswered:
-        def committed(outcome: Outcome) -> None:
+        def committed(outcome: ExchangeOutcome) -> None:
             if outcome.is_refused:
                 answered(outcome)
             else:

@@ -16,7 +16,7 @@ from reference_broker.node.hosting.slices import Slices
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 
-class Connection(Protocol):
+class NodeConnection(Protocol):
     """A client connection, as the node sees it."""
 
     user: str
@@ -52,7 +52,7 @@ class Connection(Protocol):
 class LocalChannel(Protocol):
     """A channel on this node, as queues see it."""
 
-    connection: Connection | None
+    connection: NodeConnection | None
     """The connection to flush after a call; None for a channel of the node itself."""
 
     def deliver(
@@ -81,7 +81,7 @@ class LocalClients:
     """All connections and channels of a node (:class:`reference_broker.queues.port.Channels`)."""
 
     def __init__(
-        self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[Connection], None], slices: Slices
+        self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[NodeConnection], None], slices: Slices
     ) -> None:
         """``touch``: have the connection flushed at the end of this turn. ``slices``: in which what connections send
         is handled."""
@@ -89,7 +89,7 @@ class LocalClients:
         self.node = node
         self.boot_id = boot_id
         self.touch = touch
-        self.connections: dict[Connection, None] = {}  # a set, in the order of arrival
+        self.connections: dict[NodeConnection, None] = {}  # a set, in the order of arrival
         self.channels: dict[int, LocalChannel] = {}
         """By the number in the channel's identity."""
         self.logging_in = 0

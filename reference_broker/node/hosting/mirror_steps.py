@@ -24,10 +24,10 @@ from reference_broker.access.names import shown
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import AddMirror, DropMirror, Mirror, MoveMaster
 from reference_broker.mirroring.placement import (
-    Add,
+    AddCopy,
     Drop,
     HaPolicy,
-    Move,
+    MoveToCopy,
     fits_in_ring,
     next_step,
     out_of_ring,
@@ -102,12 +102,12 @@ class MirrorSteps:
         up = self._usable(record)
         step = next_step(policy, record, up, self._census.members)
         match step:
-            case Add(node):
+            case AddCopy(node):
                 boots = {"member_boot": self._nodes.up[node], "owner_boot": self._nodes.up[record.leader]}
                 self._ask(AddMirror, record, epoch=record.epoch, member=node, **boots)
             case Drop(mirror):
                 self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
-            case Move(mirror):
+            case MoveToCopy(mirror):
                 self._move(record, mirror)
         return len(up) < len(self._nodes.all) or step is not None
 

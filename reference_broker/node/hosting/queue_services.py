@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.node.hosting.dead_letters import DeadLetters
+from reference_broker.node.hosting.dead_letters import DeadLetterRouter
 from reference_broker.node.hosting.endings import Endings
-from reference_broker.node.hosting.reads import Reads
+from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.hosting.reconciliation import Reconciliation
 from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.replication.known_groups import Groups
@@ -29,8 +29,8 @@ class QueueServices:
         groups: Groups,
         nodes: Nodes,
         endings: Endings,
-        dead_letters: DeadLetters,
-        reads: Reads,
+        dead_letters: DeadLetterRouter,
+        reads: NodeReads,
         reconciliation: Reconciliation,
         now_ms: Callable[[], int],
         check_suspension: Callable[[], int],

@@ -39,7 +39,7 @@ class _Question:
         self.why_not = "it has no leader that can be reached"
 
 
-class Reads:
+class NodeReads:
     """The reads of one node."""
 
     def __init__(

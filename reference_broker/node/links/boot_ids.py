@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from reference_broker.log.errors import DamagedLogError
 from reference_broker.storage.files import Files, read_whole, write_whole
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import NodeId
 
 _FILE: Final = "lives"
@@ -51,7 +51,7 @@ class BootIds:
         self._files = files
         self._directory = directory
         self._seen: dict[int, Boot] = self._read()
-        self.findings: list[Finding] = []
+        self.findings: list[StartFinding] = []
         if _STALE in self._seen:
             raise StaleDirectoryError(self._seen[_STALE][0])
 
@@ -61,7 +61,7 @@ class BootIds:
             if used:
                 what = "this node forgot which starts of the other nodes it has seen"
                 fix = "do not start another node from an older copy of its directory: nobody would find that out"
-                self.findings.append(Finding(what=what, where=f"{self._directory}/{_FILE}", fix=fix))
+                self.findings.append(StartFinding(what=what, where=f"{self._directory}/{_FILE}", fix=fix))
             self._write()
 
     def known(self, node: NodeId) -> Boot | None:

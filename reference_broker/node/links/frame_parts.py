@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 A *frame* is as large as its receiver allows, so that no frame holds up the next ones for long. A *message* is as large
-as a client's message makes it. A message that does not fit into a frame waits in the sender's :class:`Backlog` and
+as a client's message makes it. A message that does not fit into a frame waits in the sender's :class:`LinkBacklog` and
 leaves it part by part, as fast as the connection takes octets. The receiver's :class:`Assembly` puts the parts
 together.
 
@@ -55,7 +55,7 @@ class _Message:
         return taken
 
 
-class Backlog:
+class LinkBacklog:
     """The messages that wait on one link, oldest first: large ones, and small ones behind them."""
 
     __slots__ = ("_is_parted", "_last_part", "_part", "_streams", "waiting")

@@ -39,7 +39,7 @@ class HandshakeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class LinkSide:
     """What a node brings along. ``peers`` are the other nodes of the cluster, ``known`` gives the newest boot that this
     node has seen of one of them, ``frame_max`` is the largest frame that this node takes."""
 
@@ -66,7 +66,7 @@ class Introduction:
 class Handshake:
     """One side of one handshake. ``dialled`` is the node that should be at the other end, None for the listener."""
 
-    def __init__(self, side: Side, nonce: bytes, dialled: NodeId | None) -> None:
+    def __init__(self, side: LinkSide, nonce: bytes, dialled: NodeId | None) -> None:
         self._side = side
         self._nonce = nonce
         self._dialled = dialled

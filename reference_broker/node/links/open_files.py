@@ -65,7 +65,7 @@ def lowest_free() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class ClientCrowd:
     """The clients that are connected, and those of them that are not logged in yet."""
 
     connected: int
@@ -73,7 +73,7 @@ class Crowd:
     lacks_memory: bool
 
 
-def why_no_client(crowd: Crowd, limits: Limits) -> str:
+def why_no_client(crowd: ClientCrowd, limits: Limits) -> str:
     """Why one more client of AMQP may not come in; empty if it may."""
     if crowd.lacks_memory:
         return _LACKS_MEMORY

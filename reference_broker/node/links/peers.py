@@ -32,11 +32,11 @@ from typing import Any, Final, Protocol, cast
 
 from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member, Tls
 from reference_broker.node.links.boot_ids import BootIds, StaleDirectoryError
-from reference_broker.node.links.frame_parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
-from reference_broker.node.links.handshake import NONCE_OCTETS, Handshake, HandshakeError, Side
+from reference_broker.node.links.frame_parts import LENGTH, MESSAGE_MAX, Assembly, LinkBacklog
+from reference_broker.node.links.handshake import NONCE_OCTETS, Handshake, HandshakeError, LinkSide
 from reference_broker.node.links.open_files import strangers_max
 from reference_broker.node.links.strangers import Complaints, Strangers
-from reference_broker.node.links.tls import Door, client_context, names, reason, server_context
+from reference_broker.node.links.tls import TlsDoor, client_context, names, reason, server_context
 from reference_broker.node.start_problems import listening
 from reference_broker.types import NodeId
 
@@ -156,7 +156,7 @@ class PeerLink(asyncio.Protocol):
         self._small = peers.limits.small_message_bytes
         """Larger frames are counted, so that one turn does not put more on the link than the link can take."""
         self._assembly = Assembly()
-        self._backlog = Backlog(FrameKind.PART, FrameKind.LAST_PART)
+        self._backlog = LinkBacklog(FrameKind.PART, FrameKind.LAST_PART)
         self._paused = False
         """The connection takes no more for now."""
         self._gathered: list[bytes | memoryview] = []
@@ -395,7 +395,7 @@ class Peers:
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
         assert secret or not self.others
-        self._side = Side(
+        self._side = LinkSide(
             cluster=cluster,
             node=me.node,
             peers=self.others,
@@ -437,12 +437,12 @@ class Peers:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
         self._tasks.append(self._loop.create_task(self._watch()))
 
-    def _accepted(self) -> PeerLink | Door:
+    def _accepted(self) -> PeerLink | TlsDoor:
         """What takes the next connection."""
         if self._tls is None:
             return PeerLink(self, None)
         complain = partial(self.complain, _ANYBODY)
-        return Door(
+        return TlsDoor(
             self._tls[0], self.limits.handshake_ms / 1000, lambda: PeerLink(self, None), self._strangers, complain
         )
 

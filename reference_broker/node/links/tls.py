@@ -5,7 +5,7 @@ the node, so a certificate goes with its node from address to address. Both side
 against the authority of the cluster. TLS comes before the handshake and does not replace it: the secret still has to be
 proved, now over a connection that nobody else can read or change.
 
-A :class:`Door` stands before a port with TLS. It takes a connection through TLS and hands it on as if TLS were not
+A :class:`TlsDoor` stands before a port with TLS. It takes a connection through TLS and hands it on as if TLS were not
 there. So a port without TLS has no door, and costs nothing more.
 """
 
@@ -101,7 +101,7 @@ def names(transport: asyncio.BaseTransport) -> list[str] | None:
     return [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
 
 
-class Door(asyncio.Protocol):
+class TlsDoor(asyncio.Protocol):
     """One connection on its way through TLS. ``behind`` makes the protocol that gets the connection then.
 
     The connection is taken over as a socket. An event loop begins to read a new connection whether its protocol wants

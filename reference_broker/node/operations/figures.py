@@ -61,7 +61,7 @@ class FiguredConnection(Protocol):
         """Read from the client, and sent to it."""
 
 
-class Figures:
+class NodeFigures:
     """The rows of one node."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Figures:
         self._findings = findings
         self._started_ms = int(time.time() * _MS)
         self._kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any], Answer | None]]] = {
-            "node": (lambda: [self], Figures._node),
+            "node": (lambda: [self], NodeFigures._node),
             "connections": (self._connections, self._connection),
             "channels": (self._channels, self._channel),
             "consumers": (self._consumers, self._consumer),

@@ -30,7 +30,7 @@ from reference_broker.mirroring.operations import Add, Delivered, Take
 from reference_broker.mirroring.placement import SYNC_BATCH_MESSAGES
 from reference_broker.mirroring.ring import Output, RingMember
 from reference_broker.node.links.peers import FrameKind
-from reference_broker.node.owned.mirror_frames import Note, pack_fill, pack_note
+from reference_broker.node.owned.mirror_frames import RingNote, pack_fill, pack_note
 from reference_broker.node.owned.mirror_runner import MirrorPorts, term_of, view_of
 from reference_broker.node.owned.ring_links import send_outputs
 from reference_broker.node.replication.proposals import Proposal, seal
@@ -194,22 +194,22 @@ class MasterRing:
         self._send(outputs)
         return self._log.deliveries.heard(self._ring.acked)
 
-    def noted(self, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
+    def noted(self, node: NodeId, kind: RingNote, numbers: tuple[int, int, int]) -> None:
         """A note of another member."""
         first, second, _third = numbers
         match kind:
-            case Note.SUBSCRIBE:
+            case RingNote.SUBSCRIBE:
                 self._send(self._ring.subscribed(node, first, second))
-            case Note.ACK:
+            case RingNote.ACK:
                 pass  # it has been round
-            case Note.CONFIRM:
+            case RingNote.CONFIRM:
                 self._confirmed(node, first, second)
-            case Note.JOIN:
+            case RingNote.JOIN:
                 self._wants_to_join(node, first)
-            case Note.FILLED:
+            case RingNote.FILLED:
                 if self._filling is not None and self._fills(node, first):
                     self._filling.waits = False
-            case Note.WELCOME:
+            case RingNote.WELCOME:
                 pass  # for a mirror that this node is not any more
 
     def _wants_to_join(self, node: NodeId, since: int) -> None:
@@ -332,7 +332,7 @@ class MasterRing:
         self._confirmations.confirmed(mirror.node, last)
         self._ring.all_have(last)
         self._log.deliveries.begin_anew()
-        note = pack_note(self.record.group, Note.WELCOME, mirror.since, last, next_seq)
+        note = pack_note(self.record.group, RingNote.WELCOME, mirror.since, last, next_seq)
         self._node.send(mirror.node, FrameKind.NOTE, [note])
         self._send(self._ring.link_up(mirror.node))  # a former copy there may have got the subscription of this view
         if is_full or self._log.oldest() >= next_seq:

@@ -21,7 +21,7 @@ _NOTE: Final = Struct(">QBQQQ")
 _FILL: Final = Struct(">QQ")
 
 
-class Note(IntEnum):
+class RingNote(IntEnum):
     """What a note says, and what its numbers are."""
 
     SUBSCRIBE = 1
@@ -51,17 +51,17 @@ def unpack_ring(body: memoryview) -> tuple[GroupId, int, int, bytes]:
     return GroupId(group), view, number, bytes(body[_RING.size :])
 
 
-def pack_note(group: GroupId, kind: Note, *numbers: int) -> bytes:
+def pack_note(group: GroupId, kind: RingNote, *numbers: int) -> bytes:
     """A NOTE with up to three numbers."""
     return _NOTE.pack(group, kind, *numbers, *[0] * (3 - len(numbers)))
 
 
-def unpack_note(body: memoryview) -> tuple[GroupId, Note, tuple[int, int, int]]:
+def unpack_note(body: memoryview) -> tuple[GroupId, RingNote, tuple[int, int, int]]:
     """Group, kind and numbers. Raises ValueError for anything else."""
     if len(body) != _NOTE.size:
         raise ValueError(f"a note of {len(body)} octets where {_NOTE.size} belong")
     group, kind, first, second, third = _NOTE.unpack(body)
-    return GroupId(group), Note(kind), (first, second, third)
+    return GroupId(group), RingNote(kind), (first, second, third)
 
 
 def pack_fill(group: GroupId, since: int) -> bytes:

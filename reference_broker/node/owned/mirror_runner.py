@@ -17,7 +17,7 @@ from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring.mirror import DivergedError, MirrorCopy, MirrorStore
 from reference_broker.mirroring.ring import Output, RingMember, View
 from reference_broker.node.links.peers import FrameKind
-from reference_broker.node.owned.mirror_frames import Note, pack_note
+from reference_broker.node.owned.mirror_frames import RingNote, pack_note
 from reference_broker.node.owned.ring_links import send_outputs
 from reference_broker.node.ports import ProposingPorts
 from reference_broker.node.replication.proposals import Proposal, Segment
@@ -75,9 +75,9 @@ class MirrorRunner:
     def _introduce(self) -> None:
         """Tell the master how far this copy is."""
         if not self.ring.is_ready:
-            self._note(Note.JOIN, self.mirror.since)
+            self._note(RingNote.JOIN, self.mirror.since)
         else:
-            self._note(Note.CONFIRM, self.mirror.since, self._told)
+            self._note(RingNote.CONFIRM, self.mirror.since, self._told)
 
     # Frames
 
@@ -94,15 +94,15 @@ class MirrorRunner:
             return
         self._node.wake(self)
 
-    def noted(self, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
+    def noted(self, node: NodeId, kind: RingNote, numbers: tuple[int, int, int]) -> None:
         """A note for this member."""
         first, second, third = numbers
         match kind:
-            case Note.SUBSCRIBE:
+            case RingNote.SUBSCRIBE:
                 self._send(self.ring.subscribed(node, first, second))
-            case Note.ACK:
+            case RingNote.ACK:
                 self._send(self.ring.ack(first, second))
-            case Note.WELCOME if first == self.mirror.since and not self.ring.is_ready:
+            case RingNote.WELCOME if first == self.mirror.since and not self.ring.is_ready:
                 self._begin(second, third)
             case _:
                 log.debug("queue %s: a late note %s", shown(self.record.name), kind)
@@ -168,11 +168,11 @@ class MirrorRunner:
         self.scheduled = False
         if self._is_filled and self.copy.is_stored:
             self._is_filled = False
-            self._note(Note.FILLED, self.mirror.since)
+            self._note(RingNote.FILLED, self.mirror.since)
         confirmed = self.copy.confirm()
         if confirmed > self._told and not self._is_stopped:
             self._told = confirmed
-            self._note(Note.CONFIRM, self.mirror.since, confirmed)
+            self._note(RingNote.CONFIRM, self.mirror.since, confirmed)
 
     def stop(self) -> None:
         """The copy is not wanted any more."""
@@ -189,7 +189,7 @@ class MirrorRunner:
         log.error("queue %s: the mirror here begins anew: %s", shown(self.record.name), error)
         self._node.mirror_lost(self.record, self.mirror)
 
-    def _note(self, kind: Note, *numbers: int) -> None:
+    def _note(self, kind: RingNote, *numbers: int) -> None:
         self._node.send(self.record.leader, FrameKind.NOTE, [pack_note(self.group, kind, *numbers)])
 
     def _send(self, outputs: Sequence[Output]) -> None:

@@ -20,7 +20,7 @@ from reference_broker.machines.cluster.mirror_records import (
     mirror_on,
     store_of,
 )
-from reference_broker.node.owned.mirror_frames import Note, unpack_fill, unpack_note, unpack_ring
+from reference_broker.node.owned.mirror_frames import RingNote, unpack_fill, unpack_note, unpack_ring
 from reference_broker.node.owned.mirror_runner import MirrorPorts, MirrorRunner
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.replication.metadata_group import MetadataHost
@@ -49,7 +49,7 @@ class Mirrors:
         """The records of all queues that have copies anywhere."""
         self._node = node
         self._kinds = kinds
-        self._early: dict[GroupId, deque[tuple[NodeId, Note, tuple[int, int, int]]]] = {}
+        self._early: dict[GroupId, deque[tuple[NodeId, RingNote, tuple[int, int, int]]]] = {}
         self._left: dict[GroupId, tuple[QueueRecord, int]] = {}
         """The copies of this node's former process that records still name: record, and number of the copy."""
         self._asked: set[tuple[object, ...]] = set()
@@ -198,7 +198,7 @@ class Mirrors:
         if (runner := self.runners.get(group)) is not None:
             runner.copied_here(first, commands)
 
-    def _keep_early(self, group: GroupId, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
+    def _keep_early(self, group: GroupId, node: NodeId, kind: RingNote, numbers: tuple[int, int, int]) -> None:
         if len(self._early) >= _EARLY_QUEUES_MAX and group not in self._early:
             del self._early[next(iter(self._early))]
         self._early.setdefault(group, deque(maxlen=_EARLY_MAX)).append((node, kind, numbers))

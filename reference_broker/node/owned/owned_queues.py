@@ -17,7 +17,7 @@ from reference_broker.classic.counters import COUNTERS
 from reference_broker.classic.openings import Openings
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, was_used
-from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
+from reference_broker.classic.writer import Deleted, Notice, Stored, StoreFailed
 from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
 from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.machines.cluster.policies import Policy
@@ -26,7 +26,7 @@ from reference_broker.queues.port import Channels, MemberPorts, QueueKind, Queue
 from reference_broker.storage.errors import StorageError, drive_failure
 from reference_broker.storage.executor import IoPolicy
 from reference_broker.storage.files import Files
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class OwnedQueues:
         the nanoseconds by which syncs are timed."""
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
-        self.findings: list[Finding] = []
+        self.findings: list[StartFinding] = []
         """What the store found lost or damaged when it opened, and what was given up with a master."""
         self._followers: dict[GroupId, Callable[[int], None]] = {}
         """Who hears that messages survive, by the name of the queue in the store."""
@@ -116,7 +116,9 @@ class OwnedQueues:
         would ever tell what is missing."""
         what = f"its master on {former} was lost, and no mirror was synchronised: what only {former} had is gone"
         fix = "set ha-promote-on-failure to when-synced, if such a queue is to wait for its master"
-        self.findings.append(Finding(what=what, where=str(self._config.directory), fix=fix, queue=listed(record.name)))
+        self.findings.append(
+            StartFinding(what=what, where=str(self._config.directory), fix=fix, queue=listed(record.name))
+        )
         log.error("%s", self.findings[-1])
 
     def became_current(self, copies: Collection[GroupId]) -> None:
@@ -159,5 +161,5 @@ class OwnedQueues:
                             stored(seq_end)
                     case Deleted(group):
                         log.debug("nothing is left of queue %x", group)
-                    case Failed(reason):
+                    case StoreFailed(reason):
                         self._failed(reason)

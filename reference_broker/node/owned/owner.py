@@ -35,7 +35,7 @@ from reference_broker.classic.part_codec import DamagedPartError
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.mirroring.ring import RingMember
 from reference_broker.node.owned.master_ring import MasterPorts, MasterRing
-from reference_broker.node.owned.mirror_frames import Note
+from reference_broker.node.owned.mirror_frames import RingNote
 from reference_broker.node.replication.non_members import NonMember
 from reference_broker.node.replication.proposals import (
     DedupTable,
@@ -231,7 +231,7 @@ class OwnerRunner:
         if self.ring is not None and self.ring.batch(view, number, payload):
             self._wake(self)
 
-    def noted(self, node: NodeId, kind: Note, numbers: tuple[int, int, int]) -> None:
+    def noted(self, node: NodeId, kind: RingNote, numbers: tuple[int, int, int]) -> None:
         """A note of another member of the ring."""
         if self.ring is not None:
             self.ring.noted(node, kind, numbers)

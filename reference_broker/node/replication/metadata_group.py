@@ -17,7 +17,7 @@ from reference_broker.machines.cluster.exchanges import (
     DeclareExchange,
     DeleteExchange,
     ExchangeAnswer,
-    Outcome,
+    ExchangeOutcome,
     Unbind,
 )
 from reference_broker.machines.cluster.metadata import (
@@ -59,7 +59,7 @@ from reference_broker.routing.records import Arguments, Binding, Exchange
 from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
 
 Answered = Callable[[QueueRecord | None], None]
-ExchangeAnswered = Callable[[Outcome], None]
+ExchangeAnswered = Callable[[ExchangeOutcome], None]
 AccessAnswered = Callable[[str], None]
 """Gets what the command lacked, such as ``user 'u'``; empty if it was done."""
 
@@ -312,7 +312,7 @@ class MetadataHost:
         self._starter.policies_changed()
         self.access_changed()
 
-    def _present(self, command: MetadataCommand) -> QueueRecord | Outcome | str | None:
+    def _present(self, command: MetadataCommand) -> QueueRecord | ExchangeOutcome | str | None:
         """What the state says now about a command that was applied elsewhere."""
         match command:
             case SetPolicy() | ClearPolicy():

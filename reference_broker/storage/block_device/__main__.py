@@ -28,7 +28,7 @@ from random import Random
 from typing import Final
 
 from reference_broker.storage.block_device import protocol
-from reference_broker.storage.block_device.disk import FAULTS, Disk, Faults, Outcome
+from reference_broker.storage.block_device.disk import FAULTS, Disk, Faults, RequestOutcome
 from reference_broker.storage.block_device.protocol import Op, Request
 from reference_broker.storage.drives.model import DriveModel
 from reference_broker.storage.drives.profiles import PROFILES, DriveProfile
@@ -45,7 +45,7 @@ _MESSAGE_BYTES_MAX: Final = 4096
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class Server:
+class BlockServer:
     """Answers the kernel on ``fuse`` and people on the ``control`` socket, for one disk."""
 
     def __init__(self, fuse: int, control: socket.socket, disk: Disk) -> None:
@@ -110,7 +110,7 @@ class Server:
         else:
             heapq.heappush(self._waiting, (outcome.done_ns, request.unique, outcome.done_ns - now_ns, octets))
 
-    def _carry_out(self, request: Request, now_ns: int) -> tuple[Outcome, bytes]:
+    def _carry_out(self, request: Request, now_ns: int) -> tuple[RequestOutcome, bytes]:
         if request.op == Op.FSYNC:
             return self._disk.flush(now_ns), b""
         offset, octets = protocol.read_span(request.body)
@@ -263,7 +263,7 @@ def run(mount: str, control_path: str, disk: Disk) -> None:
         if os.fork():
             os._exit(0)  # the child has the mount, the socket and the disk: nothing here is to be undone
         _LIBC.prctl(_TIMER_SLACK, 1, 0, 0, 0)
-        Server(fuse, control, disk).serve()
+        BlockServer(fuse, control, disk).serve()
 
 
 def main(arguments: list[str]) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 4096
 
 
-class Drive(Protocol):
+class RequestTimes(Protocol):
     """When a drive is done with a request. Times are nanoseconds on the caller's clock."""
 
     def submit(self, now_ns: int, lba: int, octets: int, write: bool) -> int:
@@ -65,7 +65,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RequestOutcome:
     """How a request ends: at ``done_ns``, with ``errno`` (0 if all went well), and with what a read gives."""
 
     done_ns: int
@@ -76,7 +76,7 @@ class Outcome:
 class Disk:
     """A disk over ``image``, whose length is a multiple of ``BLOCK_BYTES``. Without a drive it takes no time."""
 
-    def __init__(self, image: Image, chance: Random, drive: Drive | None = None) -> None:
+    def __init__(self, image: Image, chance: Random, drive: RequestTimes | None = None) -> None:
         if len(image) % BLOCK_BYTES:
             raise ValueError(f"a disk has whole blocks of {BLOCK_BYTES} octets, not {len(image)} octets")
         self.size_bytes: Final = len(image)
@@ -94,40 +94,40 @@ class Disk:
         """How many blocks a power cut could lose now."""
         return len(self._before)
 
-    def read(self, now_ns: int, offset: int, octets: int) -> Outcome:
+    def read(self, now_ns: int, offset: int, octets: int) -> RequestOutcome:
         """Read as many of the octets as the disk has there."""
         if self.dead:
-            return Outcome(done_ns=now_ns, errno=errno.EIO)
+            return RequestOutcome(done_ns=now_ns, errno=errno.EIO)
         data = bytes(self._image[offset : offset + octets])
         self.counts.reads += 1
         self.counts.read_bytes += len(data)
         if self.faults.rotten_reads and data:
             self.faults.rotten_reads -= 1
             data = self._with_turned_bit(data)
-        return Outcome(done_ns=self._transfer(now_ns, offset, len(data), write=False), data=data)
+        return RequestOutcome(done_ns=self._transfer(now_ns, offset, len(data), write=False), data=data)
 
-    def write(self, now_ns: int, offset: int, data: bytes) -> Outcome:
+    def write(self, now_ns: int, offset: int, data: bytes) -> RequestOutcome:
         """Write into the volatile cache. ENOSPC beyond the end of the disk."""
         if self.dead or self.faults.write_errors:
             self.faults.write_errors -= 0 if self.dead else 1
-            return Outcome(done_ns=now_ns, errno=errno.EIO)
+            return RequestOutcome(done_ns=now_ns, errno=errno.EIO)
         if offset + len(data) > self.size_bytes:
-            return Outcome(done_ns=now_ns, errno=errno.ENOSPC)
+            return RequestOutcome(done_ns=now_ns, errno=errno.ENOSPC)
         self._keep_before(offset, len(data))
         self._image[offset : offset + len(data)] = data
         self.counts.writes += 1
         self.counts.written_bytes += len(data)
-        return Outcome(done_ns=self._transfer(now_ns, offset, len(data), write=True))
+        return RequestOutcome(done_ns=self._transfer(now_ns, offset, len(data), write=True))
 
-    def flush(self, now_ns: int) -> Outcome:
+    def flush(self, now_ns: int) -> RequestOutcome:
         """Make durable what was written before. A flush that fails makes nothing durable."""
         if self.dead or self.faults.flush_errors:
             self.faults.flush_errors -= 0 if self.dead else 1
-            return Outcome(done_ns=now_ns, errno=errno.EIO)
+            return RequestOutcome(done_ns=now_ns, errno=errno.EIO)
         self._before.clear()
         self.counts.flushes += 1
         done_ns = now_ns if self.drive is None else self.drive.flush(now_ns)
-        return Outcome(done_ns=done_ns + self.faults.slow_ns)
+        return RequestOutcome(done_ns=done_ns + self.faults.slow_ns)
 
     def cut_power(self, keep: float, chance: Random) -> tuple[int, int]:
         """Lose power: the disk is dead until :meth:`revive`, and each unflushed block survives with probability

@@ -35,7 +35,7 @@ _NEVER: Final = -1
 
 
 @dataclass(slots=True, eq=False)
-class ModelledFile:
+class JournaledFile:
     """A file as the file system knows it. Made by :meth:`JournalModel.create` or :meth:`JournalModel.known`."""
 
     number: int
@@ -67,18 +67,18 @@ class JournalModel:
 
     # Files
 
-    def create(self, now_ns: int) -> ModelledFile:
+    def create(self, now_ns: int) -> JournaledFile:
         """A new, empty file. Its name is durable after :meth:`sync_dir`."""
         self.change_names(now_ns)
-        return ModelledFile(self._number(), changed_ns=now_ns)
+        return JournaledFile(self._number(), changed_ns=now_ns)
 
-    def known(self, octets: int) -> ModelledFile:
+    def known(self, octets: int) -> JournaledFile:
         """A file of this many octets that was there before the model began: on the drive, and not in memory."""
-        file = ModelledFile(self._number())
+        file = JournaledFile(self._number())
         self._allocate(file, octets)
         return file
 
-    def remove(self, now_ns: int, file: ModelledFile) -> None:
+    def remove(self, now_ns: int, file: JournaledFile) -> None:
         """The file's chunks are free again; what was dirty is never written."""
         self.change_names(now_ns)
         self._cache.forget(file)
@@ -90,11 +90,11 @@ class JournalModel:
         """A name was created, renamed or removed; durable after :meth:`sync_dir`."""
         self._changed_ns = now_ns
 
-    def grows_by(self, file: ModelledFile, offset: int, octets: int) -> int:
+    def grows_by(self, file: JournaledFile, offset: int, octets: int) -> int:
         """Octets that a write would allocate."""
         return max(0, _up(offset + octets) - file.allocated)
 
-    def write(self, now_ns: int, file: ModelledFile, offset: int, octets: int) -> None:
+    def write(self, now_ns: int, file: JournaledFile, offset: int, octets: int) -> None:
         """Write into the page cache: costs the drive nothing until the sync."""
         start, end = offset - offset % PAGE, _up(offset + octets)
         if end > file.allocated:
@@ -109,7 +109,7 @@ class JournalModel:
 
     # Operations with an end
 
-    def datasync(self, now_ns: int, file: ModelledFile) -> int:
+    def datasync(self, now_ns: int, file: JournaledFile) -> int:
         """When everything written to the file is durable."""
         over_ns = now_ns
         for start, end in _merged(file.dirty):
@@ -125,7 +125,7 @@ class JournalModel:
         """When all names that were changed are durable. Without a change since the last commit, at once."""
         return max(now_ns, self._committed(self._changed_ns, now_ns)) if self._changed_ns != _NEVER else now_ns
 
-    def read(self, now_ns: int, file: ModelledFile, offset: int, octets: int) -> int:
+    def read(self, now_ns: int, file: JournaledFile, offset: int, octets: int) -> int:
         """When these octets are read: at once if the page cache has them."""
         start, end = offset - offset % PAGE, min(_up(offset + octets), file.allocated)
         if end <= start or self._cache.has(file, start, end):
@@ -156,7 +156,7 @@ class JournalModel:
         self._journal_at %= _JOURNAL_OCTETS
         self._ended_ns = now_ns
 
-    def _to_drive(self, now_ns: int, file: ModelledFile, start: int, end: int, *, write: bool) -> int:
+    def _to_drive(self, now_ns: int, file: JournaledFile, start: int, end: int, *, write: bool) -> int:
         over_ns = now_ns
         while start < end:
             stop = min(end, (start // CHUNK + 1) * CHUNK)
@@ -165,7 +165,7 @@ class JournalModel:
             start = stop
         return over_ns
 
-    def _allocate(self, file: ModelledFile, octets: int) -> None:
+    def _allocate(self, file: JournaledFile, octets: int) -> None:
         end = _up(octets)
         self.allocated += end - file.allocated
         file.allocated = end
@@ -187,7 +187,7 @@ class _PageCache:
         self._most = octets // _GRANULE
         self._held: OrderedDict[tuple[int, int], None] = OrderedDict()
 
-    def add(self, file: ModelledFile, start: int, end: int) -> None:
+    def add(self, file: JournaledFile, start: int, end: int) -> None:
         """These octets were written or read."""
         held = self._held
         for part in range(start // _GRANULE, -(-end // _GRANULE)):
@@ -196,11 +196,11 @@ class _PageCache:
         while len(held) > self._most:
             held.popitem(last=False)
 
-    def has(self, file: ModelledFile, start: int, end: int) -> bool:
+    def has(self, file: JournaledFile, start: int, end: int) -> bool:
         """Whether all of it is in memory."""
         return all((file.number, part) in self._held for part in range(start // _GRANULE, -(-end // _GRANULE)))
 
-    def forget(self, file: ModelledFile) -> None:
+    def forget(self, file: JournaledFile) -> None:
         """The file is gone."""
         for part in range(-(-file.allocated // _GRANULE)):
             self._held.pop((file.number, part), None)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from infra import cleaning
-from infra.cleaning import Outcome
+from infra.cleaning import CleanupOutcome
 from infra.lab.lab import Lab, clocks_impossible
 from infra.lab.lab import lab as new_lab
 from infra.lab.lab_host import PORT, LabHost
@@ -164,7 +164,7 @@ def test_a_lab_whose_maker_was_killed_is_cleaned_up(tmp_path: Path) -> None:
     place, *names = done.stdout.split()
     assert is_there(place) and set(names) <= namespaces_now(), "the lab outlives its maker"
     lines = cleaning.clean(tmp_path)
-    assert {line.outcome for line in lines} == {Outcome.UNDONE}, lines
+    assert {line.outcome for line in lines} == {CleanupOutcome.UNDONE}, lines
     assert wait(lambda: not is_there(place), 10), is_there(place)
     assert not namespaces_now() & set(names) and not list(tmp_path.iterdir())
     device = f"{names[0].partition('-')[0]}n0"

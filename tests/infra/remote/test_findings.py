@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.remote.findings import Finding, Severity
+from infra.remote.findings import HostFinding, Severity
 from infra.remote.findings import findings as of_version
 
 GB = 10**9
@@ -31,11 +31,11 @@ def host(**more: Any) -> dict[str, Any]:
     return good | more
 
 
-def findings(facts: dict[str, dict[str, Any]]) -> list[Finding]:
+def findings(facts: dict[str, dict[str, Any]]) -> list[HostFinding]:
     return of_version(facts, HERE)
 
 
-def told(found: list[Finding]) -> list[tuple[str, str, str]]:
+def told(found: list[HostFinding]) -> list[tuple[str, str, str]]:
     return [(each.host, each.check, each.severity) for each in found]
 
 

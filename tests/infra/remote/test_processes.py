@@ -15,8 +15,8 @@ import pytest
 from infra.node_process import wait
 from infra.remote import collection, processes, transfer
 from infra.remote.host import RemoteError
-from infra.remote.shipping import Installed
-from infra.remote.ssh import Connection, connect
+from infra.remote.shipping import InstalledProject
+from infra.remote.ssh import SshConnection, connect
 from tests.infra.remote.conftest import Sshd
 
 SLEEPER = """
@@ -30,7 +30,7 @@ signal.pause()
 
 
 @pytest.fixture
-def connection(sshd: Sshd, tmp_path: Path) -> Iterator[Connection]:
+def connection(sshd: Sshd, tmp_path: Path) -> Iterator[SshConnection]:
     with connect(replace(sshd.host, directory=str(tmp_path / "host"), python=sys.executable)) as connection:
         yield connection
     with connect(connection.host) as another:
@@ -38,21 +38,21 @@ def connection(sshd: Sshd, tmp_path: Path) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def installed(connection: Connection) -> Installed:
+def installed(connection: SshConnection) -> InstalledProject:
     """A project of one module."""
     directory = Path(connection.host.directory)
     (directory / "sites" / "one").mkdir(parents=True)
     (directory / "sites" / "one" / "sleeper.py").write_text(SLEEPER)
-    return Installed(sys.executable, PurePosixPath(directory), "one")
+    return InstalledProject(sys.executable, PurePosixPath(directory), "one")
 
 
-def wait_for_lines(installed: Installed, name: str) -> None:
+def wait_for_lines(installed: InstalledProject, name: str) -> None:
     log = Path(installed.directory) / "logs" / f"{name}.log"
     assert wait(lambda: log.exists() and b"line 999\n" in log.read_bytes(), 30.0)
 
 
 def test_a_started_process_outlives_its_connection_and_is_found_again(
-    sshd: Sshd, connection: Connection, installed: Installed
+    sshd: Sshd, connection: SshConnection, installed: InstalledProject
 ) -> None:
     """A coordinator that died leaves nothing that nobody can find."""
     started = processes.start(connection, installed, "node1", "sleeper")
@@ -68,7 +68,7 @@ def test_a_started_process_outlives_its_connection_and_is_found_again(
         assert processes.running(another) == [] and processes.end(another) == []
 
 
-def test_stubborn_and_paused_processes_end_too(connection: Connection, installed: Installed) -> None:
+def test_stubborn_and_paused_processes_end_too(connection: SshConnection, installed: InstalledProject) -> None:
     """Nothing of ours is left on a host, whatever state it is in."""
     stubborn = processes.start(connection, installed, "stubborn", "sleeper", "stubborn")
     paused = processes.start(connection, installed, "paused", "sleeper")
@@ -79,7 +79,9 @@ def test_stubborn_and_paused_processes_end_too(connection: Connection, installed
     assert processes.running(connection) == []
 
 
-def test_processes_of_other_directories_go_on(sshd: Sshd, connection: Connection, installed: Installed) -> None:
+def test_processes_of_other_directories_go_on(
+    sshd: Sshd, connection: SshConnection, installed: InstalledProject
+) -> None:
     """Two inventories on one host: each ends its own, also where one directory's name begins with the other's."""
     mine = processes.start(connection, installed, "mine", "sleeper")
     wait_for_lines(installed, "mine")
@@ -91,7 +93,7 @@ def test_processes_of_other_directories_go_on(sshd: Sshd, connection: Connection
 
 
 def test_a_process_that_lives_with_its_connection_is_ended_as_well(
-    connection: Connection, installed: Installed
+    connection: SshConnection, installed: InstalledProject
 ) -> None:
     """A worker whose connection hangs is a process of ours, too."""
     worker = connection.start(installed.command("sleeper"))
@@ -100,13 +102,15 @@ def test_a_process_that_lives_with_its_connection_is_ended_as_well(
     worker.close()
 
 
-def test_names_that_would_leave_the_directory_are_refused(connection: Connection, installed: Installed) -> None:
+def test_names_that_would_leave_the_directory_are_refused(
+    connection: SshConnection, installed: InstalledProject
+) -> None:
     for name in ("../x", "", "a/b", "-x", "a b"):
         with pytest.raises(ValueError, match="is no name"):
             processes.start(connection, installed, name, "sleeper")
 
 
-def test_what_lies_on_a_host_is_fetched_once(connection: Connection, tmp_path: Path) -> None:
+def test_what_lies_on_a_host_is_fetched_once(connection: SshConnection, tmp_path: Path) -> None:
     """A file that is here already is not fetched again, one that was cut goes on, and one that changed comes again."""
     directory = Path(connection.host.directory)
     (directory / "runs" / "one" / "deep").mkdir(parents=True)
@@ -128,13 +132,13 @@ def test_what_lies_on_a_host_is_fetched_once(connection: Connection, tmp_path: P
     assert (target / "logs" / "node1.log").read_text() == "more\n"
 
 
-def test_a_host_that_has_nothing_gives_nothing(connection: Connection, tmp_path: Path) -> None:
+def test_a_host_that_has_nothing_gives_nothing(connection: SshConnection, tmp_path: Path) -> None:
     assert collection.collect(connection, tmp_path / "here").files == 0
     assert processes.logs(connection, 100) == {} and not Path(connection.host.directory).exists()
 
 
 def test_a_host_that_names_files_elsewhere_is_refused(
-    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connection: SshConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that somebody else owns must not write where it likes on this machine."""
     Path(connection.host.directory, "runs").mkdir(parents=True)

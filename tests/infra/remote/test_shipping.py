@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 
 from infra.remote import bundle as bundles
 from infra.remote import shipping, transfer
-from infra.remote.bundle import Bundle, Kind, Wheel, bundle_for
+from infra.remote.bundle import Bundle, HostKind, Wheel, bundle_for
 from infra.remote.host import RemoteError
-from infra.remote.ssh import Connection, connect
+from infra.remote.ssh import SshConnection, connect
 from tests.infra.remote.conftest import Sshd
 
 HOST_MODULES = ("perftest.engine.workers.worker", "reference_broker.node", "infra.remote.observer")
@@ -29,18 +29,18 @@ HOST_MODULES = ("perftest.engine.workers.worker", "reference_broker.node", "infr
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return bundle_for(Kind.here(), tmp_path_factory.mktemp("cache"))
+    return bundle_for(HostKind.here(), tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture
-def connection(sshd: Sshd, tmp_path: Path) -> Iterator[Connection]:
+def connection(sshd: Sshd, tmp_path: Path) -> Iterator[SshConnection]:
     host = replace(sshd.host, directory=str(tmp_path / "host"), python=sys.executable)
     with connect(host) as connection:
         yield connection
 
 
 def test_the_same_files_make_the_same_wheels(bundle: Bundle, tmp_path: Path) -> None:
-    again = bundle_for(Kind.here(), tmp_path)
+    again = bundle_for(HostKind.here(), tmp_path)
     assert [wheel.stored_as for wheel in again.wheels] == [wheel.stored_as for wheel in bundle.wheels]
     assert again.digest == bundle.digest
 
@@ -65,7 +65,7 @@ def test_what_a_host_installs_is_small_and_has_no_spark(bundle: Bundle) -> None:
     assert unpacked < 150e6
 
 
-def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: Connection, bundle: Bundle) -> None:
+def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: SshConnection, bundle: Bundle) -> None:
     shipped = shipping.ship(connection, lambda _kind: bundle)
     assert shipped.wheels == len(bundle.wheels)
     assert bundle.octets < shipped.octets < 1.1 * bundle.octets
@@ -86,7 +86,7 @@ def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: Connecti
     assert (again.octets, again.wheels, again.installed) == (0, 0, shipped.installed)
 
 
-def test_only_what_is_new_is_sent(connection: Connection, bundle: Bundle, tmp_path: Path) -> None:
+def test_only_what_is_new_is_sent(connection: SshConnection, bundle: Bundle, tmp_path: Path) -> None:
     fewer = Bundle(bundle.kind, bundle.wheels[1:])
     shipping.ship(connection, lambda _kind: fewer)
     shipped = shipping.ship(connection, lambda _kind: bundle)
@@ -99,7 +99,7 @@ def small(bundle: Bundle) -> Bundle:
     return Bundle(bundle.kind, tuple(wheel for wheel in bundle.wheels if wheel.path.stat().st_size < 300_000))
 
 
-def test_a_site_that_lost_octets_is_made_again(connection: Connection, small: Bundle) -> None:
+def test_a_site_that_lost_octets_is_made_again(connection: SshConnection, small: Bundle) -> None:
     """A host that lost its power while it wrote has files without content."""
     shipped = shipping.ship(connection, lambda _kind: small)
     site = Path(shipped.installed.directory) / "sites" / small.digest
@@ -115,9 +115,9 @@ def test_a_site_that_lost_octets_is_made_again(connection: Connection, small: Bu
 
 
 def test_a_wheel_that_arrives_damaged_is_not_used(
-    connection: Connection, small: Bundle, monkeypatch: pytest.MonkeyPatch
+    connection: SshConnection, small: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoiled(connection: Connection, source: Path, target: PurePosixPath) -> int:
+    def spoiled(connection: SshConnection, source: Path, target: PurePosixPath) -> int:
         sent = source.read_bytes()
         at = sent.index(b"PK") + 50
         transfer.put_octets(connection, sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :], target)
@@ -132,7 +132,7 @@ def test_a_wheel_that_arrives_damaged_is_not_used(
     assert (directory / "sites" / small.digest / ".complete").exists() and not list((directory / "incoming").iterdir())
 
 
-def test_sites_of_yesterday_go_unless_a_process_runs_from_them(connection: Connection, small: Bundle) -> None:
+def test_sites_of_yesterday_go_unless_a_process_runs_from_them(connection: SshConnection, small: Bundle) -> None:
     """A host that is used for months does not fill up, and nobody's run loses its modules."""
     sites = []
     for count in (1, 2, 3):
@@ -203,10 +203,10 @@ def test_another_kind_of_host_gets_downloaded_wheels(
     libc: str, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for what has no wheel there, and only nodes of the bundled broker need."""
-    kind = Kind("3.12", "aarch64", libc)
+    kind = HostKind("3.12", "aarch64", libc)
     asked: list[list[str]] = []
 
-    def download(words: list[str], kind: Kind) -> None:
+    def download(words: list[str], kind: HostKind) -> None:
         asked.append(words)
         place = Path(next(word for word in words if word.startswith("--dest=")).removeprefix("--dest="))
         place.mkdir(parents=True)
@@ -225,8 +225,8 @@ def test_another_kind_of_host_gets_downloaded_wheels(
 def test_an_index_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundles.subprocess, "run", functools.partial(_no_index, subprocess.CompletedProcess))
     with pytest.raises(RemoteError, match="cannot be had: no such host") as raised:
-        bundle_for(Kind("3.12", "aarch64", "musl"), tmp_path)
-    assert str(Kind.here()) in raised.value.fix
+        bundle_for(HostKind("3.12", "aarch64", "musl"), tmp_path)
+    assert str(HostKind.here()) in raised.value.fix
 
 
 def test_a_library_without_a_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_a_library_without_a_wheel_is_named(tmp_path: Path, monkeypatch: pytest.
         done = subprocess.CompletedProcess([], 1, "", before + said)
         monkeypatch.setattr(bundles.subprocess, "run", lambda *_, done=done, **_more: done)
         with pytest.raises(RemoteError, match=what):
-            bundle_for(Kind("3.13", "aarch64", "glibc"), tmp_path)
+            bundle_for(HostKind("3.13", "aarch64", "glibc"), tmp_path)
 
 
 def _no_index(completed: type[subprocess.CompletedProcess[str]], words: list[str], **_more: object) -> object:

@@ -16,12 +16,12 @@ import pytest
 from infra.ports import free_ports
 from infra.remote import ssh, transfer
 from infra.remote.host import RemoteError, RemoteHost, command_line
-from infra.remote.ssh import Connection, connect
+from infra.remote.ssh import SshConnection, connect
 from tests.infra.remote.conftest import Sshd
 
 
 @pytest.fixture
-def connection(sshd: Sshd) -> Iterator[Connection]:
+def connection(sshd: Sshd) -> Iterator[SshConnection]:
     with connect(sshd.host) as connection:
         yield connection
 
@@ -49,7 +49,7 @@ HOSTILE = [
 ]
 
 
-def test_every_word_reaches_the_program_as_it_is(connection: Connection) -> None:
+def test_every_word_reaches_the_program_as_it_is(connection: SshConnection) -> None:
     program = "import sys; sys.stdout.buffer.write(b'\\0'.join(map(__import__('os').fsencode, sys.argv[1:])))"
     found = connection.run(["python3", "-c", program, *HOSTILE])
     assert found.stdout.split(b"\0") == [os.fsencode(word) for word in HOSTILE]
@@ -57,7 +57,7 @@ def test_every_word_reaches_the_program_as_it_is(connection: Connection) -> None
         command_line(["a\0b"])
 
 
-def test_a_command_gets_its_stdin_and_all_output_comes_back(connection: Connection) -> None:
+def test_a_command_gets_its_stdin_and_all_output_comes_back(connection: SshConnection) -> None:
     program = (
         "import sys; data = sys.stdin.buffer.read(); sys.stderr.buffer.write(data[::-1]); "
         "sys.stdout.buffer.write(data); sys.exit(7)"
@@ -69,13 +69,13 @@ def test_a_command_gets_its_stdin_and_all_output_comes_back(connection: Connecti
         connection.run(["sh", "-c", "echo no such thing >&2; exit 3"])
 
 
-def test_a_command_that_takes_too_long_is_given_up(connection: Connection) -> None:
+def test_a_command_that_takes_too_long_is_given_up(connection: SshConnection) -> None:
     with pytest.raises(RemoteError, match=r"did not end within 0\.2 s"):
         connection.run(["sleep", "60"], timeout_s=0.2)
     assert connection.run(["echo", "still here"]).stdout == b"still here\n"
 
 
-def test_a_process_is_spoken_to(connection: Connection) -> None:
+def test_a_process_is_spoken_to(connection: SshConnection) -> None:
     process = connection.start(["cat"])
     process.write(b"one\n")
     assert process.read() == b"one\n"
@@ -158,7 +158,7 @@ def test_a_host_is_reached_through_another(sshd: Sshd) -> None:
     assert raised.value.where == "host lab1", "the host that cannot reach it"
 
 
-def test_files_go_there_and_come_back(connection: Connection, tmp_path: Path) -> None:
+def test_files_go_there_and_come_back(connection: SshConnection, tmp_path: Path) -> None:
     directory = PurePosixPath(str(tmp_path / "there" / "deep"))
     transfer.make_directory(connection, directory)
     transfer.make_directory(connection, directory)
@@ -180,7 +180,7 @@ def test_files_go_there_and_come_back(connection: Connection, tmp_path: Path) ->
     assert back.read_bytes() == source.read_bytes()
 
 
-def test_a_transfer_that_was_cut_goes_on(connection: Connection, tmp_path: Path) -> None:
+def test_a_transfer_that_was_cut_goes_on(connection: SshConnection, tmp_path: Path) -> None:
     source, target = tmp_path / "source", PurePosixPath(str(tmp_path / "target"))
     octets = os.urandom(1_000_000)
     source.write_bytes(octets)
@@ -193,7 +193,7 @@ def test_a_transfer_that_was_cut_goes_on(connection: Connection, tmp_path: Path)
     assert back.read_bytes() == octets
 
 
-def test_a_beginning_of_something_else_is_not_kept(connection: Connection, tmp_path: Path) -> None:
+def test_a_beginning_of_something_else_is_not_kept(connection: SshConnection, tmp_path: Path) -> None:
     source, target = tmp_path / "source", PurePosixPath(str(tmp_path / "target"))
     source.write_bytes(b"right" * 1000)
     Path(f"{target}.part").write_bytes(b"wrong" * 400)
@@ -206,7 +206,7 @@ def test_a_beginning_of_something_else_is_not_kept(connection: Connection, tmp_p
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_files_that_cannot_be_transferred(connection: Connection, tmp_path: Path) -> None:
+def test_files_that_cannot_be_transferred(connection: SshConnection, tmp_path: Path) -> None:
     with pytest.raises(RemoteError) as raised:
         transfer.put_octets(connection, b"x", PurePosixPath("/proc/nothing/here"))
     assert raised.value.where == "host lab1"

@@ -14,10 +14,10 @@ import pytest
 from infra.node_process import wait
 from infra.remote import bundle as bundles
 from infra.remote import processes
-from infra.remote.bundle import Bundle, Kind, Wheel
+from infra.remote.bundle import Bundle, HostKind, Wheel
 from infra.remote.host import command_line
-from infra.remote.shipping import Installed
-from infra.remote.ssh import Connection, RemoteProcess, connect
+from infra.remote.shipping import InstalledProject
+from infra.remote.ssh import RemoteProcess, SshConnection, connect
 from perftest.cli.main import call
 from tests.infra.remote.conftest import Sshd
 
@@ -29,14 +29,14 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[str] = []
-        original = Connection.start
+        original = SshConnection.start
 
-        def start(connection: Connection, argv: Sequence[str]) -> RemoteProcess:
+        def start(connection: SshConnection, argv: Sequence[str]) -> RemoteProcess:
             words = ["…" if "\n" in word else word for word in argv]
             self.commands.append(f"{connection.host.name}  {command_line(words)}")
             return original(connection, argv)
 
-        monkeypatch.setattr(Connection, "start", start)
+        monkeypatch.setattr(SshConnection, "start", start)
 
 
 def is_shown(command: str, shown: str) -> bool:
@@ -106,7 +106,7 @@ def test_down_and_logs_reach_what_was_left(hosts: Path, sshd: Sshd, tmp_path: Pa
         "import signal\nprint('first\\nlast \\x1b[31mred', flush=True)\nsignal.pause()\n"
     )
     with connect(replace(sshd.host, directory=str(directory), python=sys.executable)) as connection:
-        installed = Installed(sys.executable, PurePosixPath(directory), "one")
+        installed = InstalledProject(sys.executable, PurePosixPath(directory), "one")
         started = processes.start(connection, installed, "node1", "sleeper")
         try:
             log = directory / "logs" / "node1.log"
@@ -126,13 +126,13 @@ def test_down_and_logs_reach_what_was_left(hosts: Path, sshd: Sshd, tmp_path: Pa
 
 def test_one_bundle_is_made_for_each_kind_of_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty hosts of one kind ask at the same moment, and the wheels are packed once."""
-    asked: list[Kind] = []
+    asked: list[HostKind] = []
 
-    def bundle_for(kind: Kind) -> Bundle:
+    def bundle_for(kind: HostKind) -> Bundle:
         asked.append(kind)
         return Bundle(kind, ())
 
     monkeypatch.setattr(bundles, "bundle_for", bundle_for)
     made = bundles.Bundles()
-    kinds = [Kind("3.11", "x86_64", "glibc"), Kind("3.12", "x86_64", "glibc")]
+    kinds = [HostKind("3.11", "x86_64", "glibc"), HostKind("3.12", "x86_64", "glibc")]
     assert [made.of(kind).kind for kind in kinds * 2] == kinds * 2 and asked == kinds

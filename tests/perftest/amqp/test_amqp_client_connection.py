@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header, heartbeat
 from pamqp.commands import Basic
 
-from perftest.amqp.connection import ClientConnection, Stage
+from perftest.amqp.connection import ClientConnection, HandshakeStage
 from perftest.amqp.errors import BrokerProtocolError
 from perftest.amqp.events import (
     Blocked,
@@ -112,7 +112,7 @@ def test_a_refusal_says_at_which_stage_it_came(handshake: bytes, stage: str) -> 
     close = frame.marshal(commands.Connection.Close(403, "no", 50, 10), 0)
     assert connection.receive(close) == [ConnectionEnded(403, "no", "queue.declare", stage)]
     assert connection.take_output() == encode(0, commands.Connection.CloseOk())
-    assert connection.stage is Stage.CLOSED
+    assert connection.stage is HandshakeStage.CLOSED
 
 
 def test_cold_methods_become_events() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from infra import local_cluster
-from infra.layout import Drive, Layout
+from infra.layout import PlacedDrive, PlacedLayout
 from perftest.measuring.asked_cluster import layout_for
 from perftest.spec.check import check
 from perftest.spec.cluster import ClusterSpec
@@ -63,7 +63,7 @@ class Asked:
     """What a cluster was asked for."""
 
     nodes: int
-    layout: Layout | None
+    layout: PlacedLayout | None
     limits: dict[str, int]
 
 
@@ -72,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     """The clusters that would have been started."""
     found: list[Asked] = []
 
-    def start(_parent: Path, *, nodes: int = 3, layout: Layout | None = None, limits: Any = None) -> None:
+    def start(_parent: Path, *, nodes: int = 3, layout: PlacedLayout | None = None, limits: Any = None) -> None:
         found.append(Asked(nodes, layout, dict(limits or {})))
         raise local_cluster.ClusterError("stop here", "the test", "none")
 
@@ -151,8 +151,8 @@ def test_a_layout_may_stand_in_the_workload(
         "drives of its own", "pool:4", 250_000_000,
     )  # fmt: skip
     assert found.layout.drives == (
-        Drive(name="disk", profile={"latency_ns": 1_000_000, "octets_per_second": 100_000_000, "channels": 1}),
-        Drive(name="fast", profile="nvme"),
+        PlacedDrive(name="disk", profile={"latency_ns": 1_000_000, "octets_per_second": 100_000_000, "channels": 1}),
+        PlacedDrive(name="fast", profile="nvme"),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from infra.remote.shipping import Installed
+from infra.remote.shipping import InstalledProject
 from perftest.remote.brokers import remove_command
 from perftest.spec.hosts import HostSpec
 
@@ -22,7 +22,7 @@ def removed(host: Path, identity: str = IDENTITY, storage: dict[str, str] | None
         name="host1", address="host1", traffic_address="host1", roles=("broker",), directory=str(host),
         storage=storage or {},
     )  # fmt: skip
-    words = remove_command(Installed(sys.executable, PurePosixPath(host), "site"), identity, spec)
+    words = remove_command(InstalledProject(sys.executable, PurePosixPath(host), "site"), identity, spec)
     subprocess.run(words, check=True, cwd=host)
 
 

@@ -19,7 +19,7 @@ from perftest.measuring import broker_answers, broker_metrics, samplers
 from perftest.measuring.broker_metrics import BrokerMetrics
 from perftest.results.provenance import redact_command
 from perftest.results.run_checks import Disturbances, facts_of, run_checks
-from perftest.screen.node_lines import Nodes
+from perftest.screen.node_lines import NodeBoard
 from perftest.spec.units import UnitError, parse_http_url
 
 DATA = Path(__file__).parent / "data" / "broker_answers"
@@ -226,7 +226,7 @@ def test_samples_go_into_the_run_directory_and_to_the_screen() -> None:
     """In the same records as those of the bundled cluster; that CPU is user time only is on record, too."""
     written: list[dict[str, Any]] = []
     facts: dict[str, Any] = {}
-    nodes = Nodes()
+    nodes = NodeBoard()
 
     async def scenario() -> None:
         async with Site(PROMETHEUS) as site:

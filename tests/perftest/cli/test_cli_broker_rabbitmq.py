@@ -144,10 +144,12 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
 
 def test_a_timeline_beside_rabbitmq_acts_on_fuse_drives_only() -> None:
     """RabbitMQ would measure half a run and then refuse."""
-    from infra.layout import Drive, Layout
+    from infra.layout import PlacedDrive, PlacedLayout
     from perftest.actions.cluster_actions import refuse_actions
 
-    layout = Layout(name="l", drives=(Drive(name="disk", profile="nvme", size_mb=64),), roles={"wal": "disk"})
+    layout = PlacedLayout(
+        name="l", drives=(PlacedDrive(name="disk", profile="nvme", size_mb=64),), roles={"wal": "disk"}
+    )
     start = "cluster: {broker: rabbitmq, nodes: 1}\ntimeline:\n"
     refuse_actions(plan_with(f"{start}  - {{at: 0s, do: fill, node: node1, drive: disk}}\n"), None, layout)
     for action, rule in (

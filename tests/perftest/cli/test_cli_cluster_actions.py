@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from infra.cluster import ClusterError
-from infra.layout import Drive, Layout
+from infra.layout import PlacedDrive, PlacedLayout
 from perftest.actions import action_target
 from perftest.actions.action_target import LocalTarget
 from perftest.actions.cluster_actions import ClusterActions, refuse_actions
@@ -329,7 +329,9 @@ def test_a_timeline_without_its_cluster_is_refused_before_anything_starts(tmp_pa
 
 
 def test_the_drives_of_the_layout_are_those_to_act_on() -> None:
-    layout = Layout(name="l", drives=(Drive(name="d1", profile="nvme"), Drive(name="d2", path="/mnt")), roles={})
+    layout = PlacedLayout(
+        name="l", drives=(PlacedDrive(name="d1", profile="nvme"), PlacedDrive(name="d2", path="/mnt")), roles={}
+    )
     refuse_actions(plan(timed(1, "slow", drive="d1", factor=4.0)), None, layout)
     with pytest.raises(SpecError, match="no modelled drive 'd2'"):
         refuse_actions(plan(timed(1, "slow", drive="d2", factor=4.0)), None, layout)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perftest.doctor import ceiling, host
-from perftest.doctor.check import Check
+from perftest.doctor.check import DoctorCheck
 
 Call = Callable[..., tuple[int, str, str]]
 QUICK = ("--time", "0.1", "--no-ceiling")
@@ -28,7 +28,7 @@ def test_every_check_is_a_line_and_a_record(call: Call, tmp_path: Path) -> None:
 
 def test_a_failed_check_is_an_exit_code(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A pipeline asks before it measures."""
-    monkeypatch.setattr(host, "clock", lambda: Check(name="clock", status="fail", text="it stands still"))
+    monkeypatch.setattr(host, "clock", lambda: DoctorCheck(name="clock", status="fail", text="it stands still"))
     code, out, _ = call("doctor", "--dir", str(tmp_path), *QUICK)
     assert code == 5
     assert out.startswith("FAIL  clock: it stands still")

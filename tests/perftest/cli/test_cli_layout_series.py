@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import workloads
-from infra.register import Entry, Kind, Register
+from infra.register import Register, UndoEntry, UndoKind
 from perftest.cli import measure as measuring
 from perftest.measuring.placement import layout_of
 from perftest.measuring.session_options import Options
@@ -79,7 +79,7 @@ def test_what_a_killed_series_left_is_removed_by_the_next_one(call: Call, engine
     side = tmp_path / "20261121-101502-in_flight-layouts-3fa1" / "1-one_hdd"
     left = side / ".drives-1234"
     left.mkdir(parents=True)
-    Register(side)._write(Entry(kind=Kind.DIRECTORY, name=str(left), owner_pid=1, owner_start_time=1))
+    Register(side)._write(UndoEntry(kind=UndoKind.DIRECTORY, name=str(left), owner_pid=1, owner_start_time=1))
     assert call(*VARY, "--out", str(tmp_path))[0] == 0
     assert not left.exists() and not (side / ".undo").exists()
 

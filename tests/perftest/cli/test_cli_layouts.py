@@ -12,7 +12,7 @@ import pytest
 import workloads
 from infra import cluster_file, drives, local_cluster
 from infra.cluster import Cluster, Directories, plan
-from infra.layout import ROLES, Drive, Layout, directories
+from infra.layout import ROLES, PlacedDrive, PlacedLayout, directories
 from perftest.measuring.measured_broker import broker_facts
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
@@ -49,11 +49,11 @@ def bad(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Layout | None]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlacedLayout | None]:
     """The layouts of the clusters that would have been started."""
-    found: list[Layout | None] = []
+    found: list[PlacedLayout | None] = []
 
-    def start(*_paths: object, layout: Layout | None = None, **_more: Any) -> None:
+    def start(*_paths: object, layout: PlacedLayout | None = None, **_more: Any) -> None:
         found.append(layout)
         raise local_cluster.ClusterError("stop here", "the test", "none")
 
@@ -71,7 +71,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_all_problems_are_told_before_anything_starts(
-    call: Call, bad: Path, asked: list[Layout | None], command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    call: Call, bad: Path, asked: list[PlacedLayout | None], command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drives, "impossible", lambda: "mounting needs root")
     monkeypatch.setattr(drives, "memory_octets", lambda: 2 << 30)
@@ -87,7 +87,7 @@ def test_all_problems_are_told_before_anything_starts(
 
 
 def test_the_drives_of_a_cluster_that_is_there_take_no_more_memory(
-    call: Call, tmp_path: Path, asked: list[Layout | None], monkeypatch: pytest.MonkeyPatch
+    call: Call, tmp_path: Path, asked: list[PlacedLayout | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have their memory already, so little may be free."""
     monkeypatch.setattr(drives, "impossible", lambda: "")
@@ -113,7 +113,7 @@ def test_a_fuse_drive_of_no_known_profile_is_told_with_its_line(call: Call, tmp_
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_cluster_is_asked_for_with_the_layout(
-    call: Call, good: Path, asked: list[Layout | None], command: tuple[str, ...], tmp_path: Path
+    call: Call, good: Path, asked: list[PlacedLayout | None], command: tuple[str, ...], tmp_path: Path
 ) -> None:
     out = ("--dir", str(tmp_path / "c")) if command[0] == "broker" else ("--out", str(tmp_path / "runs"))
     code, _out, err = call(*command, str(good), *out)
@@ -127,7 +127,7 @@ def test_a_cluster_is_asked_for_with_the_layout(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_classic_queues_have_a_directory_on_the_drive_that_is_theirs(
-    call: Call, good: Path, asked: list[Layout | None], command: tuple[str, ...], tmp_path: Path
+    call: Call, good: Path, asked: list[PlacedLayout | None], command: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Beside the data they stay where they always were, so a cluster from before finds them."""
     out = ("--dir", str(tmp_path / "c")) if command[0] == "broker" else ("--out", str(tmp_path / "runs"))
@@ -139,7 +139,7 @@ def test_classic_queues_have_a_directory_on_the_drive_that_is_theirs(
 
 
 @pytest.mark.parametrize("name", [name for name in workloads.layout_names() if name.startswith("disks/")])
-def test_a_bundled_layout_is_modelled_by_every_node(call: Call, name: str, asked: list[Layout | None]) -> None:
+def test_a_bundled_layout_is_modelled_by_every_node(call: Call, name: str, asked: list[PlacedLayout | None]) -> None:
     """The published comparison needs one, two and three drives of two kinds, and every kind of file on one of them."""
     assert call("run", "-z", "1", "--layout", name)[0] == 1
     (layout,) = asked
@@ -154,18 +154,23 @@ def test_a_bundled_layout_is_modelled_by_every_node(call: Call, name: str, asked
 
 @pytest.mark.parametrize(
     ("drive", "words"),
-    [(Drive(name="d", profile="nvme"), "their drive is modelled, so its syncs last as long as on that drive, and sync "
-      "nothing"), (Drive(name="d", path="/d"), "persistent messages are synced there before each confirm")],
+    [
+        (
+            PlacedDrive(name="d", profile="nvme"),
+            "their drive is modelled, so its syncs last as long as on that drive, and sync nothing",
+        ),
+        (PlacedDrive(name="d", path="/d"), "persistent messages are synced there before each confirm"),
+    ],
     ids=["modelled", "real"],
-)  # fmt: skip
+)
 def test_the_manifest_promises_no_syncs_that_a_modelled_drive_does_not_do(
-    drive: Drive, words: str, monkeypatch: pytest.MonkeyPatch
+    drive: PlacedDrive, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A modelled sync lasts as long as a real one, and keeps nothing."""
     monkeypatch.setattr(local_cluster, "summary", lambda _cluster: [])
     text = "schema: 1\nname: w\ntitle: t\nqueues: [{name: q, type: classic}]\nstep: {duration: 2s}\n"
     plan = expand(parse_workload(text, "w.yaml")[0], ())
-    layout = Layout(name="one", drives=(drive,), roles=dict.fromkeys((*ROLES, "classic"), "d"))
+    layout = PlacedLayout(name="one", drives=(drive,), roles=dict.fromkeys((*ROLES, "classic"), "d"))
     cluster = Cluster(cluster="c", directory="/c", nodes=(), directories=directories(layout, "c"))
     assert broker_facts(plan, cluster)["durability"].endswith(f"; {words}")
 
@@ -188,7 +193,7 @@ def test_the_bundled_layout_with_fuse_drives_is_for_every_broker(monkeypatch: py
     assert layout.roles["wal"] == "log" and layout.roles["data"] == "disk"
 
 
-def test_figures_of_ones_own_are_those_of_a_node(call: Call, tmp_path: Path, asked: list[Layout | None]) -> None:
+def test_figures_of_ones_own_are_those_of_a_node(call: Call, tmp_path: Path, asked: list[PlacedLayout | None]) -> None:
     file = tmp_path / "own.yaml"
     figures = "latency: 1ms, octets_per_second: 100MB, flush: 0.5ms, operations_per_second: 200, operation_size: 1MiB"
     file.write_text(
@@ -205,7 +210,7 @@ def test_figures_of_ones_own_are_those_of_a_node(call: Call, tmp_path: Path, ask
 
 
 def test_impossible_figures_are_told_before_a_node_starts(
-    call: Call, tmp_path: Path, asked: list[Layout | None]
+    call: Call, tmp_path: Path, asked: list[PlacedLayout | None]
 ) -> None:
     file = tmp_path / "own.yaml"
     figures = "{latency: 1ms, octets_per_second: 1MB, seek_full: 9ms}"
@@ -222,11 +227,11 @@ def test_a_sweep_places_no_broker_that_runs_already(call: Call, good: Path, targ
     assert code == 2 and "a layout is for a cluster that this command starts" in err
 
 
-def test_a_layout_places_everything(call: Call, good: Path, asked: list[Layout | None], tmp_path: Path) -> None:
+def test_a_layout_places_everything(call: Call, good: Path, asked: list[PlacedLayout | None], tmp_path: Path) -> None:
     code, _out, err = call("broker", "start", "--layout", str(good), "--wal-dir", str(tmp_path / "wal"))
     assert code == 2 and asked == [] and "--layout places all files" in err
 
 
-def test_one_node_is_started_as_it_was(call: Call, good: Path, asked: list[Layout | None]) -> None:
+def test_one_node_is_started_as_it_was(call: Call, good: Path, asked: list[PlacedLayout | None]) -> None:
     code, _out, err = call("broker", "start", "--node", "node1", "--layout", str(good))
     assert code == 2 and asked == [] and "--layout is for a whole cluster" in err

@@ -32,11 +32,11 @@ from perftest.metrics.interval import Phase
 from perftest.results.summary import Tally
 from perftest.results.trust import Check, Status
 from perftest.screen.board import Board, clock, milliseconds
-from perftest.screen.host_lines import State
+from perftest.screen.host_lines import HostState
 from perftest.screen.interval_merger import IntervalMerger, merge
 from perftest.screen.live import ROWS_MIN, WIDE, screen, sparkline
-from perftest.screen.node_lines import Nodes
-from perftest.screen.rate_history import HISTORY_S, History
+from perftest.screen.node_lines import NodeBoard
+from perftest.screen.rate_history import HISTORY_S, RateHistory
 from perftest.screen.views import choose, interval_line
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Group, QueueSpec, Settings
@@ -153,7 +153,7 @@ def test_hosts_that_are_lost_or_late_come_first(records: ModuleType) -> None:
         board.interval(replace(later, host=f"load{number}", worker="0"))
     board.event({"t_ns": records.STARTED_NS, "kind": "host_lost", "host": "load20", "worker": "0", "text": "gone"})
     assert [(row.name, row.state) for row in board.hosts()[:3]] == [
-        ("load20", State.LOST), ("load6", State.LATE), ("load1", State.RUNNING)
+        ("load20", HostState.LOST), ("load6", HostState.LATE), ("load1", HostState.RUNNING)
     ]  # fmt: skip
     text = "\n".join(drawn(board, 80, records.STARTED_NS + 8 * records.SECOND))
     assert "load hosts: 20, 17 more not shown" in text and "broker" not in text
@@ -217,7 +217,7 @@ def test_a_broker_that_is_asked_over_http_has_columns_of_its_own(records: Module
 
 def test_a_node_is_shown_between_its_last_two_samples() -> None:
     """Cumulative figures of a node that was started anew say nothing yet; lag is behind the leader's commit."""
-    nodes = Nodes()
+    nodes = NodeBoard()
     for second in (1, 2, 3):
         nodes.sample(sample_of("a", second))
     behind = {"name": "q", "role": "follower", "term": 7, "commit_index": 8000, "synced_index": 7000}
@@ -234,7 +234,7 @@ def test_a_node_is_shown_between_its_last_two_samples() -> None:
 
 def test_nodes_are_not_asked_at_one_instant() -> None:
     """What is committed within milliseconds is no lag to warn of: at 10,000 entries a second 4000 are 0.4 s."""
-    nodes = Nodes()
+    nodes = NodeBoard()
     for second in (1, 2):
         ahead = {"name": "q", "role": "leader", "term": 7, "commit_index": 10_000 * second, "synced_index": 0}
         nodes.sample(sample_of("a", second, queues=[{**ahead, "synced_index": 10_000 * second}]))
@@ -245,7 +245,7 @@ def test_nodes_are_not_asked_at_one_instant() -> None:
 
 def test_a_minute_is_kept_in_seconds(records: ModuleType) -> None:
     """However short intervals are, and whatever the workers: their parts are one interval."""
-    history = History()
+    history = RateHistory()
     blank = records.intervals(records.plan())[1]
     assert history.rate("published", 5.0) == 0.0 and history.rates("published") == []
     for half in range(2 * 2 * HISTORY_S):

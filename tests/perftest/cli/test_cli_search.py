@@ -21,7 +21,7 @@ from perftest.engine.api import StopRequest
 from perftest.measuring.measured_rabbitmq import Measured
 from perftest.results.trust import NOT_THE_BROKERS, Status, step_checks
 from perftest.series import probes
-from perftest.series.probes import REMEDIES, Limit, Probe
+from perftest.series.probes import REMEDIES, Probe, ProbeLimit
 from perftest.series.reproduce import plan_of_words
 from perftest.spec.cluster import Product
 from perftest.spec.codec import plan_from_json
@@ -68,7 +68,7 @@ class Broker:
             "latency": {"e2e": {"count": 1000, "p99_ns": p99, "max_ns": 2 * p99}},
         }
         ledger = {"verdict": self.verdict, "lost": int(self.verdict != "ok")}
-        limits = (Limit(BUSY, REMEDIES["generator_cpu"]),) if rate > self.generator else ()
+        limits = (ProbeLimit(BUSY, REMEDIES["generator_cpu"]),) if rate > self.generator else ()
         return Probe(
             path=out / "run",
             rows=[row],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra.layout import Layout
+from infra.layout import PlacedLayout
 from perftest.metrics.histogram import BUCKET_HIGHEST_NS, decode
 from perftest.metrics.interval import Phase
 from perftest.results.hlog import HlogLine, parse_line
@@ -21,7 +21,7 @@ from perftest.series.sweep_plan import SweepRequest, swept_plan
 from perftest.simulation import calibration
 from perftest.simulation import fitting as calibrate
 from perftest.simulation import verification as simulated_verification
-from perftest.simulation.simulated_run import Limits, shortened
+from perftest.simulation.simulated_run import StepLimits, shortened
 from perftest.simulation.verification import line_of
 from perftest.spec.plan import Plan
 
@@ -381,9 +381,9 @@ def test_a_verification_measures_on_the_layout_that_it_simulates(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Figures of other drives would say nothing of the model."""
-    asked: list[Layout | None] = []
+    asked: list[PlacedLayout | None] = []
 
-    def measured(plan: Plan, out: Path, layout: Layout | None) -> list[dict[str, Any]]:
+    def measured(plan: Plan, out: Path, layout: PlacedLayout | None) -> list[dict[str, Any]]:
         asked.append(layout)
         figures = {"label": "in_flight=1", "confirmed_per_s": 1.0, "latency": {"confirm": {"p99_ns": 1}}}
         return [figures for _ in plan.steps]
@@ -437,7 +437,7 @@ def test_the_shipped_calibration_says_where_it_comes_from() -> None:
 def test_long_steps_are_shortened_and_short_steps_kept(times: str, expected: tuple[float, float]) -> None:
     """A steady state need not last for minutes, and a warm-up keeps its share of the truth."""
     asked = SweepRequest(overrides=(f"step={times}",), varied=("in_flight=1",))
-    plan = shortened(swept_plan(asked)[0], Limits(steady_s=5.0, warmup_s=2.0))
+    plan = shortened(swept_plan(asked)[0], StepLimits(steady_s=5.0, warmup_s=2.0))
     assert (plan.steps[0].duration_s, plan.steps[0].warmup_s) == expected
 
 

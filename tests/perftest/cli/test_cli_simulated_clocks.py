@@ -14,7 +14,7 @@ from perftest.metrics.interval import Phase, Series
 from perftest.simulation import calibration, virtual_generator
 from perftest.simulation.fitting import setup_of
 from perftest.simulation.simulated_world import Simulation, on_simulated
-from perftest.simulation.virtual_generator import VirtualHost, VirtualWorker
+from perftest.simulation.virtual_generator import SimulatedHost, VirtualWorker
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
 from tests.perftest.engine.coordination.test_engine_execute import MemorySink
@@ -35,7 +35,7 @@ def plan() -> Plan:
     )  # fmt: skip
 
 
-class ShiftedVirtualHost(VirtualHost):
+class ShiftedVirtualHost(SimulatedHost):
     """A simulated host whose clock differs from that of the world."""
 
     shift = (0, 0)

@@ -22,7 +22,7 @@ from perftest.results.trust import Check, Status, title
 from perftest.results.writer import RunWriter
 from perftest.series.probes import probed
 from perftest.spec import Isolation, Plan, QueueSpec, Settings, Step
-from reports.catalogue.listing import Verdict, entries
+from reports.catalogue.listing import RunVerdict, entries
 from reports.comparison.compare import compare, runs_of
 from reports.comparison.facets import Facet
 from reports.compute.run import run_tables
@@ -94,7 +94,7 @@ FAULTS = {
     "messages lost": Fault(check="ledger", status=Status.FAIL, verdict="violated", code=Exit.SAFETY),
     "durability unknown": Fault(check="durability", status=Status.WARN, durability=""),
 }  # fmt: skip
-VERDICTS = {Exit.OK: Verdict.PASSED, Exit.UNTRUSTED: Verdict.UNTRUSTED, Exit.SAFETY: Verdict.UNSAFE}
+VERDICTS = {Exit.OK: RunVerdict.PASSED, Exit.UNTRUSTED: RunVerdict.UNTRUSTED, Exit.SAFETY: RunVerdict.UNSAFE}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -132,7 +132,7 @@ def test_a_killed_run_is_judged_alike_by_its_readers(tmp_path: Path) -> None:
     found = trust_of(judged_run(read_run(writer.path)))
     assert {check.check for check in found if check.status is Status.FAIL} == {"finished", "ledger"}
     assert shown_on_page(writer.path) == [replace(check, text=sentence(check.text)) for check in found]
-    assert listed(writer.path) is Verdict.KILLED
+    assert listed(writer.path) is RunVerdict.KILLED
     assert refused(writer.path).startswith("the run was killed")
 
 
@@ -161,7 +161,7 @@ def tables_of(path: Path) -> Tables:
     return Tables(**{table.name: made[table.name].to_pandas() for table in TABLES})
 
 
-def listed(path: Path) -> Verdict:
+def listed(path: Path) -> RunVerdict:
     rows = {name: getattr(tables_of(path), name).to_dict("records") for name in ("runs", "steps", "hosts")}
     (entry,) = entries(rows["runs"], rows["steps"], rows["hosts"], {})
     return entry.verdict

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from perftest.doctor import ceiling, drive, host, network
-from perftest.doctor.check import Check, percentile, worst
+from perftest.doctor.check import DoctorCheck, percentile, worst
 from perftest.engine.api import RunError, RunOutcome
 
 
-def number(check: Check, name: str) -> float:
+def number(check: DoctorCheck, name: str) -> float:
     value = check.figures[name]
     assert not isinstance(value, str)
     return value
@@ -26,7 +26,7 @@ def test_percentiles(values: list[int], percent: float, expected: int) -> None:
 
 def test_the_gravest_finding_decides() -> None:
     """A failure among a hundred passes is a failure."""
-    found = [Check(name="a", status=status, text="") for status in ("pass", "fail", "warn")]
+    found = [DoctorCheck(name="a", status=status, text="") for status in ("pass", "fail", "warn")]
     assert worst(found) == "fail"
     assert worst(found[:1]) == "pass"
     assert worst([]) == "pass"

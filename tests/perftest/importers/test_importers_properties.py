@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perftest.importers.notes import Imported, Level, Notes
 from perftest.importers.openmessaging import import_openmessaging
 from perftest.importers.rabbittesttool import import_playlist, import_topology
-from perftest.importers.section import Section
+from perftest.importers.section import SourceSection
 from perftest.importers.write import name_of, problems_of, to_yaml
 from perftest.spec.condense import spelled
 from perftest.spec.expand import expand
@@ -355,7 +355,7 @@ def test_a_name_is_one_that_the_format_allows(text: str) -> None:
 def test_a_section_knows_what_nobody_asked_for() -> None:
     """It is what makes silence impossible."""
     notes = Notes("f")
-    section = Section({"one": 1, "two": "x", "tree": 3}, notes)
+    section = SourceSection({"one": 1, "two": "x", "tree": 3}, notes)
     assert section.count("one") == 1 and section.count("three", default=7) == 7
     section.ignore("two")
     section.finish()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.metrics.clock_model import ClockModel
-from perftest.metrics.host_clock import RATE_MAX, RESOLUTION_NS, WANDER, BreakKind, Exchange, HostClock, nearest
+from perftest.metrics.host_clock import RATE_MAX, RESOLUTION_NS, WANDER, BreakKind, ClockExchange, HostClock, nearest
 
 SECOND_NS = 1_000_000_000
 PPM = Fraction(1, 1_000_000)
@@ -41,7 +41,7 @@ class TrueClock:
         return shown
 
 
-def exchanges(clock: TrueClock, delays: Sequence[tuple[int, int, int, int]]) -> list[Exchange]:
+def exchanges(clock: TrueClock, delays: Sequence[tuple[int, int, int, int]]) -> list[ClockExchange]:
     """One after the other; each with the time before it, on its way there, at the host, and on its way back."""
     now, made = Fraction(clock.began_ns), []
     for pause, there, stay, back in delays:
@@ -49,11 +49,11 @@ def exchanges(clock: TrueClock, delays: Sequence[tuple[int, int, int, int]]) -> 
         received = sent + there
         left = received + stay
         now = left + back
-        made.append(Exchange(floor(sent), floor(clock.at(received)), floor(clock.at(left)), floor(now)))
+        made.append(ClockExchange(floor(sent), floor(clock.at(received)), floor(clock.at(left)), floor(now)))
     return made
 
 
-def knowing(made: Sequence[Exchange]) -> HostClock:
+def knowing(made: Sequence[ClockExchange]) -> HostClock:
     clock = HostClock()
     for exchange in made:
         clock.add(exchange)
@@ -105,7 +105,7 @@ def test_without_a_line_the_truth_lies_within_the_bound_too(
     assert farthest_miss(clock, model, moments) <= 0
 
 
-def extremes(made: Sequence[Exchange], moment: int) -> tuple[Fraction, Fraction]:
+def extremes(made: Sequence[ClockExchange], moment: int) -> tuple[Fraction, Fraction]:
     """The lowest and the highest offset at ``moment`` of all lines that the exchanges allow: every corner is tried."""
     rate = Fraction(RATE_MAX).limit_denominator(10**6)
     wander = Fraction(WANDER).limit_denominator(10**6)
@@ -229,12 +229,12 @@ def test_memory_is_bounded() -> None:
     clock = TrueClock(10**18, 10**9, Fraction(0))
     known = knowing(exchanges(clock, [(1_000_000, 1000, 0, 1000)] * 5000))
     assert len(known) == 600
-    known.add(Exchange(2 * 10**18, 10**18, 10**18, 2 * 10**18 + 1))
+    known.add(ClockExchange(2 * 10**18, 10**18, 10**18, 2 * 10**18 + 1))
     assert len(known) == 1, "what is older than a minute is forgotten"
 
 
 def test_what_is_impossible_is_left_out() -> None:
-    known = knowing([Exchange(10, 5, 6, 9), Exchange(10, 7, 6, 11)])
+    known = knowing([ClockExchange(10, 5, 6, 9), ClockExchange(10, 7, 6, 11)])
     assert not len(known)
     with pytest.raises(ValueError, match="without an exchange"):
         known.model(0, 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perftest.metrics.host_clock import Exchange, HostClock
+from perftest.metrics.host_clock import ClockExchange, HostClock
 from perftest.metrics.interval import Phase
 from perftest.results import schema
 from perftest.results.reader import read_run, summarise
@@ -28,7 +28,7 @@ def lines(host: str, gain_ppm: int = 100) -> list[dict[str, Any]]:
         sent_ns = STARTED_NS if not made else made[-1]["t_ns"] + length_ns
         there = 30_000 + 7_000 * (next(at) % 4)
         host_ns = sent_ns + there + AHEAD_NS + (sent_ns + there - STARTED_NS) * gain_ppm // 10**6
-        exchange = Exchange(sent_ns, host_ns, host_ns + 1000, sent_ns + there + 1000 + 40_000)
+        exchange = ClockExchange(sent_ns, host_ns, host_ns + 1000, sent_ns + there + 1000 + 40_000)
         clock.add(exchange)
         made.append({"t_ns": sent_ns, "host": host, "phase": phase, **exchange._asdict()})
         if phase == "during":

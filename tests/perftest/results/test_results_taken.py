@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perftest.results.taken import Taken
+from perftest.results.taken import TakenFromQueues
 
 
 def test_workers_add_up_and_the_time_is_that_of_all() -> None:
-    taken = Taken()
+    taken = TakenFromQueues()
     assert (taken.to_json(), taken.sentence()) == ({}, "")
     taken.event({"kind": "delivered_before", "count": 7})
     taken.event({"kind": "taken", "count": 300, "start_ns": 10**9, "end_ns": 3 * 10**9})

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftest.search.bracket import Answer, Search
+from perftest.search.bracket import Search, SearchAnswer
 
 
-def searched(search: Search, passes: Callable[[float], bool]) -> Answer:
+def searched(search: Search, passes: Callable[[float], bool]) -> SearchAnswer:
     """Probe until the search is over."""
     while (rate := search.next_rate()) is not None:
         search.record(rate, passed=passes(rate))

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import BinaryIO
 
-from perftest.results.folder import Content, Entry
+from perftest.results.folder import Content, FolderEntry
 
 
 class MemoryFolder:
@@ -36,11 +36,11 @@ class MemoryFolder:
             raise FileNotFoundError(2, "No such file or directory", name)
         return io.BytesIO(self.files_by_name[name])
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         place = f"{below.rstrip('/')}/" if below else ""
         inside = sorted(name for name in self.files_by_name if name.startswith(place))
         return [
-            Entry(name=name, octets=len(self.files_by_name[name]), modified_ns=self.modified_ns.get(name, 0))
+            FolderEntry(name=name, octets=len(self.files_by_name[name]), modified_ns=self.modified_ns.get(name, 0))
             for name in inside
         ]
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, as_positions
-from reference_broker.classic.writer import Deleted, Failed, Notice, Stored
+from reference_broker.classic.writer import Deleted, Notice, Stored, StoreFailed
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import IoPolicy, OwnersPool, OwnersThread
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId
 
@@ -68,7 +68,7 @@ class StoreWorld:
         assert not self.store.findings, f"false alarm: {self.store.findings[0]}"
         self.check_recovered(lost_power=lost_power)
 
-    def find_damage(self) -> tuple[set[int], list[Finding]]:
+    def find_damage(self) -> tuple[set[int], list[StartFinding]]:
         """Start again after a file was damaged: the numbers of the messages of all queues that are there, and the
         findings. Whatever is found reads as it was published, in its order."""
         self.open()
@@ -91,7 +91,7 @@ class StoreWorld:
                 if notice.group in self.models:
                     self.models[notice.group].is_deleted = True
             else:
-                assert isinstance(notice, Failed)
+                assert isinstance(notice, StoreFailed)
                 self.failed.append(notice.reason)
 
     def declare(self, group: int, *, durable: bool = True, lazy: bool = False) -> None:

@@ -14,7 +14,7 @@ import pytest
 from reference_broker.checksum import crc32
 from reference_broker.classic.clean_stop import CLEAN, TAKEN
 from reference_broker.classic.index_codec import PERSISTENT, RECORD_SIZE, STORED
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.storage.memory_files import MemoryFiles
 from tests.reference_broker.classic.store_world import ROOT, StoreWorld
 from tests.reference_broker.classic.test_store_crashes import SCRIPTS, Script, go_on
@@ -118,7 +118,7 @@ def stopped(script: Script, *, clean: bool) -> Stopped:
     return Stopped(world.files, world, early)
 
 
-def judge(world: StoreWorld, where: str, *, is_foreign: bool = False) -> list[Finding]:
+def judge(world: StoreWorld, where: str, *, is_foreign: bool = False) -> list[StartFinding]:
     """Start on a damaged store. What is missing must stand in the findings, with its queue; what is there is in order,
     and as it was published. The next start finds nothing more to tell, and the store goes on. A foreign index may name
     messages that the queue never had."""

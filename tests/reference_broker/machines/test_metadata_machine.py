@@ -12,7 +12,7 @@ from reference_broker.machines.cluster.exchanges import (
     DeclareExchange,
     DeleteExchange,
     ExchangeAnswer,
-    Outcome,
+    ExchangeOutcome,
     Unbind,
 )
 from reference_broker.machines.cluster.metadata import (
@@ -106,7 +106,7 @@ TO_Q = Binding(source="orders", destination=Destination("q"), key="a.#", argumen
 ASKER: dict[str, Any] = {"node": NodeId(1), "correlation": 7}
 
 
-def outcomes(machine: MetadataMachine, *commands: Any) -> list[Outcome]:
+def outcomes(machine: MetadataMachine, *commands: Any) -> list[ExchangeOutcome]:
     effects = machine.apply(encode(commands))
     return [effect.outcome for effect in effects if isinstance(effect, ExchangeAnswer)]
 
@@ -125,16 +125,21 @@ def test_routing_commands_survive_the_log() -> None:
 def test_a_binding_needs_its_ends() -> None:
     """Else a message would be routed to a queue that nobody has."""
     machine = MetadataMachine()
-    missing_queue, missing_exchange = Outcome(missing=Destination("q")), Outcome(missing=Destination("orders", True))
+    missing_queue, missing_exchange = (
+        ExchangeOutcome(missing=Destination("q")),
+        ExchangeOutcome(missing=Destination("orders", True)),
+    )
     bind = Bind(binding=TO_Q, **ASKER)
     assert outcomes(machine, bind) == [missing_exchange]
     assert outcomes(machine, DeclareExchange(exchange=ORDERS, **ASKER), bind) == [
-        Outcome(exchange=ORDERS),
+        ExchangeOutcome(exchange=ORDERS),
         missing_queue,
     ]
     machine.apply(encode([declare(FIRST, 1)]))
     assert outcomes(machine, bind) == [DONE]
-    assert outcomes(machine, DeleteExchange(name="orders", if_unused=True, **ASKER)) == [Outcome(is_in_use=True)]
+    assert outcomes(machine, DeleteExchange(name="orders", if_unused=True, **ASKER)) == [
+        ExchangeOutcome(is_in_use=True)
+    ]
 
 
 def test_a_deleted_queue_takes_its_bindings_along() -> None:

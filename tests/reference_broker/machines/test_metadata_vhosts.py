@@ -9,7 +9,7 @@ from typing import Any
 from reference_broker.access.names import qualified
 from reference_broker.access.records import Permission, Vhost
 from reference_broker.machines.cluster.access import AccessAnswer, DeleteVhost, PutPermission, PutVhost
-from reference_broker.machines.cluster.exchanges import DONE, Bind, DeclareExchange, ExchangeAnswer, Outcome
+from reference_broker.machines.cluster.exchanges import DONE, Bind, DeclareExchange, ExchangeAnswer, ExchangeOutcome
 from reference_broker.machines.cluster.metadata import (
     AccessChanged,
     Answer,
@@ -79,13 +79,13 @@ def test_one_name_is_two_queues() -> None:
 def test_bindings_stay_within_a_virtual_host() -> None:
     machine = cluster()
     assert machine.routing().exchange("orders") is None
-    missing = Outcome(missing=Destination("orders", is_exchange=True))
+    missing = ExchangeOutcome(missing=Destination("orders", is_exchange=True))
     effects = machine.apply(encode([Bind(binding=TO_Q, **ASKER)]))
     assert effects == [ExchangeAnswer(NodeId(1), 7, missing)]
     machine.apply(encode([DeclareExchange(exchange=ORDERS, **ASKER)]))
     into_another = replace(TO_Q, destination=Destination("tenant\0q"))
     effects = machine.apply(encode([Bind(binding=into_another, **ASKER), Bind(binding=TO_Q, **ASKER)]))
-    refused = Outcome(missing=into_another.destination)
+    refused = ExchangeOutcome(missing=into_another.destination)
     assert effects == [ExchangeAnswer(NodeId(1), 7, refused), ExchangeAnswer(NodeId(1), 7, DONE)]
 
 

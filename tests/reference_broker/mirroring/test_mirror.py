@@ -13,7 +13,7 @@ from reference_broker.classic.writer import Notice, Stored
 from reference_broker.message_run import MessageRun
 from reference_broker.mirroring.master import Confirmations, RecordingStore
 from reference_broker.mirroring.mirror import DivergedError, MirrorCopy
-from reference_broker.mirroring.operations import Add, Applied, Delivered, Take, decode
+from reference_broker.mirroring.operations import Add, AppliedPublishes, Delivered, Take, decode
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId, NodeId
@@ -243,8 +243,8 @@ def test_operations_read_back() -> None:
     """Also from a batch that was cut anywhere: that is damage, and raises nothing else."""
     run = MessageRun.of(ROUTE, [b"x" * 30, b"y" * 12, b"z" * 40])
     operations = [
-        Add(5, run, np.array([True, False, True]), 77), Take(5, 1, 1, 1), Delivered(8), Applied(NodeId(2), 3, 4),
-        Add(8, run, True, 2**63 - 1),
+        Add(5, run, np.array([True, False, True]), 77), Take(5, 1, 1, 1), Delivered(8),
+        AppliedPublishes(NodeId(2), 3, 4), Add(8, run, True, 2**63 - 1),
     ]  # fmt: skip
     octets = b"".join(b"".join(each.buffers()) for each in operations)
     found = list(decode(octets))

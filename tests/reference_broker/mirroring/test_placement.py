@@ -10,10 +10,10 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring import placement
 from reference_broker.mirroring.placement import (
-    Add,
+    AddCopy,
     Drop,
     HaPolicy,
-    Move,
+    MoveToCopy,
     first_mirrors,
     fits_in_ring,
     ha_policy,
@@ -68,7 +68,7 @@ def test_the_nodes_that_should_have_a_copy(
 def test_what_is_missing_comes_before_what_is_too_much() -> None:
     """A queue never has fewer copies on the way than at both ends."""
     some = policy(mode="nodes", params=("a", "c"))
-    assert next_step(some, record(copy(2)), UP, {}) == Add(NodeId(3))
+    assert next_step(some, record(copy(2)), UP, {}) == AddCopy(NodeId(3))
     assert next_step(some, record(copy(2), copy(3, synced=False)), UP, {}) == Drop(copy(2))
     assert next_step(some, record(copy(3)), UP, {}) is None
     assert next_step(None, record(copy(2), copy(3)), UP, {}) == Drop(copy(3))
@@ -77,9 +77,9 @@ def test_what_is_missing_comes_before_what_is_too_much() -> None:
 def test_a_master_outside_the_policy_moves_to_a_synchronised_copy() -> None:
     """As in RabbitMQ, it stays until there is one."""
     some = policy(mode="nodes", params=("b", "c"))
-    assert next_step(some, record(), UP, {}) == Add(NodeId(2))
+    assert next_step(some, record(), UP, {}) == AddCopy(NodeId(2))
     assert next_step(some, record(copy(2, synced=False), copy(3, synced=False)), UP, {}) is None
-    assert next_step(some, record(copy(2, synced=False), copy(3)), UP, {}) == Move(copy(3))
+    assert next_step(some, record(copy(2, synced=False), copy(3)), UP, {}) == MoveToCopy(copy(3))
 
 
 @pytest.mark.parametrize(

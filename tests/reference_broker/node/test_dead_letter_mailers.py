@@ -19,7 +19,7 @@ from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.node.alarms import Alarms, Room
 from reference_broker.node.config import Limits
 from reference_broker.node.endpoints import metrics
-from reference_broker.node.hosting.dead_letters import DeadLetters
+from reference_broker.node.hosting.dead_letters import DeadLetterRouter
 from reference_broker.node.hosting.endings import Ending
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
 from reference_broker.queues.port import DeadMessage
@@ -69,7 +69,7 @@ class Node:
         self.source_queue = self.queue(SOURCE, self.source)
         for name in names:
             self.declare(name)
-        self.letters = DeadLetters(self)  # type: ignore[arg-type]
+        self.letters = DeadLetterRouter(self)  # type: ignore[arg-type]
         self.dead_letters = self.letters
 
     def declare(self, name: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.node.config import FRAME_BYTES_MIN
-from reference_broker.node.links.handshake import Handshake, HandshakeError, Introduction, Side
+from reference_broker.node.links.handshake import Handshake, HandshakeError, Introduction, LinkSide
 from reference_broker.types import NodeId
 
 SECRET = b"s" * 32
@@ -24,8 +24,8 @@ KNOWN = {1: (3, 300), 2: (6, 600), 3: None}
 NONCES = count(1)
 
 
-def side(node: int, **changes: Any) -> Side:
-    made = Side(
+def side(node: int, **changes: Any) -> LinkSide:
+    made = LinkSide(
         cluster="c",
         node=NodeId(node),
         peers=NODES - {NodeId(node)},
@@ -37,15 +37,15 @@ def side(node: int, **changes: Any) -> Side:
     return replace(made, **changes)
 
 
-def listener(of: Side) -> Handshake:
+def listener(of: LinkSide) -> Handshake:
     return Handshake(of, next(NONCES).to_bytes(32, "big"), None)
 
 
-def dialler(of: Side, to: int = 1) -> Handshake:
+def dialler(of: LinkSide, to: int = 1) -> Handshake:
     return Handshake(of, next(NONCES).to_bytes(32, "big"), NodeId(to))
 
 
-def run(dials: Side, listens: Side, to: int = 1, changed: Any = None) -> list[Introduction]:
+def run(dials: LinkSide, listens: LinkSide, to: int = 1, changed: Any = None) -> list[Introduction]:
     """Whom each side believes, the dialler first; ``changed`` alters the messages on their way, by their number."""
     change = changed or (lambda _number, message: message)
     here, there = dialler(dials, to), listener(listens)

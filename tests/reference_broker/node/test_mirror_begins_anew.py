@@ -14,7 +14,7 @@ from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.message_run import MessageRun
 from reference_broker.mirroring.operations import Add
 from reference_broker.node.links.peers import FrameKind
-from reference_broker.node.owned.mirror_frames import Note, unpack_note
+from reference_broker.node.owned.mirror_frames import RingNote, unpack_note
 from reference_broker.node.owned.mirror_runner import MirrorRunner
 from reference_broker.types import GroupId, NodeId
 from tests.reference_broker.node.test_suspension import content
@@ -29,7 +29,7 @@ class Node:
 
     def __init__(self) -> None:
         self.lost: list[Mirror] = []
-        self.notes: list[Note] = []
+        self.notes: list[RingNote] = []
 
     def send(self, _to: NodeId, _kind: FrameKind, buffers: Sequence[bytes]) -> int:
         self.notes.append(unpack_note(memoryview(buffers[0]))[1])
@@ -47,10 +47,10 @@ def test_a_former_master_had_filled_it_with_more_than_the_next_master_has() -> N
     record = QueueRecord(name="q", group=GROUP, members=(MASTER,), mirrors=(mirror,))
     store: Any = SimpleNamespace(next_seq=4223)
     runner = MirrorRunner(record, mirror, store, node)  # type: ignore[arg-type]
-    runner.noted(MASTER, Note.WELCOME, (5, 9, 4096))
+    runner.noted(MASTER, RingNote.WELCOME, (5, 9, 4096))
     assert (node.lost, runner.ring.is_ready) == ([mirror], False)
     store.next_seq = 4000
-    runner.noted(MASTER, Note.WELCOME, (5, 9, 4096))
+    runner.noted(MASTER, RingNote.WELCOME, (5, 9, 4096))
     assert (len(node.lost), runner.ring.is_ready, store.next_seq) == (1, True, 4096)
 
 
@@ -70,11 +70,11 @@ def test_a_mirror_is_filled_when_its_drive_has_what_must_survive(is_persistent: 
     run = MessageRun.of(b"\x00\x01q", [content(number) for number in range(10)])
     runner.fill(5, b"".join(Add(100, run, is_persistent, 0).buffers()))
     runner.turn()
-    assert (Note.FILLED in node.notes) is not is_persistent
+    assert (RingNote.FILLED in node.notes) is not is_persistent
     runner.stored(109)
     runner.turn()
-    assert (Note.FILLED in node.notes) is not is_persistent
+    assert (RingNote.FILLED in node.notes) is not is_persistent
     runner.stored(110)
     runner.turn()
     runner.turn()
-    assert node.notes.count(Note.FILLED) == 1
+    assert node.notes.count(RingNote.FILLED) == 1

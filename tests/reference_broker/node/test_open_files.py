@@ -18,7 +18,7 @@ from infra.ports import free_ports
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.endpoints import control
 from reference_broker.node.links import open_files, tls
-from reference_broker.node.links.open_files import Crowd
+from reference_broker.node.links.open_files import ClientCrowd
 from reference_broker.node.links.strangers import Complaints, Strangers
 from reference_broker.types import NodeId
 
@@ -26,14 +26,14 @@ from reference_broker.types import NodeId
 @pytest.mark.parametrize(
     ("crowd", "words"),
     [
-        (Crowd(10, 4, lacks_memory=False), ""),
-        (Crowd(10, 5, lacks_memory=False), "5 others are not logged in yet"),
-        (Crowd(49, 0, lacks_memory=False), ""),
-        (Crowd(1, 0, lacks_memory=True), "memory_bytes_max"),
-        (Crowd(50, 0, lacks_memory=False), "50 are connected; the limit is connections_max"),
+        (ClientCrowd(10, 4, lacks_memory=False), ""),
+        (ClientCrowd(10, 5, lacks_memory=False), "5 others are not logged in yet"),
+        (ClientCrowd(49, 0, lacks_memory=False), ""),
+        (ClientCrowd(1, 0, lacks_memory=True), "memory_bytes_max"),
+        (ClientCrowd(50, 0, lacks_memory=False), "50 are connected; the limit is connections_max"),
     ],
 )
-def test_a_client_too_many_is_turned_away(crowd: Crowd, words: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_too_many_is_turned_away(crowd: ClientCrowd, words: str, caplog: pytest.LogCaptureFixture) -> None:
     limits = Limits(connections_max=50, logins_waiting_max=5)
     turned_away(lambda: open_files.why_no_client(crowd, limits), words, caplog)
 
@@ -117,7 +117,7 @@ def test_a_connection_over_tls_keeps_no_file_that_is_kept_back() -> None:
             asked.append(number)
             return False
 
-        door = tls.Door(
+        door = tls.TlsDoor(
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), 30.0, asyncio.Protocol, strangers, lambda _text: None,
             has_no_room,
         )  # fmt: skip

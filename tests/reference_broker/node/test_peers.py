@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from infra.ports import free_ports
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.links.boot_ids import BootIds
-from reference_broker.node.links.handshake import Handshake, Side
+from reference_broker.node.links.handshake import Handshake, LinkSide
 from reference_broker.node.links.peers import FrameReader, Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
@@ -199,7 +199,7 @@ async def closed(reader: asyncio.StreamReader) -> None:
             pass
 
 
-def forger(**changes: Any) -> Side:
+def forger(**changes: Any) -> LinkSide:
     """Somebody who knows everything of node 2 but the secret, and says that it is with a later boot id."""
     known = {
         "cluster": "c",
@@ -209,7 +209,7 @@ def forger(**changes: Any) -> Side:
         "boot": (1000, 1),
         "frame_max": 4096,
     }
-    return Side(**{**known, "known": lambda _node: (1000, 1), "frame_max": 4096, **changes})
+    return LinkSide(**{**known, "known": lambda _node: (1000, 1), "frame_max": 4096, **changes})
 
 
 def test_peers_tell_whom_they_reach() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from reference_broker.node.config import Limits
-from reference_broker.node.hosting.reads import Reads
+from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.links.peer_requests import Answer, Answered, failure
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
@@ -26,7 +26,7 @@ class Node:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.awaited: list[tuple[LogIndex, Callable[[], None]]] = []
         self.answers: list[Answer] = []
-        self.reads = Reads(self.runners, self.members.get, self.ask, self.later, self.limits.read_timeout_ms)
+        self.reads = NodeReads(self.runners, self.members.get, self.ask, self.later, self.limits.read_timeout_ms)
 
     def ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
         self.asked.append((node, request, answered))

@@ -11,7 +11,7 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring.master import Deliveries
 from reference_broker.node.owned.master_ring import MasterRing
-from reference_broker.node.owned.mirror_frames import Note
+from reference_broker.node.owned.mirror_frames import RingNote
 from reference_broker.types import GroupId, NodeId
 
 ME, MIRROR = NodeId(1), NodeId(2)
@@ -36,6 +36,6 @@ def test_a_copy_of_the_former_process_confirms_nothing(owner_boot: int, confirme
     )  # fmt: skip
     ring = MasterRing(record, host, node)
     ring.turn(are_effects_left=False)
-    ring.noted(MIRROR, Note.CONFIRM, (3, 29, 0))
+    ring.noted(MIRROR, RingNote.CONFIRM, (3, 29, 0))
     ring.turn(are_effects_left=False)
     assert told == confirmed

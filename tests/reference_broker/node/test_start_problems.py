@@ -20,7 +20,7 @@ from reference_broker.node.endpoints import metrics, status
 from reference_broker.node.links.peer_requests import Answer
 from reference_broker.node.operations.figures import FIGURES
 from reference_broker.node.start_problems import StartError, StartFindings, files_problem, listening
-from reference_broker.storage.findings import Finding
+from reference_broker.storage.findings import StartFinding
 from reference_broker.types import GroupId, NodeId
 from tests.reference_broker.node.quiet_cluster import NODES, quiet_cluster
 
@@ -145,9 +145,11 @@ def test_a_finding_of_a_start_is_told_everywhere(caplog: pytest.LogCaptureFixtur
         cluster.declare(["orders"])
         shard = cluster.shards[NODES[0]]
         group = shard.metadata.machine.queues["orders"].group
-        whole_log = Finding(what="a file is gone", where="/wal/1", fix="mend it")
+        whole_log = StartFinding(what="a file is gone", where="/wal/1", fix="mend it")
         shard.log.findings.append(whole_log)
-        shard.owned.findings.append(Finding(what="2 are lost", where="/q/1", fix="mend it", group=group, messages=2))
+        shard.owned.findings.append(
+            StartFinding(what="2 are lost", where="/q/1", fix="mend it", group=group, messages=2)
+        )
         shard.findings.tell()
         shard.findings.name_queues(shard.metadata.machine.queues.values())
         assert [record.getMessage() for record in caplog.records] == [
@@ -178,7 +180,7 @@ def test_copies_of_a_queue_are_named_too() -> None:
     mirror = Mirror(NodeId(2), 1, 3, is_synchronised=True)
     record = QueueRecord(name="v\0q", group=GroupId(7), members=NODES, owner_since=2, mirrors=(mirror,))
     copies = [store_of(GroupId(7), since) for since in (0, 2, 3)]
-    found = [Finding(what="w", where="", fix="f", group=group) for group in (*copies, GroupId(8))]
+    found = [StartFinding(what="w", where="", fix="f", group=group) for group in (*copies, GroupId(8))]
     findings = StartFindings({"classic": found})
     findings.name_queues([record])
     assert [each.queue for each in found] == ["q in virtual host 'v'"] * 3 + [""]

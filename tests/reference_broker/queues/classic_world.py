@@ -20,7 +20,7 @@ from reference_broker.amqp.properties import Fields, long, text, write_table
 from reference_broker.classic.part_codec import cut
 from reference_broker.classic.parts import NEVER, Part, QueueName
 from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue
-from reference_broker.classic.writer import Failed, Notice, Stored
+from reference_broker.classic.writer import Notice, Stored, StoreFailed
 from reference_broker.machines.cluster.metadata import ArgumentValue, QueueRecord
 from reference_broker.machines.commands import ChannelDown, Command, Enqueue, Label, UpdateConfig
 from reference_broker.machines.config import FifoConfig
@@ -178,7 +178,7 @@ class Classic:
 
     def notify(self, notices: list[Notice]) -> None:
         for notice in notices:
-            assert not isinstance(notice, Failed) or self.may_fail, notice
+            assert not isinstance(notice, StoreFailed) or self.may_fail, notice
             if isinstance(notice, Stored):
                 self.stored.append(notice.seq_end)
 

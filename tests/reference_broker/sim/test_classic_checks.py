@@ -20,7 +20,7 @@ from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.disk import CLASSIC, SimFiles
 from reference_broker.sim.fifo_checks import look_through
 from reference_broker.sim.invariants import ViolationError
-from reference_broker.sim.ledger import Ledger, Sort
+from reference_broker.sim.ledger import MessageLedger, MessageSort
 from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.owned import store_config
 from reference_broker.sim.queues import QueuePlan
@@ -40,7 +40,7 @@ class Bench:
         self.chance = Random(1)
         self.files = SimFiles(Scheduler(self.chance, Trace(0)), "n1")
         self.files.make_dir("data")
-        self.ledger = Ledger()
+        self.ledger = MessageLedger()
         self.checks = ClassicChecks(self.ledger)
         self.checks.begins(RECORD)
         self.config = store_config(self.chance)
@@ -55,7 +55,7 @@ class Bench:
 
     def publish(self, *, is_persistent: bool = True, stored_as: bool | None = None, padding: int = 0) -> int:
         """A message that is in the queue from now on, and in the writer's hands. Returns its number."""
-        number, body = self.ledger.body(1, padding, PLAN, Sort(is_persistent, 0))
+        number, body = self.ledger.body(1, padding, PLAN, MessageSort(is_persistent, 0))
         run = MessageRun.of(b"", [body])
         self.checks.applies(NODE, RECORD.name, [Enqueue(ChannelId(NODE, 1, 1, 1), number, run)])
         self.queue.add(run, is_persistent if stored_as is None else stored_as)

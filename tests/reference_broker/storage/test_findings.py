@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reference_broker.storage.findings import ROWS_MAX, Finding, rows
+from reference_broker.storage.findings import ROWS_MAX, StartFinding, rows
 
 
-def finding(number: int) -> Finding:
-    return Finding(what=f"file {number} is gone", where=f"/{number}", fix="mend the drive", messages=number)
+def finding(number: int) -> StartFinding:
+    return StartFinding(what=f"file {number} is gone", where=f"/{number}", fix="mend the drive", messages=number)
 
 
 def test_a_few_findings_come_whole_and_in_order() -> None:

@@ -14,25 +14,25 @@ from reference_broker.storage.drives.profiles import DriveProfile
 from reference_broker.storage.files import Files
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.storage.modelled_drive import RESERVE
-from reference_broker.virtual.cluster import NodeSpec, State, VirtualCluster, start
+from reference_broker.virtual.cluster import NodeSpec, ProcessState, VirtualCluster, start
 from reference_broker.virtual.costs import Costs, messages
 from reference_broker.virtual.files import VirtualDrive, VirtualFiles
 from reference_broker.virtual.loop import VirtualLoop
-from reference_broker.virtual.network import SEGMENT_OCTETS, WINDOW_OCTETS, Link, VirtualNetwork
+from reference_broker.virtual.network import SEGMENT_OCTETS, WINDOW_OCTETS, OneWayLink, VirtualNetwork
 from reference_broker.virtual.threads import VirtualPolicy
-from reference_broker.virtual.world import Machine, Process, World
+from reference_broker.virtual.world import Machine, Process, VirtualWorld
 
 FREE = Costs(**{each.name: 0 for each in fields(Costs)})
 MS = 1_000_000
 SLOW = DriveProfile(name="slow", latency_ns=10 * MS, octets_per_second=10**12)
 
 
-def a_network(world: World, *, latency_ns: int = 0, octets_per_second: int = 10**15) -> VirtualNetwork:
-    link = Link(latency_ns=latency_ns, octets_per_second=octets_per_second)
+def a_network(world: VirtualWorld, *, latency_ns: int = 0, octets_per_second: int = 10**15) -> VirtualNetwork:
+    link = OneWayLink(latency_ns=latency_ns, octets_per_second=octets_per_second)
     return VirtualNetwork(world, link, link)
 
 
-def a_loop(world: World, network: VirtualNetwork, name: str, machine: Machine | None = None) -> VirtualLoop:
+def a_loop(world: VirtualWorld, network: VirtualNetwork, name: str, machine: Machine | None = None) -> VirtualLoop:
     return VirtualLoop(world, Process(machine or Machine(name, 1), FREE), network)  # type: ignore[abstract]
 
 
@@ -68,7 +68,7 @@ def test_hiccups_come_by_time_and_not_by_turns(work: list[tuple[int, int]], ends
 @pytest.mark.parametrize(("cores", "ends_ms"), [(1, [3, 6, 9]), (2, [3, 3, 6]), (3, [3, 3, 3])])
 def test_processes_compete_for_the_cores_of_their_machine(cores: int, ends_ms: list[int]) -> None:
     """Saturation is the point of a simulation: three processes of 3 ms each need as long as the cores allow."""
-    world = World(1)
+    world = VirtualWorld(1)
     network, machine, ends = a_network(world), Machine("one", cores), []
     loops = [a_loop(world, network, "", machine) for _ in range(3)]
 
@@ -86,7 +86,7 @@ def test_processes_compete_for_the_cores_of_their_machine(cores: int, ends_ms: l
 
 def test_a_callback_waits_until_its_process_is_free() -> None:
     """What comes while an event loop is busy is late by the rest of the work: that is a queue."""
-    world = World(1)
+    world = VirtualWorld(1)
     loop, seen = a_loop(world, a_network(world), "a"), []
     loop.call_soon(loop.spend, 7 * MS)
     loop.call_later(0.002, lambda: seen.append(world.clock()))
@@ -98,7 +98,7 @@ def test_a_callback_waits_until_its_process_is_free() -> None:
 class Reader(asyncio.Protocol):
     """Keeps what comes, with the time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self.world = world
         self.data = b""
         self.last_ns = 0
@@ -126,7 +126,7 @@ class Writer(asyncio.Protocol):
         self.resumed += 1
 
 
-def connected(world: World, network: VirtualNetwork) -> tuple[VirtualLoop, Any, Writer, Reader]:
+def connected(world: VirtualWorld, network: VirtualNetwork) -> tuple[VirtualLoop, Any, Writer, Reader]:
     """A connection from one machine to another."""
     here, there, reader, writer = a_loop(world, network, "a"), a_loop(world, network, "b"), Reader(world), Writer()
     network.listen(there, 1, lambda: reader)
@@ -136,7 +136,7 @@ def connected(world: World, network: VirtualNetwork) -> tuple[VirtualLoop, Any, 
 
 def test_octets_take_the_latency_and_the_bandwidth_of_the_link() -> None:
     """A megabyte over 100 MB/s with 5 ms on the way arrives after 15 ms."""
-    world = World(1)
+    world = VirtualWorld(1)
     here, transport, _, reader = connected(world, a_network(world, latency_ns=5 * MS, octets_per_second=10**8))
     began_ns = world.now_ns
     here.call_soon(transport.write, bytes(10**6))
@@ -147,7 +147,7 @@ def test_octets_take_the_latency_and_the_bandwidth_of_the_link() -> None:
 
 def test_a_large_write_is_read_in_segments_while_the_rest_is_under_way() -> None:
     """A node that gets two hundred messages at once writes them in one batch, and on a real machine in several."""
-    world = World(1)
+    world = VirtualWorld(1)
     here, transport, _, reader = connected(world, a_network(world, latency_ns=5 * MS, octets_per_second=65_536_000))
     began_ns = world.now_ns
     here.call_soon(transport.write, bytes(3 * SEGMENT_OCTETS))
@@ -161,7 +161,7 @@ def test_a_large_write_is_read_in_segments_while_the_rest_is_under_way() -> None
 
 def test_a_reader_that_pauses_stops_the_writer_and_loses_nothing() -> None:
     """Back-pressure must reach the publisher, or a slow broker would look like an endless buffer."""
-    world = World(1)
+    world = VirtualWorld(1)
     here, transport, writer, reader = connected(world, a_network(world))
     while reader.transport is None:
         world.step()
@@ -179,7 +179,7 @@ def test_a_reader_that_pauses_stops_the_writer_and_loses_nothing() -> None:
     assert reader.data == sent
 
 
-def ran_out(world: World) -> bool:
+def ran_out(world: VirtualWorld) -> bool:
     """Let everything happen that will."""
     with pytest.raises(IndexError):
         while True:
@@ -189,7 +189,7 @@ def ran_out(world: World) -> bool:
 
 def test_a_paused_process_does_later_what_came_due_and_an_ended_one_never() -> None:
     """SIGSTOP keeps everything, SIGKILL keeps nothing; others go on meanwhile."""
-    world = World(1)
+    world = VirtualWorld(1)
     network, seen = a_network(world), []
     loops = {name: a_loop(world, network, name) for name in ("paused", "ended", "other")}
     for name, loop in loops.items():
@@ -213,7 +213,7 @@ class Lost(Reader):
 
 def test_a_process_that_ends_resets_its_connections_after_what_it_sent() -> None:
     """A confirm that left before the kill counts; and a client must hear of the end, or it would wait for ever."""
-    world = World(1)
+    world = VirtualWorld(1)
     network = a_network(world, latency_ns=5 * MS)
     node, client, lost = a_loop(world, network, "a"), a_loop(world, network, "b"), Lost(world)
     accepted = Reader(world)
@@ -236,7 +236,7 @@ def test_a_process_that_ends_resets_its_connections_after_what_it_sent() -> None
 
 def test_a_connection_that_was_about_to_be_accepted_is_reset() -> None:
     """A client that dials in the moment of a kill hears of it: the kernel had taken the connection for the process."""
-    world = World(1)
+    world = VirtualWorld(1)
     network = a_network(world, latency_ns=5 * MS)
     node, client = a_loop(world, network, "a"), a_loop(world, network, "b")
     network.listen(node, 1, lambda: Reader(world))
@@ -254,7 +254,7 @@ def test_a_connection_that_was_about_to_be_accepted_is_reset() -> None:
 
 def test_what_a_killed_process_wrote_is_there_for_the_next_one() -> None:
     """The page cache outlives a process, synced or not; and the dead write nothing any more."""
-    world = World(1)
+    world = VirtualWorld(1)
     drive = VirtualDrive(SLOW)
     files = VirtualFiles(world, FREE, {"/d": drive})
     files.make_dir("/d")
@@ -270,7 +270,7 @@ def test_what_a_killed_process_wrote_is_there_for_the_next_one() -> None:
 def test_a_drive_is_full_fails_and_is_restored() -> None:
     """What is told of a full drive must hold for a simulated one: files that grow fail, others do not."""
     drive = VirtualDrive(SLOW)
-    files = VirtualFiles(World(1), FREE, {"/d": drive})
+    files = VirtualFiles(VirtualWorld(1), FREE, {"/d": drive})
     files.make_dir("/d")
     file = files.create("/d/log")
     file.write([bytes(8192)], 0)
@@ -294,7 +294,7 @@ def test_a_drive_is_full_fails_and_is_restored() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_event_loop_writes_by_itself_while_the_pool_has_a_thread_free(threads: int) -> None:
     """As with the pool of production: small batches are written by the loop, unless that would get past the line."""
-    world = World(1)
+    world = VirtualWorld(1)
     loop = a_loop(world, a_network(world), "a")
     drives = {f"/{name}": VirtualDrive(SLOW) for name in ("slow", "small")}
     files = VirtualFiles(world, FREE, drives)
@@ -329,7 +329,7 @@ def test_the_event_loop_writes_by_itself_while_the_pool_has_a_thread_free(thread
 )
 def test_a_pool_of_one_thread_serves_stores_one_after_the_other(pool: int, expected: dict[str, int]) -> None:
     """The pool is what makes one slow store hold up all others; two stores on two drives show it."""
-    world = World(1)
+    world = VirtualWorld(1)
     process, ends = Process(Machine("a", 2), FREE), {}
     drives = {f"/{name}": VirtualDrive(SLOW) for name in expected}
     files = VirtualFiles(world, FREE, drives)
@@ -365,7 +365,7 @@ def names_and_content(files: Files, directories: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(20))
 def test_files_hold_what_the_file_system_in_memory_holds(seed: int) -> None:
     """Logs recover from these files: a file system with ideas of its own would be a different broker."""
-    chance, world = random.Random(seed), World(seed)
+    chance, world = random.Random(seed), VirtualWorld(seed)
     mine: Files = VirtualFiles(world, FREE, {"/d": VirtualDrive(SLOW)})
     other: Files = MemoryFiles()
     for files in (mine, other):
@@ -408,7 +408,7 @@ def test_a_cluster_starts_at_the_same_virtual_time_for_the_same_seed() -> None:
     """Production nodes, threads and all, are a function of the seed."""
 
     def started(seed: int) -> tuple[int, list[dict[str, Any]]]:
-        world = World(seed)
+        world = VirtualWorld(seed)
         network = a_network(world, latency_ns=MS)
         drive = VirtualDrive(SLOW)
         specs = [
@@ -429,7 +429,7 @@ def test_a_cluster_starts_at_the_same_virtual_time_for_the_same_seed() -> None:
 
 def test_a_killed_node_starts_again_over_its_files_and_pays_for_it() -> None:
     """A restart that costs nothing would make every recovery look better than it is."""
-    world = World(3)
+    world = VirtualWorld(3)
     network = a_network(world, latency_ns=MS)
     specs = [
         NodeSpec(
@@ -444,7 +444,7 @@ def test_a_killed_node_starts_again_over_its_files_and_pays_for_it() -> None:
         start(world, cluster)
         node = cluster.nodes[1]
         node.kill()
-        assert (node.state, node.is_listening) == (State.DOWN, False)
+        assert (node.state, node.is_listening) == (ProcessState.DOWN, False)
         began_ns, boot_id = world.now_ns, node.boot_id
         world.at(world.now_ns + 100 * MS, node.start)
         start(world, cluster)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reports.catalogue.annotations import Annotation
-from reports.catalogue.listing import COLUMNS, Entry, Verdict, Wanted, entries, parse_setting, select
+from reports.catalogue.listing import COLUMNS, CatalogueEntry, RunVerdict, Wanted, entries, parse_setting, select
 from reports.errors import SettingError
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -37,19 +37,19 @@ HOSTS = [row("hosts", run_id="old", host=f"load{number}", hostname=f"rack7-{numb
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Entry]:
+def found() -> list[CatalogueEntry]:
     return entries(RUNS, STEPS, HOSTS, {"new": Annotation(tags=("base", "nightly"), note="x")})
 
 
-def test_the_newest_run_comes_first(found: list[Entry]) -> None:
+def test_the_newest_run_comes_first(found: list[CatalogueEntry]) -> None:
     assert [each.run_id for each in found] == ["new", "dead", "old"]
 
 
-def test_figures_are_those_of_the_step_that_delivered_most(found: list[Entry]) -> None:
+def test_figures_are_those_of_the_step_that_delivered_most(found: list[CatalogueEntry]) -> None:
     new, dead, old = found
     assert (old.delivered_per_s, old.e2e_p99_ns, old.steps) == (9_000.0, 20_000, 2)
     assert (new.delivered_per_s, new.e2e_p99_ns) == (100.0, 7_000), "with a schedule, latency counts from it"
-    assert (dead.delivered_per_s, dead.e2e_p99_ns, dead.verdict) == (None, None, Verdict.KILLED)
+    assert (dead.delivered_per_s, dead.e2e_p99_ns, dead.verdict) == (None, None, RunVerdict.KILLED)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_figures_are_those_of_the_step_that_delivered_most(found: list[Entry]) -
         (Wanted(settings={"persistent": 1.0, "rate": 100.0}), ["new"]),
         (Wanted(settings={"in_flight": 2.0}), []),
         (Wanted(since_ns=2 * DAY_NS, before_ns=3 * DAY_NS), ["dead"]),
-        (Wanted(verdicts=frozenset({Verdict.MISSED, Verdict.PASSED})), ["new", "old"]),
+        (Wanted(verdicts=frozenset({RunVerdict.MISSED, RunVerdict.PASSED})), ["new", "old"]),
         (Wanted(tags=("nightly",)), ["new"]),
         (Wanted(tags=("nightly", "release")), []),
     ],
 )
-def test_filters(found: list[Entry], wanted: Wanted, ids: list[str]) -> None:
+def test_filters(found: list[CatalogueEntry], wanted: Wanted, ids: list[str]) -> None:
     assert [each.run_id for each in select(found, wanted)] == ids
 
 

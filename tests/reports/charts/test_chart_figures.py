@@ -90,13 +90,13 @@ def _timeline() -> theme.Figure:
             timeline.Band(label="1", start_s=0, steady_s=1, end_s=3),
             timeline.Band(label="20", start_s=3, steady_s=4, end_s=6),
         ],
-        marks=[timeline.Mark(t_s=4.2, kind="connection_lost", text="publisher 0: <b>reset</b>")],
+        marks=[timeline.EventMark(t_s=4.2, kind="connection_lost", text="publisher 0: <b>reset</b>")],
         panels=[timeline.Panel(title="CPU (cores)", values=NODES)],
     )
 
 
 def _shares() -> theme.Figure:
-    looks = {"a": shares.Look("stage a", "@scale/0.000"), "b": shares.Look("b", "@rule", "/", ink="@ink")}
+    looks = {"a": shares.StageLook("stage a", "@scale/0.000"), "b": shares.StageLook("b", "@rule", "/", ink="@ink")}
     return shares.figure(PARTS, looks, axis="in-flight limit", total="mean end-to-end latency")
 
 

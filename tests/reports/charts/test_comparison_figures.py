@@ -46,9 +46,9 @@ def test_panels_of_a_row_share_their_axis_and_stand_on_a_logarithmic_axis_of_bas
         factors.Measure(column="p99_ns", title="p99", is_latency=True),
     )
     lines = [
-        factors.Line(setting="in-flight", name="prefetch 1", points=points),
-        factors.Line(setting="in-flight", name="prefetch 2", points=points, marker="square"),
-        factors.Line(setting="prefetch", name="", points=points),
+        factors.FactorLine(setting="in-flight", name="prefetch 1", points=points),
+        factors.FactorLine(setting="in-flight", name="prefetch 2", points=points, marker="square"),
+        factors.FactorLine(setting="prefetch", name="", points=points),
     ]
     made = factors.figure(lines, measures)
     places = [(trace["xaxis"], trace["yaxis"], trace["y"]) for trace in made["data"]]

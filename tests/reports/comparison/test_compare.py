@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from reports.comparison import text
-from reports.comparison.compare import Comparison, compare, runs_of
+from reports.comparison.compare import CompareResult, compare, runs_of
 from reports.comparison.facets import Facet
-from reports.stats.confidence import Verdict
+from reports.stats.confidence import ChangeVerdict
 
 Make = Callable[..., Path]
 
 
-def verdicts(result: Comparison) -> dict[str, Verdict]:
+def verdicts(result: CompareResult) -> dict[str, ChangeVerdict]:
     return {line.metric: line.verdict for line in result.lines}
 
 
@@ -26,13 +26,22 @@ def verdicts(result: Comparison) -> dict[str, Verdict]:
     "candidate, expected",
     [
         ({}, {}),
-        ({"ms": 2.6}, {"e2e p50": Verdict.REGRESSED, "e2e p99": Verdict.REGRESSED, "confirm p99": Verdict.REGRESSED}),
-        ({"ms": 1.5}, {"e2e p50": Verdict.IMPROVED, "e2e p99": Verdict.IMPROVED}),
-        ({"per_s": 340}, {"delivered/s": Verdict.REGRESSED, "published/s": Verdict.REGRESSED}),
-        ({"per_s": 460}, {"delivered/s": Verdict.IMPROVED}),
+        (
+            {"ms": 2.6},
+            {
+                "e2e p50": ChangeVerdict.REGRESSED,
+                "e2e p99": ChangeVerdict.REGRESSED,
+                "confirm p99": ChangeVerdict.REGRESSED,
+            },
+        ),
+        ({"ms": 1.5}, {"e2e p50": ChangeVerdict.IMPROVED, "e2e p99": ChangeVerdict.IMPROVED}),
+        ({"per_s": 340}, {"delivered/s": ChangeVerdict.REGRESSED, "published/s": ChangeVerdict.REGRESSED}),
+        ({"per_s": 460}, {"delivered/s": ChangeVerdict.IMPROVED}),
     ],
 )
-def test_a_change_is_told_from_chance(make_side: Make, candidate: dict[str, Any], expected: dict[str, Verdict]) -> None:
+def test_a_change_is_told_from_chance(
+    make_side: Make, candidate: dict[str, Any], expected: dict[str, ChangeVerdict]
+) -> None:
     """What changed is named with its direction, what did not is not."""
     result = compare(runs_of(make_side("a", seed=1)), runs_of(make_side("b", seed=2, **candidate)))
     found = verdicts(result)
@@ -41,8 +50,8 @@ def test_a_change_is_told_from_chance(make_side: Make, candidate: dict[str, Any]
     assert {"delivered/s", "published/s", "e2e p50", "e2e p99", "confirm p50"} <= found.keys()
     assert {name: found[name] for name in expected} == expected
     if not expected:
-        assert Verdict.REGRESSED not in found.values()
-        assert Verdict.IMPROVED not in found.values()
+        assert ChangeVerdict.REGRESSED not in found.values()
+        assert ChangeVerdict.IMPROVED not in found.values()
 
 
 @pytest.mark.parametrize("repeats", [(1, 1), (1, 6), (4, 4)])
@@ -54,7 +63,7 @@ def test_too_few_repetitions_are_inconclusive_and_say_what_to_do(make_side: Make
     ]
     result = compare(*sides)
     assert not result.repeated
-    assert set(verdicts(result).values()) == {Verdict.INCONCLUSIVE}
+    assert set(verdicts(result).values()) == {ChangeVerdict.INCONCLUSIVE}
     said = text.sentences(result)
     assert said[1].startswith("no verdict: ")
     assert "measure each side 10 times (at least 5)" in said[2]
@@ -79,8 +88,8 @@ def test_a_percentile_without_samples_beyond_it_is_inconclusive(make_side: Make)
     """4 intervals of 30 messages: one lies beyond the 99th percentile."""
     sides = runs_of(make_side("a", seed=1, per_s=30)), runs_of(make_side("b", seed=2, per_s=30, ms=9))
     result = compare(*sides)
-    assert verdicts(result)["e2e p99"] is Verdict.INCONCLUSIVE
-    assert verdicts(result)["e2e p50"] is Verdict.REGRESSED
+    assert verdicts(result)["e2e p99"] is ChangeVerdict.INCONCLUSIVE
+    assert verdicts(result)["e2e p50"] is ChangeVerdict.REGRESSED
     assert any("e2e p99.9" in each and "samples" in each for each in text.sentences(result))
 
 
@@ -92,7 +101,7 @@ def test_repetitions_are_judged_by_how_they_differ(make: Make) -> None:
     base, candidate = (make(name, seed=99, ms=2.0).parent for name in ("base", "candidate"))
     result = compare(runs_of(base), runs_of(candidate))
     assert result.repeated
-    assert verdicts(result)["e2e p50"] is Verdict.INCONCLUSIVE
+    assert verdicts(result)["e2e p50"] is ChangeVerdict.INCONCLUSIVE
     said = text.sentences(result)
     assert "over 6 and 6 repetitions" in said[1]
     assert "repetitions of each side would decide" in said[2] and "The assumption: runs go on to vary" in said[2]
@@ -106,7 +115,7 @@ def test_five_repetitions_say_how_many_would_decide(make_side: Make) -> None:
     every, one = compare(base, candidate), compare(base, candidate, metrics=("e2e p99.9",))
     assert [line.p for line in every.lines if line.metric == "e2e p99"] == [pytest.approx(2 / 252)]
     (line,) = (each for each in every.lines if each.metric == "e2e p50")
-    assert line.verdict is Verdict.INCONCLUSIVE and "over all" in line.reason and line.needed in (6, 7)
+    assert line.verdict is ChangeVerdict.INCONCLUSIVE and "over all" in line.reason and line.needed in (6, 7)
     assert one.lines[0].p_adjusted == one.lines[0].p
 
 
@@ -118,7 +127,7 @@ def test_rows_have_the_value_of_every_run(make_side: Make) -> None:
     base, candidate = (runs_of(make_side(name, seed=at, ms=ms)) for at, (name, ms) in enumerate(SIDES))
     result = compare(base, candidate, metrics=("e2e p50", "delivered"))
     first = result.sorted_lines()[0]
-    assert (first.metric, first.verdict, first.reason) == ("e2e p50", Verdict.REGRESSED, "")
+    assert (first.metric, first.verdict, first.reason) == ("e2e p50", ChangeVerdict.REGRESSED, "")
     assert len(first.base_values) == len(first.candidate_values) == 8
     assert base[0].result is not None
     p50_ns = base[0].result["steps"][0]["latency"]["e2e"]["p50_ns"]
@@ -148,7 +157,7 @@ def test_a_repetition_that_measured_nothing_is_named(make_side: Make, zeros: int
         assert run.result is not None
         run.result["steps"][0]["delivered_per_s"] = 0.0
     (line,) = compare(base, candidate, metrics=("delivered",)).lines
-    assert (line.verdict, line.reason) == (Verdict.INCONCLUSIVE, f"{zeros} of 5 repetitions measured 0")
+    assert (line.verdict, line.reason) == (ChangeVerdict.INCONCLUSIVE, f"{zeros} of 5 repetitions measured 0")
     json.dumps(text.to_json(compare(base, candidate)), allow_nan=False)
 
 

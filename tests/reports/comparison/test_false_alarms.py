@@ -19,8 +19,8 @@ from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.hlog import HlogLine
 from perftest.results.reader import Run, summarise
-from reports.comparison.compare import Comparison, compare
-from reports.stats.confidence import Verdict
+from reports.comparison.compare import CompareResult, compare
+from reports.stats.confidence import ChangeVerdict
 from reports.stats.two_sides import REPEATS_ADVISED, REPEATS_MIN
 from tests.perftest.results.records import SECOND, STARTED_NS, ledger
 
@@ -125,7 +125,7 @@ def test_one_run_a_side_never_raises_an_alarm() -> None:
     for _ in range(12):
         result = compare([recorded(rng, Machine())], [recorded(rng, Machine())])
         assert result.lines
-        assert {line.verdict for line in result.lines} == {Verdict.INCONCLUSIVE}
+        assert {line.verdict for line in result.lines} == {ChangeVerdict.INCONCLUSIVE}
 
 
 @pytest.mark.parametrize("repeats", [REPEATS_MIN, REPEATS_ADVISED])
@@ -137,7 +137,7 @@ def test_repetitions_of_the_same_thing_seldom_raise_an_alarm(repeats: int, machi
     alarms = 0
     for _ in range(60):
         result = compare(side(rng, machine, repeats), side(rng, machine, repeats))
-        alarms += bool(result.count(Verdict.REGRESSED) + result.count(Verdict.IMPROVED))
+        alarms += bool(result.count(ChangeVerdict.REGRESSED) + result.count(ChangeVerdict.IMPROVED))
     assert alarms <= 3
 
 
@@ -148,9 +148,9 @@ def test_a_real_change_is_found_with_ten_repetitions() -> None:
     for _ in range(12):
         sides = side(rng, Machine(), REPEATS_ADVISED), side(rng, Machine(), REPEATS_ADVISED, slower_by=0.3)
         result = compare(*sides)
-        worse = {line.step for line in result.lines if line.verdict is Verdict.REGRESSED}
+        worse = {line.step for line in result.lines if line.verdict is ChangeVerdict.REGRESSED}
         assert worse
-        assert result.count(Verdict.IMPROVED) == 0
+        assert result.count(ChangeVerdict.IMPROVED) == 0
         found += len(worse)
     assert found >= 0.7 * 12 * len(LABELS)
 
@@ -180,7 +180,7 @@ def measured(values: Values) -> Run:
     return Run(path=Path("run"), manifest=manifest(LABELS[:1]), result={"steps": [row], "trust": [], "valid": True})
 
 
-def judged(base: Values, candidate: Values) -> Comparison:
+def judged(base: Values, candidate: Values) -> CompareResult:
     """What ``perftest compare`` says of two sides, of which each row is a run and each column a figure."""
     result = compare(*([measured(values) for values in side] for side in (base, candidate)))
     assert len(result.lines) == FIGURES and not result.refused
@@ -190,7 +190,7 @@ def judged(base: Values, candidate: Values) -> Comparison:
 def alarms(pairs: Iterable[tuple[Values, Values]]) -> int:
     """How many comparisons call any figure changed."""
     found = [judged(*pair) for pair in pairs]
-    return sum(bool(result.count(Verdict.REGRESSED) + result.count(Verdict.IMPROVED)) for result in found)
+    return sum(bool(result.count(ChangeVerdict.REGRESSED) + result.count(ChangeVerdict.IMPROVED)) for result in found)
 
 
 def simulated(rng: np.random.Generator, runs: float) -> tuple[Values, Values]:
@@ -215,7 +215,7 @@ def test_the_gate_finds_a_p99_worse_by_a_tenth() -> None:
         base, candidate = simulated(rng, 0.03)
         candidate[:, P99] *= 1.1
         (line,) = (line for line in judged(base, candidate).lines if line.metric == "e2e p99")
-        found += line.verdict is Verdict.REGRESSED
+        found += line.verdict is ChangeVerdict.REGRESSED
     assert found >= FOUND_MIN
 
 
@@ -246,7 +246,9 @@ def test_the_gate_finds_a_tenth_in_recorded_runs_where_they_are_steady() -> None
         base, candidate = halves(rng, values)
         candidate[:, [0, P99]] *= 0.9, 1.1
         lines = {line.metric: line for line in judged(base, candidate).lines}
-        found += lines["delivered/s"].verdict is Verdict.REGRESSED
+        found += lines["delivered/s"].verdict is ChangeVerdict.REGRESSED
         latency = lines["e2e p99"]
-        assert latency.verdict is Verdict.REGRESSED or (latency.verdict is Verdict.INCONCLUSIVE and latency.needed)
+        assert latency.verdict is ChangeVerdict.REGRESSED or (
+            latency.verdict is ChangeVerdict.INCONCLUSIVE and latency.needed
+        )
     assert found >= FOUND_MIN // 5

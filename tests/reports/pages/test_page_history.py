@@ -14,8 +14,8 @@ import pytest
 from perftest.cli.main import call
 from reports.html.render import render
 from reports.pages.history import history_page, sentences
-from reports.stats.history import COLUMNS, METRICS, Metric, history, metric_named, origin
-from reports.store.columns import Table
+from reports.stats.history import COLUMNS, METRICS, HistoryMetric, history, metric_named, origin
+from reports.store.columns import TableSpec
 from reports.store.run_tables import RunTables
 from reports.store.schema import HOSTS, RUNS, STEPS
 from reports.store.store import Store
@@ -76,7 +76,7 @@ def test_metrics_have_the_names_of_compare() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_history_needs_the_columns_that_are_read_for_it(sample_tables: ModuleType, metric: Metric) -> None:
+def test_a_history_needs_the_columns_that_are_read_for_it(sample_tables: ModuleType, metric: HistoryMetric) -> None:
     """Of thousands of runs nothing else is read."""
     whole = tables_over_days(sample_tables, BEFORE + AFTER)
     none = {each.name: getattr(whole, each.name).head(0) for each in fields(Tables)}
@@ -108,7 +108,7 @@ def store(sample_tables: ModuleType, tmp_path: Path) -> Path:
     return place
 
 
-def _rows(tables: Tables, table: Table, run_id: str) -> pa.Table:
+def _rows(tables: Tables, table: TableSpec, run_id: str) -> pa.Table:
     frame = getattr(tables, table.name)
     rows = json.loads(frame[frame["run_id"] == run_id].to_json(orient="records", double_precision=15))
     return pa.Table.from_pylist(rows, table.arrow)

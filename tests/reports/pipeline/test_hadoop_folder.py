@@ -157,12 +157,12 @@ def test_a_large_run_is_cut_by_its_uri(
     spark: SparkSession, mounted: str, tmp_path: Path, make_run: Callable[..., Path]
 ) -> None:
     """The same tables as of a run that one task takes."""
-    from reports.pipeline.places import Places
+    from reports.pipeline.places import PipelineFolders
     from reports.pipeline.run import computed
     from reports.pipeline.source import find_runs
 
     make_run(tmp_path / "runs" / "a", run_id="a", steps=(1, 4), workers=1)
-    places = Places(lambda: spark)
+    places = PipelineFolders(lambda: spark)
     listed = find_runs([f"{mounted}/runs"], places.folder, places.run_files)
     assert listed == find_runs([f"{mounted}/runs/a"], places.folder)  # by calls of the JVM for each file
     assert find_runs([f"{mounted}/runs/a/"], places.folder, places.run_files) == listed
@@ -185,10 +185,10 @@ def test_classes_that_spark_lacks_are_named_with_their_setting(spark: SparkSessi
 
 
 def test_a_folder_that_spark_cannot_have_is_told(spark: SparkSession) -> None:
-    from reports.pipeline.places import Places
+    from reports.pipeline.places import PipelineFolders
 
     with pytest.raises(PlaceError, match="no file system for this place"):
-        Places(lambda: spark).folder("nosuch://place/x")
+        PipelineFolders(lambda: spark).folder("nosuch://place/x")
 
 
 def test_a_name_node_that_says_nothing_is_told(spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ from perftest.results import schema as files
 from perftest.results.reader import judged_run, read_run, trust_of
 from perftest.results.writer import RunWriter
 from reports.errors import EmptyRunError
-from reports.pipeline.run import Published, run
+from reports.pipeline.run import PipelineResult, run
 from reports.stats.validity import checks, sentence
 from reports.store import schema, store
 from reports.store.tables import Tables
@@ -126,7 +126,7 @@ def _damage(killed: Path) -> None:
 @pytest.fixture(scope="session")
 def published(
     spark: SparkSession, runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Published, Tables]:
+) -> tuple[PipelineResult, Tables]:
     """All runs through the pipeline at once."""
     target = tmp_path_factory.mktemp("store")
     result = run(spark, list(runs.values()), target)
@@ -156,7 +156,7 @@ def union(payloads: list[str]) -> HdrHistogram:
 
 @pytest.mark.parametrize("run_id", [SWEEP, OPEN])
 def test_merged_histograms_are_those_of_hdrhistogram(
-    published: tuple[Published, Tables], runs: dict[str, Path], run_id: str
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path], run_id: str
 ) -> None:
     """Everything a report says of latency rests on this: the same octets as decode_and_add over the union."""
     expected: dict[tuple[int, str], list[str]] = defaultdict(list)
@@ -184,7 +184,7 @@ def interval_rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("run_id", [SWEEP, OPEN])
 def test_step_rates_are_counts_over_measured_time(
-    published: tuple[Published, Tables], runs: dict[str, Path], run_id: str
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path], run_id: str
 ) -> None:
     """Warm-up and drain must not dilute a rate, and workers must add up."""
     rows = [row for row in interval_rows(runs[run_id]) if row["phase"] == "steady"]
@@ -212,7 +212,7 @@ def test_step_rates_are_counts_over_measured_time(
 
 @pytest.mark.parametrize("run_id", [SWEEP, OPEN, MIXED, KILLED])
 def test_terminal_and_page_judge_a_run_alike(
-    run_id: str, runs: dict[str, Path], published: tuple[Published, Tables]
+    run_id: str, runs: dict[str, Path], published: tuple[PipelineResult, Tables]
 ) -> None:
     """From the same files, by two ways: the reader's result, and the pipeline's tables. Neither looks into the list
     that the run recorded."""
@@ -228,7 +228,7 @@ def _without_list(manifest: str) -> str:
     return json.dumps({name: value for name, value in json.loads(manifest).items() if name != "trust"})
 
 
-def test_steps_carry_settings_and_latencies(published: tuple[Published, Tables]) -> None:
+def test_steps_carry_settings_and_latencies(published: tuple[PipelineResult, Tables]) -> None:
     """The knee curve is drawn from these columns alone."""
     tables = published[1]
     sweep, opened = tables.of(SWEEP), tables.of(OPEN)
@@ -246,7 +246,7 @@ def test_steps_carry_settings_and_latencies(published: tuple[Published, Tables])
         assert list(frame.steps["confirm_p99_ns"]) == list(by_series.loc[frame.steps["step"], "p99_ns"])
 
 
-def test_broker_figures_are_differences(published: tuple[Published, Tables]) -> None:
+def test_broker_figures_are_differences(published: tuple[PipelineResult, Tables]) -> None:
     """The model spends 4 µs per node and message and writes 1120 octets of WAL: three nodes, three times that."""
     steps = published[1].of(SWEEP).steps
     assert steps["broker_cpu_us_per_message"].tolist() == pytest.approx([12.0] * 3, rel=0.03)
@@ -257,7 +257,7 @@ def test_broker_figures_are_differences(published: tuple[Published, Tables]) -> 
     assert brokers.drop(first.index)["cpu_share"].notna().all()
 
 
-def test_the_timeline_adds_up_to_the_steps(published: tuple[Published, Tables]) -> None:
+def test_the_timeline_adds_up_to_the_steps(published: tuple[PipelineResult, Tables]) -> None:
     """A slot that is lost or counted twice shows as a dent in the chart that never was."""
     for run_id in (SWEEP, OPEN):
         tables = published[1].of(run_id)
@@ -271,7 +271,7 @@ def test_the_timeline_adds_up_to_the_steps(published: tuple[Published, Tables]) 
 
 
 @pytest.mark.parametrize("run_id", [SWEEP, OPEN, LATE])
-def test_a_slot_has_the_histograms_of_its_own_intervals(published: tuple[Published, Tables], run_id: str) -> None:
+def test_a_slot_has_the_histograms_of_its_own_intervals(published: tuple[PipelineResult, Tables], run_id: str) -> None:
     """The model counts a latency for each delivery. Slots of histograms that began with the first histogram would show
     each second's latencies a second too early."""
     timeline = published[1].of(run_id).timeline
@@ -284,7 +284,7 @@ def test_a_slot_has_the_histograms_of_its_own_intervals(published: tuple[Publish
     ]
 
 
-def test_slots_merge_workers_exactly(published: tuple[Published, Tables], runs: dict[str, Path]) -> None:
+def test_slots_merge_workers_exactly(published: tuple[PipelineResult, Tables], runs: dict[str, Path]) -> None:
     """The band of a timeline is of all workers' samples together, not a mean of their percentiles."""
     slot = published[1].of(OPEN).timeline.query("step == 2 and phase == 'steady' and slot == 1").iloc[0]
     mine = [
@@ -298,7 +298,7 @@ def test_slots_merge_workers_exactly(published: tuple[Published, Tables], runs: 
     assert slot["e2e_sched_p99_ns"] == whole.get_value_at_percentile(99)
 
 
-def test_hosts_have_one_clock(published: tuple[Published, Tables]) -> None:
+def test_hosts_have_one_clock(published: tuple[PipelineResult, Tables]) -> None:
     """They record the coordinator's time, also where their own clocks are ahead."""
     tables = published[1].of(OPEN)
     starts = tables.intervals.groupby(["step", "phase", "slot"])["start_ns"].agg(["min", "max"])
@@ -307,7 +307,7 @@ def test_hosts_have_one_clock(published: tuple[Published, Tables]) -> None:
     assert tables.runs["clock_bound_ns"][0] == 200_000 and tables.runs["host_count"][0] == 2
 
 
-def test_spectrum_follows_the_merged_histogram(published: tuple[Published, Tables]) -> None:
+def test_spectrum_follows_the_merged_histogram(published: tuple[PipelineResult, Tables]) -> None:
     """Points beyond what the samples support are to be drawn hollow, so they must be known."""
     tables = published[1].of(SWEEP)
     latency = tables.latency.set_index(["step", "series"])
@@ -320,7 +320,7 @@ def test_spectrum_follows_the_merged_histogram(published: tuple[Published, Table
         assert points["percentile"].max() < 100 and not points["supported"].all()
 
 
-def test_a_killed_run_is_reported_with_what_it_has(published: tuple[Published, Tables]) -> None:
+def test_a_killed_run_is_reported_with_what_it_has(published: tuple[PipelineResult, Tables]) -> None:
     """The run somebody had to kill is the one they want to see."""
     tables = published[1].of(KILLED)
     row = tables.runs.iloc[0]
@@ -331,7 +331,7 @@ def test_a_killed_run_is_reported_with_what_it_has(published: tuple[Published, T
 
 
 def test_damage_is_quarantined_and_only_damage_is_missing(
-    published: tuple[Published, Tables], runs: dict[str, Path]
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path]
 ) -> None:
     """Every line is either in a table or in quarantine, with its place and its reason."""
     tables = published[1].of(KILLED)
@@ -348,7 +348,7 @@ def test_damage_is_quarantined_and_only_damage_is_missing(
     assert published[1].of(SWEEP).quarantine.empty
 
 
-def test_events_and_samples_are_placed_in_time(published: tuple[Published, Tables]) -> None:
+def test_events_and_samples_are_placed_in_time(published: tuple[PipelineResult, Tables]) -> None:
     """Marks on the timeline must lie where things happened."""
     tables = published[1].of(SWEEP)
     blocked = tables.events[tables.events["kind"] == "blocked"].iloc[0]
@@ -360,7 +360,7 @@ def test_events_and_samples_are_placed_in_time(published: tuple[Published, Table
 
 
 def test_stages_are_merged_over_nodes_and_kept_apart_from_latencies(
-    published: tuple[Published, Tables], runs: dict[str, Path]
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path]
 ) -> None:
     """Where the time went is told by all nodes together; it is no latency of a client."""
     tables = published[1].of(SWEEP)
@@ -384,7 +384,7 @@ def test_stages_are_merged_over_nodes_and_kept_apart_from_latencies(
     assert published[1].of(OPEN).stages.empty
 
 
-def test_no_column_that_must_have_a_value_is_empty(published: tuple[Published, Tables]) -> None:
+def test_no_column_that_must_have_a_value_is_empty(published: tuple[PipelineResult, Tables]) -> None:
     """The pages rely on it instead of checking every cell."""
     for table in schema.TABLES:
         frame = getattr(published[1], table.name)
@@ -394,7 +394,7 @@ def test_no_column_that_must_have_a_value_is_empty(published: tuple[Published, T
 
 
 def test_publishing_again_replaces_one_run(
-    spark: SparkSession, runs: dict[str, Path], published: tuple[Published, Tables]
+    spark: SparkSession, runs: dict[str, Path], published: tuple[PipelineResult, Tables]
 ) -> None:
     """Reporting a run again after more of it was collected must not touch the others, nor double it."""
     before = published[1]
@@ -412,7 +412,7 @@ def _sorted(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def test_a_run_of_damaged_intervals_is_named_and_left_out(
-    published: tuple[Published, Tables], runs: dict[str, Path]
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path]
 ) -> None:
     """One spoiled run must not end the report of five others."""
     result, tables = published
@@ -430,7 +430,7 @@ def test_a_run_of_damaged_intervals_alone_is_refused(
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
 
 
-def test_a_run_without_samples_or_histograms_is_reported(published: tuple[Published, Tables]) -> None:
+def test_a_run_without_samples_or_histograms_is_reported(published: tuple[PipelineResult, Tables]) -> None:
     """A foreign broker gives no samples, and publishing alone gives no latency: the rates are there all the same."""
     tables = published[1].of(BARE)
     assert len(tables.steps) == 1 and tables.steps["e2e_p99_ns"].isna().all()
@@ -439,7 +439,7 @@ def test_a_run_without_samples_or_histograms_is_reported(published: tuple[Publis
 
 
 def test_groups_of_load_on_two_hosts_are_kept_apart_and_merged_exactly(
-    published: tuple[Published, Tables], runs: dict[str, Path]
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path]
 ) -> None:
     """Small and large messages side by side: one percentile over both would be of neither."""
     tables = published[1].of(GROUPS)
@@ -470,7 +470,7 @@ def test_groups_of_load_on_two_hosts_are_kept_apart_and_merged_exactly(
 
 
 def test_the_report_of_groups_on_two_hosts_has_the_figures_of_the_generators_summary(
-    published: tuple[Published, Tables], runs: dict[str, Path]
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path]
 ) -> None:
     """Writer, reader and pipeline merge the same intervals: what the terminal said is what the page says."""
     run = read_run(runs[WRITTEN])
@@ -489,7 +489,7 @@ def test_the_report_of_groups_on_two_hosts_has_the_figures_of_the_generators_sum
 
 
 def test_a_background_load_has_rows_of_its_own_and_is_in_no_figure_of_the_measured_load(
-    published: tuple[Published, Tables], runs: dict[str, Path]
+    published: tuple[PipelineResult, Tables], runs: dict[str, Path]
 ) -> None:
     """What the terminal said of both loads is what the tables say of both."""
     run, tables = read_run(runs[BESIDE]), published[1].of(BESIDE)
@@ -520,7 +520,7 @@ def test_a_background_load_has_rows_of_its_own_and_is_in_no_figure_of_the_measur
     assert published_by[NOISE] == 7
 
 
-def test_writes_are_told_by_purpose(published: tuple[Published, Tables]) -> None:
+def test_writes_are_told_by_purpose(published: tuple[PipelineResult, Tables]) -> None:
     """A drive serves several purposes; a sum over all would not say which of them it waits for."""
     tables = published[1]
     mine = tables.writes[tables.writes["run_id"] == SWEEP]

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from perftest.results import schema as files
 from perftest.results.errors import NotARunError
-from perftest.results.folder import Entry
+from perftest.results.folder import FolderEntry
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.errors import PlaceError, RunChoiceError, SettingError, StoreError
 from reports.pipeline import job, source
 from reports.pipeline.__main__ import main
 from reports.pipeline.job import Job
-from reports.pipeline.places import Places, hadoop_settings
+from reports.pipeline.places import PipelineFolders, hadoop_settings
 from reports.pipeline.source import RunDirectory, find_runs, store_beside
 from reports.store.places import place_of
 from reports.store.run_tables import LeftOut, RunTables
@@ -73,7 +73,7 @@ def no_spark() -> object:
     pytest.fail("Spark was started")
 
 
-NO_SPARK = Places(no_spark)  # type: ignore[arg-type]
+NO_SPARK = PipelineFolders(no_spark)  # type: ignore[arg-type]
 
 
 def test_a_uri_of_this_machine_is_its_path(folder: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_is_no_run_in_an_object_storage_is_told(bucket: str) -> None:
 
 def test_a_place_that_breaks_while_it_is_listed_is_told() -> None:
     class Broken(MemoryFolder):
-        def files(self, below: str = "") -> list[Entry]:
+        def files(self, below: str = "") -> list[FolderEntry]:
             raise OSError(errno.EIO, "the disk is gone")
 
     with pytest.raises(PlaceError, match="cannot be listed: the disk is gone"):

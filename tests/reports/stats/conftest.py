@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from reports.store import schema
-from reports.store.columns import Table, Type
+from reports.store.columns import TableSpec, Type
 from reports.store.tables import Tables
 
 FILLERS: dict[Type, object] = {Type.TEXT: "", Type.INT: 0, Type.FLOAT: 0.0, Type.BOOL: False}
 
 
-def frame_of(table: Table, rows: list[dict[str, object]]) -> pd.DataFrame:
+def frame_of(table: TableSpec, rows: list[dict[str, object]]) -> pd.DataFrame:
     """Rows with a filler in every column they do not name."""
     empty = {column.name: FILLERS[column.type] for column in table.columns}
     unknown = {name for row in rows for name in row} - set(empty)

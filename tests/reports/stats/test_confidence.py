@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reports.stats import confidence
-from reports.stats.confidence import Change, Verdict, judge
+from reports.stats.confidence import ChangeVerdict, RelativeChange, judge
 
 
 @pytest.mark.parametrize(
@@ -97,22 +97,22 @@ def test_half_an_interval_is_a_part_of_the_mean() -> None:
 @pytest.mark.parametrize(
     "value, low, high, expected",
     [
-        (0.00, -0.01, 0.01, Verdict.NO_CHANGE),
-        (0.03, 0.01, 0.04, Verdict.WITHIN_NOISE),
-        (-0.03, -0.20, -0.01, Verdict.INCONCLUSIVE),
-        (0.08, 0.01, 0.20, Verdict.INCONCLUSIVE),
-        (0.12, 0.06, 0.20, Verdict.REGRESSED),
-        (-0.08, -0.20, -0.01, Verdict.INCONCLUSIVE),
-        (-0.12, -0.20, -0.06, Verdict.IMPROVED),
-        (0.08, -0.01, 0.20, Verdict.INCONCLUSIVE),
-        (0.00, -0.30, 0.30, Verdict.INCONCLUSIVE),
-        (3.00, -np.inf, np.inf, Verdict.INCONCLUSIVE),
-        (float("nan"), -np.inf, np.inf, Verdict.INCONCLUSIVE),
+        (0.00, -0.01, 0.01, ChangeVerdict.NO_CHANGE),
+        (0.03, 0.01, 0.04, ChangeVerdict.WITHIN_NOISE),
+        (-0.03, -0.20, -0.01, ChangeVerdict.INCONCLUSIVE),
+        (0.08, 0.01, 0.20, ChangeVerdict.INCONCLUSIVE),
+        (0.12, 0.06, 0.20, ChangeVerdict.REGRESSED),
+        (-0.08, -0.20, -0.01, ChangeVerdict.INCONCLUSIVE),
+        (-0.12, -0.20, -0.06, ChangeVerdict.IMPROVED),
+        (0.08, -0.01, 0.20, ChangeVerdict.INCONCLUSIVE),
+        (0.00, -0.30, 0.30, ChangeVerdict.INCONCLUSIVE),
+        (3.00, -np.inf, np.inf, ChangeVerdict.INCONCLUSIVE),
+        (float("nan"), -np.inf, np.inf, ChangeVerdict.INCONCLUSIVE),
     ],
 )
-def test_the_word_for_a_change_of_a_latency(value: float, low: float, high: float, expected: Verdict) -> None:
+def test_the_word_for_a_change_of_a_latency(value: float, low: float, high: float, expected: ChangeVerdict) -> None:
     """Both bounds have to clear the noise; the opposite word for a rate."""
-    change = Change(value, low, high)
+    change = RelativeChange(value, low, high)
     assert judge(change, noise=0.05, more_is_better=False) is expected
-    opposite = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.IMPROVED: Verdict.REGRESSED}
+    opposite = {ChangeVerdict.REGRESSED: ChangeVerdict.IMPROVED, ChangeVerdict.IMPROVED: ChangeVerdict.REGRESSED}
     assert judge(change, noise=0.05, more_is_better=True) is opposite.get(expected, expected)

@@ -12,11 +12,15 @@ import pytest
 
 from perftest.results.claims import Finding, Trend, claims_of
 from reports.stats.confidence import change, each_of
-from reports.stats.reproduction import CONFIDENCE, Outcome, judge, judge_layouts, judge_runs
+from reports.stats.reproduction import CONFIDENCE, ReproductionOutcome, judge, judge_layouts, judge_runs
 
 KEYS = ("trend", "metric", "says", "steps", "layouts")
 STEPS = ("s=1", "s=2", "s=3", "s=4")
-YES, NO, UNKNOWN = Outcome.REPRODUCED, Outcome.NOT_REPRODUCED, Outcome.NOT_ENOUGH_DATA
+YES, NO, UNKNOWN = (
+    ReproductionOutcome.REPRODUCED,
+    ReproductionOutcome.NOT_REPRODUCED,
+    ReproductionOutcome.NOT_ENOUGH_DATA,
+)
 
 
 def row(label: str, rate: float, *, p99_ms: float = 1.0, count: int = 100_000, limited: bool = False) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def bodies(*figures: float | None) -> list[list[dict[str, Any]]]:
         ((2.29,), UNKNOWN), ((None,), UNKNOWN), ((2.04, None, 2.04), UNKNOWN), ((0.0,), NO),
     ],
 )  # fmt: skip
-def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], outcome: Outcome) -> None:
+def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], outcome: ReproductionOutcome) -> None:
     """One run is enough; a run without the figure decides nothing."""
     asked = finding("level", 1, metric="link_bodies", at_least=1.9, at_most=2.3)
     found = judge(plan(asked), bodies(*figures))
@@ -79,7 +83,7 @@ def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], 
 RISE, FALL = (100, 200, 400, 800), (800, 400, 200, 100)
 EQUAL, KNEE = (100, 101, 99, 100), (100, 200, 400, 400)
 
-CASES: list[tuple[Finding, Sequence[float], Outcome, Outcome]] = [
+CASES: list[tuple[Finding, Sequence[float], ReproductionOutcome, ReproductionOutcome]] = [
     # the verdict of six rounds, and that of one
     (finding("rises", 1, 2, 3, 4, factor=2), RISE, YES, YES),
     (finding("rises", 1, 4, factor=2), RISE, YES, YES),
@@ -106,7 +110,7 @@ CASES: list[tuple[Finding, Sequence[float], Outcome, Outcome]] = [
 
 @pytest.mark.parametrize(("asked", "rates", "of_six", "of_one"), CASES)
 def test_the_verdict_of_six_rounds_and_of_one(
-    asked: Finding, rates: Sequence[float], of_six: Outcome, of_one: Outcome
+    asked: Finding, rates: Sequence[float], of_six: ReproductionOutcome, of_one: ReproductionOutcome
 ) -> None:
     for count, expected in ((6, of_six), (1, of_one)):
         judged = judge(plan(asked), rounds(rates, count))
@@ -169,7 +173,7 @@ def test_of_latencies_the_lowest_is_best() -> None:
     judged = judge(plan(finding("best", 1, metric="e2e.p99"), finding("best", 4, metric="e2e.p99")), measured)
     assert judged is not None
     assert [each.outcome for each in judged.findings] == [YES, NO]
-    assert judged.outcome is Outcome.PARTLY
+    assert judged.outcome is ReproductionOutcome.PARTLY
     assert "1 of 2 findings over 4 rounds" in judged.sentence
 
 
@@ -236,7 +240,7 @@ def on_layouts(count: int, spread: float = 0.01, **rates: Sequence[float]) -> di
 
 
 DRIVES = {"one_ssd": RISE, "one_hdd": (40, 40, 40, 40), "three_hdd": (90, 190, 50, 50)}
-LAYOUT_CASES: list[tuple[Finding, Outcome]] = [
+LAYOUT_CASES: list[tuple[Finding, ReproductionOutcome]] = [
     (over_layouts("ratio", ONE, THREE, at_least=1.2), YES),
     (over_layouts("ratio", ONE, THREE, at_least=3), NO),
     (over_layouts("ratio", ONE, THREE, steps=(1, 2), at_least=1.2), YES),
@@ -256,7 +260,9 @@ LAYOUT_CASES: list[tuple[Finding, Outcome]] = [
 
 
 @pytest.mark.parametrize(("asked", "expected"), LAYOUT_CASES)
-def test_layouts_are_compared_step_by_step_and_steps_layout_by_layout(asked: Finding, expected: Outcome) -> None:
+def test_layouts_are_compared_step_by_step_and_steps_layout_by_layout(
+    asked: Finding, expected: ReproductionOutcome
+) -> None:
     """A finding over layouts must hold in each of its steps, one over steps on each layout."""
     judged = judge_layouts(plan(asked), on_layouts(6, **DRIVES))
     assert judged is not None
@@ -309,7 +315,7 @@ def test_findings_over_layouts_are_counted_where_no_layouts_were_compared() -> N
     heading, reproduced, counted = judged.lines()
     assert "1 of 3 findings" in heading and reproduced.startswith("  reproduced")
     assert counted == "  not enough data  2 of these findings compare layouts of drives."
-    assert len(judged.findings) == 3 and judged.outcome is Outcome.PARTLY
+    assert len(judged.findings) == 3 and judged.outcome is ReproductionOutcome.PARTLY
     both = judge_layouts(plan(compared), on_layouts(3, **DRIVES))
     assert both is not None and "layouts of drives" not in both.lines()[-1]
 

@@ -14,7 +14,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from reports.stats.axes import axes, lines, order
-from reports.stats.knee import ENOUGH, SATURATED, Sweep, sweep
+from reports.stats.knee import ENOUGH, SATURATED, SweepShape, sweep
 from reports.store.tables import Tables
 
 Point = tuple[float, float | None]
@@ -36,7 +36,7 @@ def curve(*points: Point, settings: Sequence[Settings] = ()) -> tuple[pd.DataFra
     return steps, axes(found, list(found[0]) if found else [])
 
 
-def found_by(*points: Point, settings: Sequence[Settings] = ()) -> Sweep:
+def found_by(*points: Point, settings: Sequence[Settings] = ()) -> SweepShape:
     found = sweep(*curve(*points, settings=settings), latency="e2e_p99_ns")
     assert found is not None
     return found
@@ -117,7 +117,7 @@ GRID = {
 """Delivered per second by in-flight limit and prefetch."""
 
 
-def on_grid(order_of: Sequence[int] = range(6)) -> Sweep:
+def on_grid(order_of: Sequence[int] = range(6)) -> SweepShape:
     cells = list(GRID.items())
     points = [(cells[at][1], cells[at][0][0] / 100) for at in order_of]
     named = [dict(zip(("in_flight", "prefetch"), cells[at][0], strict=True)) for at in order_of]

@@ -15,7 +15,7 @@ from perftest.results.folder import Folder
 from reports.errors import StoreError
 from reports.store import commit, manifest, store, writer
 from reports.store.commit import manifest_name
-from reports.store.manifest import Change, StoreManifest
+from reports.store.manifest import StoreChange, StoreManifest
 from tests.perftest.testing.memory_folder import MemoryFolder
 from tests.reports.store.testing.small_runs import lost, publish, small_run
 from tests.reports.store.testing.troubled_folders import Turns, WatchedFolder, dying
@@ -24,12 +24,12 @@ PUBLICATIONS = 3
 """Of each writer in a simulation."""
 
 
-def change(run_id: str, value: int) -> Change:
+def change(run_id: str, value: int) -> StoreChange:
     """A publication of one run, without files."""
     ident = f"{run_id}-{value}"
-    batch = manifest.Batch(id=ident, date="2026-01-01", experiment="x", runs=1, octets={})
+    batch = manifest.StoredBatch(id=ident, date="2026-01-01", experiment="x", runs=1, octets={})
     run = manifest.StoredRun(run_id=run_id, started_ns=0, source=run_id, signature=ident, batch=ident)
-    return Change(batches=(batch,), runs=(run,))
+    return StoreChange(batches=(batch,), runs=(run,))
 
 
 @settings(max_examples=150, deadline=None)

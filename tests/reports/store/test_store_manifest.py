@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from reports.store import manifest
 from reports.store.manifest import (
-    Batch,
-    Change,
     DeadBatch,
     NotAManifestError,
+    StoreChange,
+    StoredBatch,
     StoredRun,
     StoreManifest,
     after,
@@ -28,9 +28,9 @@ whole = st.integers(0, 2**62)
 
 
 @st.composite
-def batches(draw: st.DrawFn, ident: str = "") -> Batch:
+def batches(draw: st.DrawFn, ident: str = "") -> StoredBatch:
     octets = draw(st.dictionaries(st.sampled_from(["runs", "steps", "ledger"]), st.integers(1, 2**40)))
-    return Batch(
+    return StoredBatch(
         id=ident or draw(texts), date="2026-11-25", experiment=draw(texts), runs=draw(st.integers(0, 9)), octets=octets
     )
 
@@ -74,9 +74,9 @@ def test_a_manifest_reads_back_as_it_was_written(made: StoreManifest) -> None:
 
 def small_manifest() -> StoreManifest:
     run = StoredRun(run_id="a", started_ns=1, source="runs/a", signature="s", batch="b")
-    batch = Batch(id="b", date="2026-11-25", experiment="x", runs=1, octets={"runs": 7})
+    batch = StoredBatch(id="b", date="2026-11-25", experiment="x", runs=1, octets={"runs": 7})
     left_out = (LeftOut(source="runs/b", signature="t", reason="it is empty"),)
-    return after(StoreManifest(), Change(batches=(batch,), runs=(run,), left_out=left_out), id="m", now_ns=5)
+    return after(StoreManifest(), StoreChange(batches=(batch,), runs=(run,), left_out=left_out), id="m", now_ns=5)
 
 
 def test_a_manifest_that_was_cut_is_damaged_wherever_it_was_cut() -> None:
@@ -100,7 +100,7 @@ def test_a_manifest_with_a_strange_part_is_damaged_or_read(key: str, value: obje
 
 def of_sizes(*sizes: int, experiment: str = "x") -> StoreManifest:
     made = [
-        Batch(
+        StoredBatch(
             id=f"{experiment}{at:03}", date="2026-11-25", experiment=experiment, runs=1, octets={"runs": size, "t": 1}
         )
         for at, size in enumerate(sizes)
@@ -142,7 +142,7 @@ def test_the_number_of_batches_stays_small_and_octets_are_copied_seldom(sizes: l
     for at, size in enumerate(sizes):
         living[f"x{at:04}"] = size
         made = {
-            name: Batch(id=name, date="d", experiment="x", runs=1, octets={"runs": octets})
+            name: StoredBatch(id=name, date="d", experiment="x", runs=1, octets={"runs": octets})
             for name, octets in living.items()
         }
         for group in compaction(StoreManifest(batches=made)):

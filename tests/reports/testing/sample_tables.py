@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from reports.store import schema
-from reports.store.columns import Table, Type
+from reports.store.columns import TableSpec, Type
 from reports.store.tables import Tables
 
 START_NS = 1_795_256_102_000_000_000
@@ -119,7 +119,7 @@ def quantile_ns(step: Step, percentile: float) -> float:
     return body * (1 + 1.5 * max(0.0, log10(100 / max(100 - percentile, 1e-6)) - 2.2))
 
 
-def _frame(table: Table, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def _frame(table: TableSpec, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     records = list(rows)
     for record in records[:1]:
         unknown = set(record) - set(table.names)

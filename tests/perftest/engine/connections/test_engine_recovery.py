@@ -9,7 +9,7 @@ import pytest
 
 from perftest.amqp.errors import BrokerProtocolError, ConnectionLostError
 from perftest.engine.connections.link import home
-from perftest.engine.connections.recovery import LONGEST_DELAY_S, Recovery, RecoveryOffError, first_uri
+from perftest.engine.connections.recovery import LONGEST_DELAY_S, LinkRecovery, RecoveryOffError, first_uri
 from perftest.engine.workers.failures import explain
 from perftest.spec.behaviour import Allocation, Connecting, Consuming, Publishing
 from perftest.spec.plan import Isolation, Plan, QueueSpec
@@ -27,12 +27,12 @@ def plan(uris: int = 3, queues: tuple[str, ...] = ("a", "b"), **fields: object) 
     )
 
 
-def first_delays(recovery: Recovery, *, lost: bool) -> list[float]:
+def first_delays(recovery: LinkRecovery, *, lost: bool) -> list[float]:
     return list(islice(recovery.delays(lost=lost), 8))
 
 
 def test_without_an_interval_the_first_try_is_at_once_and_the_others_never_far_apart() -> None:
-    recovery = Recovery.of(plan(confirm_timeout_s=7.0), "publisher 1")
+    recovery = LinkRecovery.of(plan(confirm_timeout_s=7.0), "publisher 1")
     delays = first_delays(recovery, lost=True)
     assert delays[0] == 0 and delays == sorted(delays) and delays[-1] == LONGEST_DELAY_S
     assert first_delays(recovery, lost=False)[:-1] == delays[1:]
@@ -42,17 +42,17 @@ def test_without_an_interval_the_first_try_is_at_once_and_the_others_never_far_a
 @pytest.mark.parametrize("interval", [(5.0, 5.0), (30.0, 60.0)])
 def test_an_interval_is_kept_from_the_first_try_on_for_as_long_as_it_takes(interval: tuple[float, float]) -> None:
     connecting = Connecting(recovery_s=interval)
-    recovery = Recovery.of(plan(connecting=connecting), "publisher 1")
+    recovery = LinkRecovery.of(plan(connecting=connecting), "publisher 1")
     delays = first_delays(recovery, lost=True)
     assert all(interval[0] <= delay <= interval[1] for delay in delays)
     assert recovery.limit_s == math.inf
     assert delays == first_delays(recovery, lost=True), "the same seed, the same delays"
-    other = first_delays(Recovery.of(plan(connecting=connecting), "publisher 2"), lost=True)
+    other = first_delays(LinkRecovery.of(plan(connecting=connecting), "publisher 2"), lost=True)
     assert (other == delays) == (interval[0] == interval[1]), "a thousand clients must not return together"
 
 
 def test_a_loss_is_final_where_recovery_is_off_but_its_own_reason_is_kept() -> None:
-    off = Recovery.of(plan(connecting=Connecting(recover=False)), "publisher 1")
+    off = LinkRecovery.of(plan(connecting=Connecting(recover=False)), "publisher 1")
     final = off.final(ConnectionLostError("the broker closed the socket"))
     assert isinstance(final, RecoveryOffError)
     assert "closed the socket" in explain(final).what and "-dcr" in explain(final).fix

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from perftest.amqp.options import FRAME_LIMIT, FRAME_MAX, Options
+from perftest.amqp.options import FRAME_LIMIT, FRAME_MAX, ConnectionOptions
 from perftest.amqp.transport import Connection
 from perftest.amqp.uri import parse_uri
 from perftest.spec.behaviour import Connecting
@@ -52,7 +52,7 @@ def test_what_is_agreed_on(stub: ModuleType, case: str) -> None:
 def test_sockets_are_set_up_as_asked(stub: ModuleType, run: Any) -> None:
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
-            options = Options(send_buffer=65536, receive_buffer=32768, no_delay=False)
+            options = ConnectionOptions(send_buffer=65536, receive_buffer=32768, no_delay=False)
             connection = await Connection.open(
                 parse_uri(broker.uri), name="t", clock=time.monotonic_ns, options=options
             )

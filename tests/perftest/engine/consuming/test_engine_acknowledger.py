@@ -11,7 +11,7 @@ from typing import Any
 from pamqp import commands, frame
 
 from perftest.engine.consuming.acknowledger import Acknowledger
-from perftest.engine.context import Counters
+from perftest.engine.context import IntervalCounters
 from perftest.metrics.recorder import Recorder
 from perftest.spec.behaviour import Consuming
 from perftest.spec.plan import Settings
@@ -32,7 +32,7 @@ class World:
             clock=lambda: self.now_ns,
             wakeups=SimpleNamespace(at=lambda when_ns, call: self.timers.append((when_ns, call))),
             recorder=Recorder(),
-            counters=Counters(),
+            counters=IntervalCounters(),
         )
         self.settling = Acknowledger(context, settings, lambda error: None)
 

@@ -22,7 +22,7 @@ from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker
 from perftest.engine.workers.worker import Worker
 from perftest.metrics.clock_model import ClockModel
-from perftest.metrics.host_clock import Exchange
+from perftest.metrics.host_clock import ClockExchange
 from perftest.metrics.interval import LOCAL_HOST, Phase, Series
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Plan, Settings
@@ -146,7 +146,9 @@ def test_all_exchanges_and_models_are_recorded(stub: ModuleType) -> None:
         phases = [record["phase"] for record in mine if "phase" in record]
         assert phases[:BURST] == ["before"] * BURST and phases[-BURST:] == ["after"] * BURST
         assert "during" in phases
-        exchanges = [Exchange(*(record[name] for name in Exchange._fields)) for record in mine if "phase" in record]
+        exchanges = [
+            ClockExchange(*(record[name] for name in ClockExchange._fields)) for record in mine if "phase" in record
+        ]
         assert all(each.is_possible and each.round_trip_ns >= THERE_S * SECOND_NS / 2 for each in exchanges)
         models = [ClockModel.from_json(record["model"]) for record in mine if "model" in record]
         assert len(models) >= 4, "one for each cut"

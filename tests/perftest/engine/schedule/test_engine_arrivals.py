@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perftest.engine.schedule.arrivals import Arrivals, FixedArrivals, PoissonArrivals, TraceArrivals
+from perftest.engine.schedule.arrivals import ArrivalTimes, FixedArrivals, PoissonArrivals, TraceArrivals
 from perftest.engine.schedule.cycle import CycleTimes
 from perftest.engine.schedule.line import NEVER_NS, SECOND_NS, Line
 from perftest.spec.trace import TraceError, parse_trace
 
 BURSTY = "0\n100us\n0.000250\n# a pause\n500ms  # and one more\n"
-KINDS: dict[str, Callable[[], Arrivals]] = {
+KINDS: dict[str, Callable[[], ArrivalTimes]] = {
     "even": FixedArrivals,
     "poisson": lambda: PoissonArrivals(7, 3),
     "trace": lambda: TraceArrivals(parse_trace(BURSTY.splitlines())),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from reference_broker.storage.drives.journal import JournalModel, ModelledFile
+from reference_broker.storage.drives.journal import JournaledFile, JournalModel
 from reference_broker.storage.drives.model import DriveModel
 from reference_broker.storage.drives.profiles import DriveProfile
 
@@ -71,7 +71,7 @@ class Node:
             self._busy = True
             self._world.spawn(self._write())
 
-    def operation(self, journal: JournalModel, file: ModelledFile, offset: int, octets: int) -> Steps:
+    def operation(self, journal: JournalModel, file: JournaledFile, offset: int, octets: int) -> Steps:
         """Write and sync, on a thread of the pool."""
         yield self._thread
         journal.write(self._world.now, file, offset, octets)

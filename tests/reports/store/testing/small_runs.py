@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from perftest.results.folder import Folder
 from reports.store import schema
-from reports.store.columns import Table, Type
+from reports.store.columns import TableSpec, Type
 from reports.store.run_tables import LeftOut, RunTables
 from reports.store.store import Store, arrow_table
 from reports.store.writer import Published
@@ -19,13 +19,13 @@ BEGAN_NS = 1_790_000_000 * 10**9
 """Of all runs; 2026-09-21, UTC."""
 
 
-def rows_of(table: Table, run_id: str, value: int, count: int = 1) -> pa.Table:
+def rows_of(table: TableSpec, run_id: str, value: int, count: int = 1) -> pa.Table:
     row = {c.name: {Type.INT: value, Type.FLOAT: value, Type.BOOL: True}.get(c.type, "x") for c in table.columns}
     return pa.Table.from_pylist([row | {"run_id": run_id}] * count, table.arrow)
 
 
 def small_run(
-    run_id: str, lost: int, *, day: int = 0, experiment: str = "plan", tables: Sequence[Table] = (schema.LEDGER,)
+    run_id: str, lost: int, *, day: int = 0, experiment: str = "plan", tables: Sequence[TableSpec] = (schema.LEDGER,)
 ) -> RunTables:
     """A run with one row per table, whose whole numbers are all ``lost``."""
     return RunTables(

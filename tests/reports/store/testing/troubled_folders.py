@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from perftest.results.folder import Content, Entry, Folder
+from perftest.results.folder import Content, Folder, FolderEntry
 
 
 class WatchedFolder:
@@ -21,7 +21,7 @@ class WatchedFolder:
         self._before("names")
         return self._inner.names(below)
 
-    def files(self, below: str = "") -> list[Entry]:
+    def files(self, below: str = "") -> list[FolderEntry]:
         self._before("files")
         return self._inner.files(below)
 
