@@ -73,7 +73,17 @@ class Slices:
 class Input:
     """What one client has sent and nobody has handled yet. ``handle`` handles octets."""
 
-    __slots__ = ("_at", "_handle", "_last_ns_per_octet", "_ns_per_octet", "_octets", "_slice", "_slices")
+    __slots__ = (
+        "_at",
+        "_handle",
+        "_last_ns_per_octet",
+        "_ns_per_octet",
+        "_octets",
+        "_slice",
+        "_slices",
+        "few",
+        "waits",
+    )
 
     def __init__(self, slices: Slices, handle: Callable[[bytes], None]) -> None:
         self._slices = slices
@@ -85,20 +95,19 @@ class Input:
         """The octets of the next slice."""
         self._ns_per_octet = _FIRST_NS_PER_OCTET
         self._last_ns_per_octet = math.inf
-
-    @property
-    def waits(self) -> bool:
+        self.waits = False
         """Whether octets wait: the socket must not be read then."""
-        return self._at < len(self._octets)
+        self.few = _few(_FIRST_NS_PER_OCTET)
+        """So many octets are handled at once, without a slice; none while octets wait."""
 
     def came(self, octets: bytes) -> None:
         """Handle octets, now or in turns."""
-        size = len(octets)
-        if size <= _SMALL_OCTETS and size * self._ns_per_octet < _SMALL_NS and not self.waits:
+        if len(octets) <= self.few:
             self._handle(octets)
             return
         is_new = not self.waits
         self._octets, self._at = self._octets[self._at :] + octets, 0
+        self._look()
         if not is_new:
             return  # it has its place in the line
         while self.waits and self._slices.may_begin():
@@ -117,6 +126,7 @@ class Input:
         """Handle what is left: nothing comes any more."""
         octets, self._octets = self._octets[self._at :], b""
         self._at = 0
+        self._look()
         if octets:
             self._handle(octets)
 
@@ -126,6 +136,7 @@ class Input:
         self._at = end = min(begin + self._slice, len(whole))
         if end == len(whole):
             self._octets, self._at = b"", 0
+        self._look()
         started_ns = self._slices.now_ns()
         self._handle(whole[begin:end] if end - begin < len(whole) else whole)
         spent_ns = self._slices.now_ns() - started_ns
@@ -133,3 +144,14 @@ class Input:
         last, self._last_ns_per_octet = self._last_ns_per_octet, spent_ns / (end - begin)
         self._ns_per_octet = min(last, self._last_ns_per_octet) or _FIRST_NS_PER_OCTET
         self._slice = max(_LEAST_OCTETS, min(int(SLICE_NS / self._ns_per_octet), 2 * self._slice))
+        self._look()
+
+    def _look(self) -> None:
+        """Whether octets wait, or how long they take, has changed."""
+        self.waits = self._at < len(self._octets)
+        self.few = 0 if self.waits else _few(self._ns_per_octet)
+
+
+def _few(ns_per_octet: float) -> int:
+    """The octets that take less than :data:`_SMALL_NS`, and are no more than :data:`_SMALL_OCTETS`."""
+    return min(_SMALL_OCTETS, math.ceil(_SMALL_NS / ns_per_octet) - 1)
