@@ -168,7 +168,8 @@ class ChannelTable:
 
     def _forget(self, channel: Channel, *, owes_ok: bool = False) -> None:
         """Send the last confirms of the channel, and tell the broker that it ends."""
-        self._flush_confirms_of(channel)
+        if channel.confirms is not None and (frames := channel.confirms.flush(channel.number)):
+            self._state.output.append(frames)
         self.confirming.pop(channel.number, None)
         self._publishes.forget()
         channel.end()
@@ -183,13 +184,3 @@ class ChannelTable:
         self.by_number.clear()
         self.confirming.clear()
         self._publishes.forget()
-
-    def flush_confirms(self) -> None:
-        """Send the confirms and rejections of all channels, in as few frames as can say them."""
-        for channel in self.confirming.values():
-            self._flush_confirms_of(channel)
-        self.confirming.clear()
-
-    def _flush_confirms_of(self, channel: Channel) -> None:
-        if channel.confirms is not None and channel.confirms.pending:
-            self._state.output.append(channel.confirms.flush(channel.number))

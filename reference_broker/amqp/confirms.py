@@ -59,11 +59,6 @@ class ConfirmTracker:
         """Publishes that no queue has answered yet."""
         return sum(last - first + 1 for first, last in self._open)
 
-    @property
-    def pending(self) -> bool:
-        """Whether :meth:`flush` has something to say."""
-        return bool(self._confirmed or self._rejected)
-
     def confirm(self, first: int, last: int) -> None:
         """The publishes ``first..last`` are safe. Numbers that are resolved already, or do not exist, are ignored."""
         self._resolve(first, last, self._confirmed)
@@ -111,20 +106,21 @@ def _coalesce(channel: int, method: int, ranges: list[SeqRange], cutoff: int) ->
     else:
         above = len(ranges)
     multiple = below != ranges[0][0]
-    frames = [_single(channel, method, below, multiple)] if below else []
-    frames += [_singles(channel, method, first, last) for first, last in ranges[above:]]
-    return b"".join(frames)
+    first_frame = _FRAME.pack(1, channel, _PAYLOAD_OCTETS, _BASIC, method, below, multiple, 0xCE) if below else b""
+    if above == len(ranges):
+        return first_frame
+    return b"".join([first_frame, *[_singles(channel, method, first, last) for first, last in ranges[above:]]])
 
 
-def _single(channel: int, method: int, seq: int, multiple: bool) -> bytes:
-    return _FRAME.pack(1, channel, _PAYLOAD_OCTETS, _BASIC, method, seq, multiple, 0xCE)
+def _single(channel: int, method: int, seq: int) -> bytes:
+    return _FRAME.pack(1, channel, _PAYLOAD_OCTETS, _BASIC, method, seq, False, 0xCE)
 
 
 def _singles(channel: int, method: int, first: int, last: int) -> bytes:
     count = last - first + 1
     if count < _NUMPY_FROM:
-        return b"".join([_single(channel, method, seq, False) for seq in range(first, last + 1)])
-    template = np.frombuffer(_single(channel, method, 0, False), np.uint8)
+        return b"".join([_single(channel, method, seq) for seq in range(first, last + 1)])
+    template = np.frombuffer(_single(channel, method, 0), np.uint8)
     rows = np.tile(template, (count, 1))
     rows[:, _TAG_AT : _TAG_AT + 8] = np.arange(first, last + 1, dtype=">u8").view(np.uint8).reshape(count, 8)
     return rows.tobytes()

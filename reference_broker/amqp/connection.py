@@ -93,7 +93,8 @@ class ServerConnection:
         self.state = ConnectionState(config)
         """What was negotiated with the client."""
         self._events = self.state.events
-        self._output = self.state.output
+        self.output = self.state.output
+        """What is to be written; :meth:`take_output` takes it."""
         self.delivering_octets = 0
         """Octets of deliveries that nobody has taken yet to write them."""
         self._inbox = Inbox()
@@ -101,10 +102,13 @@ class ServerConnection:
         self._publishes = PublishReader(self.state, self._runs)
         self._table = ChannelTable(self.state, self._runs, self._publishes)
         self._channels = self._table.by_number
-        self._confirming = self._table.confirming
-        self._unread = self._table.unread
+        self.confirming = self._table.confirming
+        """The channels of which :meth:`flush_confirms` has something to say."""
+        self.unread = self._table.unread
+        """What is not read yet, and how much of it waits on held channels for answers of the broker."""
         self._settles = SettleReader(self._channels, self._runs)
-        self._phase = Phase.HEADER
+        self.phase = Phase.HEADER
+        """How far the connection has come."""
         self._closed_reason = ""
         self._closes_late = False
         self.client_closes = False
@@ -118,14 +122,9 @@ class ServerConnection:
         self._give_up_s: float | None = now_s + config.handshake_timeout_s
 
     @property
-    def phase(self) -> Phase:
-        """How far the connection has come."""
-        return self._phase
-
-    @property
     def is_open(self) -> bool:
         """Whether connection.open was answered and nobody has begun to close."""
-        return self._phase is Phase.RUNNING
+        return self.phase is Phase.RUNNING
 
     @property
     def open_channels(self) -> tuple[int, ...]:
@@ -163,10 +162,10 @@ class ServerConnection:
         """Take octets from the client and return events. When the events are handled, :meth:`go_on` may have more.
         Never raises, whatever the octets are."""
         self._now_s = self._heard_s = now_s
-        buffer = self._inbox.push(data)
-        if buffer is None or self._phase is Phase.CLOSED:
+        buffer = self._inbox.push(data) if self._inbox.chunks else data
+        if buffer is None or self.phase is Phase.CLOSED:
             return self._take_events()
-        if self._phase in OVER:
+        if self.phase in OVER:
             self._search_last_words(buffer)
             return self._take_events()
         self._read(buffer, 0, 0)
@@ -178,14 +177,14 @@ class ServerConnection:
         if (fail := self._failure) is not None:
             self._failure = None
             fail()
-        while not self._must_look and (stretch := self._unread.next()) is not None:
+        while not self._must_look and (stretch := self.unread.next()) is not None:
             self._read(*stretch)
         return self._take_events()
 
     @property
     def has_more(self) -> bool:
         """Whether :meth:`go_on` has something to read."""
-        return bool(self._unread) or self._failure is not None
+        return bool(self.unread.stretches) or self._failure is not None
 
     @property
     def receives_content(self) -> bool:
@@ -193,20 +192,15 @@ class ServerConnection:
         return any(channel.content is not None for channel in self._channels.values())
 
     @property
-    def held_octets(self) -> int:
-        """Octets that were received on held channels and wait for answers of the broker."""
-        return self._unread.held_octets
-
-    @property
     def has_output(self) -> bool:
         """Whether there is something to write, or will be at the end of the turn."""
-        return bool(self._output or self._confirming)
+        return bool(self.output or self.confirming)
 
     def take_output(self) -> list[Octets]:
         """The buffers to write now, in order."""
-        output = self._output[:]
+        output = self.output[:]
         if output:
-            self._output.clear()
+            self.output.clear()
             self.delivering_octets = 0
             self._spoke_s = self._now_s
         return output
@@ -214,14 +208,14 @@ class ServerConnection:
     def tick(self, now_s: float) -> list[Event]:
         """Let time pass: heartbeats and time-outs. Call it a few times a second."""
         self._now_s = now_s
-        if self._phase is Phase.CLOSED:
+        if self.phase is Phase.CLOSED:
             return self._take_events()
         if self._give_up_s is not None and now_s >= self._give_up_s:
-            if self._phase is Phase.LEAVING:
+            if self.phase is Phase.LEAVING:
                 self.close_ok()
                 return self._take_events()
             self._end(self._closed_reason or "handshake timeout")
-        elif self.state.heartbeat_s and self._phase is Phase.RUNNING:
+        elif self.state.heartbeat_s and self.phase is Phase.RUNNING:
             self._tick_heartbeat(now_s, self.state.heartbeat_s)
         return self._take_events()
 
@@ -231,8 +225,8 @@ class ServerConnection:
 
     def connection_lost(self, reason: str) -> list[Event]:
         """The socket is gone. Returns the last events of the connection."""
-        if self._phase is not Phase.CLOSED:
-            self._output.clear()
+        if self.phase is not Phase.CLOSED:
+            self.output.clear()
             self._table.end_all()
             self._end(reason)
         return self._take_events()
@@ -247,18 +241,18 @@ class ServerConnection:
             text = f"missed heartbeats from client, timeout: {_HEARTBEATS_MISSED * heartbeat_s}s"
             self._close(HardError(ReplyCode.CONNECTION_FORCED, text))
             self._end(text)
-        elif now_s >= self._spoke_s + heartbeat_s / 2 and not self._output:
-            self._output.append(HEARTBEAT_FRAME)
+        elif now_s >= self._spoke_s + heartbeat_s / 2 and not self.output:
+            self.output.append(HEARTBEAT_FRAME)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _read(self, buffer: bytes, at: int, number: int) -> None:
         """Consume octets from ``at`` on, keep the rest, and answer errors with their close methods. ``number`` is the
         channel that all octets were kept for, else 0."""
-        if self._phase is Phase.HEADER:
+        if self.phase is Phase.HEADER:
             at = self._protocol_header(buffer)
         try:
-            while at < len(buffer) and self._phase not in OVER and self._phase is not Phase.HEADER:
+            while at < len(buffer) and self.phase not in OVER and self.phase is not Phase.HEADER:
                 reached, need = self._read_some(buffer, at, number)
                 if need:
                     self._stop(buffer, reached, number, need)
@@ -289,24 +283,24 @@ class ServerConnection:
     def _close_for(self, error: HardError, rest: bytes) -> None:
         """Close the connection; ``rest`` was not read yet."""
         self._close(error)
-        self._search_last_words(rest + self._unread.rest())
+        self._search_last_words(rest + self.unread.rest())
 
     def _stop(self, buffer: bytes, at: int, number: int, need: int) -> None:
         if need == _EVENTS_FIRST:
             self._must_look = True
-            self._unread.put_back(buffer, at, number)
+            self.unread.put_back(buffer, at, number)
         elif not number:  # octets that were kept for a channel are whole frames, and are read to their end
             self._inbox.keep(buffer[at:], need)
 
     def _protocol_header(self, buffer: bytes) -> int:
         if not PROTOCOL_HEADER.startswith(buffer[:8]):
-            self._output.append(PROTOCOL_HEADER)
+            self.output.append(PROTOCOL_HEADER)
             self._end("the client does not speak AMQP 0-9-1")
             return 0
         if len(buffer) < len(PROTOCOL_HEADER):
             self._inbox.keep(buffer, len(buffer) + 1)
             return 0
-        self._phase = Phase.STARTING
+        self.phase = Phase.STARTING
         self.state.send(0, handshake.start(self.state.config))
         return len(PROTOCOL_HEADER)
 
@@ -336,7 +330,7 @@ class ServerConnection:
         kind, number, payload, end = read_frame(buffer, at, size)
         channel = self._channels.get(number)
         if channel is not None and channel.held is not None:
-            return self._unread.keep(buffer, at, channel, self.state.payload_max), 0
+            return self.unread.keep(buffer, at, channel, self.state.payload_max), 0
         try:
             if kind == METHOD and number and self._table.learn_route(buffer[at:end], number, payload):
                 return at, 0  # now that the route is known, the fast path may take the whole message
@@ -344,11 +338,11 @@ class ServerConnection:
             return at, self._fail_channel(number, error)
         if kind == METHOD and payload[:4] != PUBLISH_OCTETS:
             self._runs.flush()
-            if self._events and self._phase is Phase.RUNNING:
+            if self._events and self.phase is Phase.RUNNING:
                 return at, _EVENTS_FIRST
         if kind == HEARTBEAT:
             self._heartbeat(number, payload)
-        elif self._phase is not Phase.RUNNING and (number or kind != METHOD):
+        elif self.phase is not Phase.RUNNING and (number or kind != METHOD):
             raise HardError(ReplyCode.UNEXPECTED_FRAME, f"frame of type {kind} on channel {number} before open")
         elif not number:
             self._connection_frame(kind, payload)
@@ -371,17 +365,17 @@ class ServerConnection:
         if kind != METHOD:
             raise HardError(ReplyCode.UNEXPECTED_FRAME, f"content frame of type {kind} on channel 0")
         method = decode_method(payload)
-        step = handshake.STEPS[self._phase].get(type(method))
+        step = handshake.STEPS[self.phase].get(type(method))
         if step is not None:
-            self._phase = step(self.state, method)
-            if self._phase is Phase.RUNNING:
+            self.phase = step(self.state, method)
+            if self.phase is Phase.RUNNING:
                 self._give_up_s = None
             return
         if isinstance(method, commands.Connection.Close):
             self._closed_by_client(method)
             return
         at_fault = method_id(payload)
-        text = f"unexpected method {method.name} in connection state {self._phase.name.lower()}"
+        text = f"unexpected method {method.name} in connection state {self.phase.name.lower()}"
         raise HardError(ReplyCode.CHANNEL_ERROR, text, at_fault)
 
     # -- ends --------------------------------------------------------------------------------------------------------
@@ -394,15 +388,15 @@ class ServerConnection:
 
     def connection_error(self, code: int, text: str, method_name: str = "") -> list[Event]:
         """Close the connection with an exception, for example 320 when the node stops."""
-        if self._phase not in OVER:
+        if self.phase not in OVER:
             self._close(HardError(code, text, method_by_name(method_name)))
         return self._take_events()
 
     def _closed_by_client(self, method: commands.Connection.Close) -> None:
-        self._table.flush_confirms()
+        self.flush_confirms()
         self._table.end_all()
         self._closed_reason = f"closed by the client: {method.reply_code} {printable(method.reply_text)}"
-        self._phase = Phase.LEAVING
+        self.phase = Phase.LEAVING
         if self._closes_late:
             self._give_up_s = self._now_s + self.state.config.close_timeout_s
             self._events.append(ConnectionClosing())
@@ -411,24 +405,24 @@ class ServerConnection:
 
     def _close(self, error: ProtocolError) -> None:
         """Send connection.close and wait for the answer."""
-        self._table.flush_confirms()
+        self.flush_confirms()
         self._table.end_all()
         text = reply_text(error.code, error.text)
         self.state.send(0, commands.Connection.Close(error.code, text, *error.method))
-        self._phase = Phase.CLOSING
+        self.phase = Phase.CLOSING
         self._closed_reason = f"{error.code} {text}"
         self._give_up_s = self._now_s + self.state.config.close_timeout_s
         self._inbox.relax()
 
     def _refuse(self, reason: str) -> None:
-        self._phase = Phase.REFUSING
+        self.phase = Phase.REFUSING
         self._closed_reason = reason
         self._give_up_s = self._now_s + self.state.config.refusal_delay_s
         self._inbox.relax()
 
     def _search_last_words(self, buffer: bytes) -> None:
         """Look for the client's answer to connection.close, and for nothing else."""
-        found = _LAST_WORDS.search(buffer) if self._phase is Phase.CLOSING else None
+        found = _LAST_WORDS.search(buffer) if self.phase is Phase.CLOSING else None
         if found is None:
             self._inbox.keep(buffer[-_LAST_WORDS_OCTETS:], 0)
             return
@@ -437,7 +431,7 @@ class ServerConnection:
         self._end(self._closed_reason)
 
     def _end(self, reason: str) -> None:
-        self._phase = Phase.CLOSED
+        self.phase = Phase.CLOSED
         self._give_up_s = None
         self._events.append(ConnectionClosed(reason))
 
@@ -459,7 +453,7 @@ class ServerConnection:
         first_tag = tag = found.next_delivery_tag
         for each in slices:
             frames = deliveries.deliver(subscription, channel, tag, each, delivery_count, self.state.frame_max)
-            self._output.append(frames)
+            self.output.append(frames)
             self.delivering_octets += len(frames)
             tag += each[2]
         found.next_delivery_tag = tag
@@ -469,8 +463,8 @@ class ServerConnection:
 
     def mark_redelivered(self) -> None:
         """Set the redelivered flag in each delivery that is not written yet: another client may have the message."""
-        if self.is_open and self._output:
-            self._output[:] = [deliveries.marked_redelivered(self._output)]
+        if self.is_open and self.output:
+            self.output[:] = [deliveries.marked_redelivered(self.output)]
 
     def get_ok(
         self,
@@ -493,7 +487,7 @@ class ServerConnection:
         tag = found.next_delivery_tag
         found.next_delivery_tag += 1
         frame_max = self.state.frame_max
-        self._output.append(deliveries.got(channel, tag, message, delivery_count, left, frame_max, counted=counted))
+        self.output.append(deliveries.got(channel, tag, message, delivery_count, left, frame_max, counted=counted))
         if not no_ack:
             found.unacked.add(tag, 1, consumer_tag, message_id)
         return True
@@ -508,25 +502,27 @@ class ServerConnection:
         found = self._channels.get(channel)
         if found is not None and found.confirms is not None and not found.closing:
             found.confirms.confirm(first_seq, last_seq)
-            self._confirming[channel] = found
+            self.confirming[channel] = found
 
     def reject(self, channel: int, first_seq: int, last_seq: int) -> None:
         """A queue has refused these publishes. The client gets basic.nack at the next :meth:`flush_confirms`."""
         found = self._channels.get(channel)
         if found is not None and found.confirms is not None and not found.closing:
             found.confirms.reject(first_seq, last_seq)
-            self._confirming[channel] = found
+            self.confirming[channel] = found
 
     def flush_confirms(self) -> None:
         """Tell the client of all confirms and rejections, in as few frames as possible. Call it once per turn."""
-        if self._confirming:
-            self._table.flush_confirms()
+        for channel in self.confirming.values():
+            if channel.confirms is not None and (frames := channel.confirms.flush(channel.number)):
+                self.output.append(frames)
+        self.confirming.clear()
 
     def returned(self, channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun) -> None:
         """Send a mandatory run back: basic.return with each content. Call it before the run's ``confirm``."""
         if self._channel(channel) is not None:
             frames = deliveries.returned(channel, code, text, exchange, routing_key, run, self.state.frame_max)
-            self._output.append(frames)
+            self.output.append(frames)
 
     # -- the broker's answers and notices ----------------------------------------------------------------------------
 
@@ -534,13 +530,13 @@ class ServerConnection:
         """The broker owes the channel an answer. The next frames of the channel wait for :meth:`release`."""
         if (found := self._channel(channel)) is not None:
             found.takes_runs = False
-            self._unread.hold(found)
+            self.unread.hold(found)
 
     def release(self, channel: int) -> None:
         """The channel has its answer. The frames that wait are read next."""
         if (found := self._channel(channel)) is not None and found.held is not None:
             found.takes_runs = found.content is None
-            self._unread.release(found)
+            self.unread.release(found)
 
     def close_late(self, channel: int = 0) -> None:
         """From now on, the broker says when the client's close of a channel may be answered; of 0, that of the
@@ -557,7 +553,7 @@ class ServerConnection:
 
     def close_ok(self) -> None:
         """Answer a ConnectionClosing. The next events, of :meth:`tick` or :meth:`connection_lost`, tell the end."""
-        if self._phase is Phase.LEAVING:
+        if self.phase is Phase.LEAVING:
             self.state.send(0, commands.Connection.CloseOk())
             self.client_closes = True
             self._end(self._closed_reason)

@@ -417,8 +417,9 @@ class RunBuilder:
             or self._messages > RUN_MESSAGES_MAX
             or self._octets > RUN_OCTETS_MAX
         ):
-            self._messages -= count
-            self._flush_publish()
+            if self._route is not None:
+                self._messages -= count
+                self._flush_publish()
             self._route, self._header, self._ttl_ms = route, header, ttl_ms
             self._messages, self._octets = count, octets
         elif self._header != header:

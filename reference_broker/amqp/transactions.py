@@ -22,7 +22,8 @@ from reference_broker.amqp.unacked import DeliveryRange, Taken, Unacked
 
 
 class CommitTracker(ConfirmTracker):
-    """The publishes of one channel in tx mode. Nothing is sent for them."""
+    """The publishes of one channel in tx mode. Nothing is sent for them, because the client hears of a commit, not of
+    its messages."""
 
     __slots__ = ("_resolved", "refused")
 
@@ -31,11 +32,6 @@ class CommitTracker(ConfirmTracker):
         self._resolved = resolved
         self.refused = False
         """A queue has refused a publish since the last :meth:`forget`."""
-
-    @property
-    def pending(self) -> bool:
-        """Never: the client hears of a commit, not of its messages."""
-        return False
 
     def confirm(self, first: int, last: int) -> None:
         """The publishes ``first..last`` are safe. Calls back if they were the last ones."""

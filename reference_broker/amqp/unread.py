@@ -28,10 +28,11 @@ class Inbox:
     client merely announces, and a message that arrives in many reads is not copied once per read.
     """
 
-    __slots__ = ("_chunks", "_need", "_size")
+    __slots__ = ("_need", "_size", "chunks")
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []
+        self.chunks: list[bytes] = []
+        """While there are none, the next octets stand for themselves, and need not be pushed."""
         self._size = 0
         self._need = 0
 
@@ -40,14 +41,14 @@ class Inbox:
 
     def push(self, data: bytes) -> bytes | None:
         """All octets at hand if there are as many as :meth:`keep` asked for, else ``None``."""
-        if not self._chunks:
+        if not self.chunks:
             return data
-        self._chunks.append(data)
+        self.chunks.append(data)
         self._size += len(data)
         if self._size < self._need:
             return None
-        joined = b"".join(self._chunks)
-        self._chunks.clear()
+        joined = b"".join(self.chunks)
+        self.chunks.clear()
         self._size = 0
         return joined
 
@@ -59,7 +60,7 @@ class Inbox:
         """Keep the octets that could not be consumed. Reading goes on when ``need`` octets are there, counted from the
         start of ``rest``."""
         if rest:
-            self._chunks.append(rest)
+            self.chunks.append(rest)
         self._size = len(rest)
         self._need = need
 
@@ -67,26 +68,24 @@ class Inbox:
 class Unread:
     """The octets that one connection has still to read."""
 
-    __slots__ = ("_channels", "_next", "held_octets")
+    __slots__ = ("_channels", "held_octets", "stretches")
 
     def __init__(self, channels: Mapping[int, Channel]) -> None:
         self._channels = channels
-        self._next: deque[Stretch] = deque()
+        self.stretches: deque[Stretch] = deque()
+        """What is to be read next, in order."""
         self.held_octets = 0
         """Octets that are kept for held channels."""
-
-    def __bool__(self) -> bool:
-        return bool(self._next)
 
     def put_back(self, buffer: bytes, at: int, number: int) -> None:
         """Read the rest of this buffer before anything else."""
         if at < len(buffer):
-            self._next.appendleft((buffer, at, number))
+            self.stretches.appendleft((buffer, at, number))
 
     def next(self) -> Stretch | None:
         """The octets to read now; None if there are none. The octets of a held channel go to that channel."""
-        while self._next:
-            buffer, at, number = self._next.popleft()
+        while self.stretches:
+            buffer, at, number = self.stretches.popleft()
             channel = self._channels.get(number)
             if channel is None or channel.held is None:
                 return buffer, at, number
@@ -96,8 +95,8 @@ class Unread:
 
     def rest(self) -> bytes:
         """Forget everything. Returns the unread octets that belong to no particular channel."""
-        rest = b"".join(buffer[at:] for buffer, at, number in self._next if not number)
-        self._next.clear()
+        rest = b"".join(buffer[at:] for buffer, at, number in self.stretches if not number)
+        self.stretches.clear()
         self.held_octets = 0
         return rest
 

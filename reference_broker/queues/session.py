@@ -23,18 +23,15 @@ NOTHING_MISSED: Final = -1
 class PublishSession:
     """One channel's publishes to one queue."""
 
-    __slots__ = ("_next", "_waiting", "channel", "unconfirmed_bytes")
+    __slots__ = ("_next", "channel", "unconfirmed_bytes", "waiting")
 
     def __init__(self, channel: ChannelId) -> None:
         self.channel = channel
         self._next = 1
-        self._waiting: deque[tuple[int, int, int, int]] = deque()  # first, last, first confirm seq (0: none), octets
+        self.waiting: deque[tuple[int, int, int, int]] = deque()
+        """The commands that were sent to the queue and not yet seen committed: first and last number, the first confirm
+        number (0: none), octets."""
         self.unconfirmed_bytes = 0
-
-    @property
-    def unconfirmed_commands(self) -> int:
-        """Commands that were sent to the queue and not yet seen committed."""
-        return len(self._waiting)
 
     def sent(self, count: int, octets: int, confirm_seq: int) -> int:
         """Note a command with ``count`` messages; the first has the channel's confirm number ``confirm_seq`` (0: no
@@ -42,7 +39,7 @@ class PublishSession:
         first = self._next
         self._next = first + count
         self.unconfirmed_bytes += octets
-        self._waiting.append((first, first + count - 1, confirm_seq, octets))
+        self.waiting.append((first, first + count - 1, confirm_seq, octets))
         return first
 
     def committed(self, last: int) -> list[tuple[int, int]]:
@@ -52,15 +49,15 @@ class PublishSession:
         Idempotent: a repeated report, for example after an election, returns nothing.
         """
         confirmed: list[tuple[int, int]] = []
-        while self._waiting and self._waiting[0][0] <= last:
-            first, run_last, confirm_seq, size = self._waiting[0]
+        while self.waiting and self.waiting[0][0] <= last:
+            first, run_last, confirm_seq, size = self.waiting[0]
             done = min(run_last, last)
             if confirm_seq:
                 confirmed.append((confirm_seq, confirm_seq + done - first))
             if done < run_last:
-                self._waiting[0] = (done + 1, run_last, confirm_seq and confirm_seq + done - first + 1, size)
+                self.waiting[0] = (done + 1, run_last, confirm_seq and confirm_seq + done - first + 1, size)
                 break
-            self._waiting.popleft()
+            self.waiting.popleft()
             self.unconfirmed_bytes -= size
         return confirmed
 

@@ -239,10 +239,10 @@ class ClientChannel:
 
     def _resolved(self, session: PublishSession, last: int) -> list[IdRange]:
         """The confirm ranges of enqueues answered up to ``last``, which no longer count against the limits."""
-        octets, waiting = session.unconfirmed_bytes, session.unconfirmed_commands
+        octets, waiting = session.unconfirmed_bytes, len(session.waiting)
         resolved = session.committed(last)
         self.ports.unconfirmed_bytes += session.unconfirmed_bytes - octets
-        self.ports.unconfirmed_commands += session.unconfirmed_commands - waiting
+        self.ports.unconfirmed_commands += len(session.waiting) - waiting
         return resolved
 
     def _answer_for(self, name: str, unanswered: list[IdRange]) -> None:
@@ -290,7 +290,8 @@ class ClientChannel:
         ports = self.ports
         ports.unconfirmed_commands += queue.publish(session, event.run, event.first_seq, event.ttl_ms, ports.read_ns)
         ports.unconfirmed_bytes += len(event.run.data)
-        ports.published()
+        if self.node.alarms.reason:
+            ports.published()
 
     def _new_session(self, queue: Queue) -> PublishSession | None:
         """A session for publishes to the queue; None if the only node that has the queue is out of reach."""
@@ -386,7 +387,7 @@ class ClientChannel:
 
     def _waits_on(self, group: GroupId) -> bool:
         session = self._sessions.get(group)
-        is_open = session is not None and session.unconfirmed_commands > 0
+        is_open = session is not None and len(session.waiting) > 0
         return is_open or any(consumer.group == group for consumer in self.consumers.values())
 
     def catch_up(self) -> None:

@@ -115,14 +115,21 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle octets from the client, now or in turns with those of others."""
+        if len(data) <= self._input.few:
+            self._handle_octets(data)
+            return
         self._input.came(data)
         if self._input.waits and self._transport is not None:
             self._regulate(self._transport)
 
     def _handle_octets(self, data: bytes) -> None:
         """Handle octets. A defect of the broker closes this connection, not the node."""
-        self.read_ns = self._node.now_ns()
-        self._look_at_memory(len(data))
+        node = self._node
+        self.read_ns = node.now_ns()
+        clients = node.clients
+        clients.octets_come += len(data)
+        if clients.octets_come > node.limits.memory_bytes_max // _MEMORY_PARTS or self.read_ns > clients.look_again_ns:
+            self._look_at_memory()
         try:
             self._handle_all(self.core.receive(data, self._loop.time()))
         except Exception:
@@ -130,15 +137,13 @@ class ClientConnection(asyncio.Protocol):
             self.handle(self.core.connection_error(ReplyCode.INTERNAL_ERROR, "defect in the broker, see its log"))
         self.flush()
 
-    def _look_at_memory(self, octets: int) -> None:
+    def _look_at_memory(self) -> None:
         """Have the node look at its memory before clients can have filled much of it: between two looks of its own, a
         busy node may read very much."""
         node = self._node
-        clients = node.clients
-        clients.octets_come += octets
-        if clients.octets_come > node.limits.memory_bytes_max // _MEMORY_PARTS or self.read_ns > clients.look_again_ns:
-            clients.octets_come, clients.look_again_ns = 0, self.read_ns + node.limits.alarm_check_ms * 1_000_000
-            node.check_alarms()
+        node.clients.octets_come = 0
+        node.clients.look_again_ns = self.read_ns + node.limits.alarm_check_ms * 1_000_000
+        node.check_alarms()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and so are its channels."""
@@ -254,19 +259,21 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self.core.flush_confirms()
+        core = self.core
+        if core.confirming:
+            core.flush_confirms()
         reason = self._node.alarms.reason
         if self._blocked and not reason:
             self._blocked = False
-            self.core.unblocked()
-        elif reason and self.core.receives_content:
+            core.unblocked()
+        elif reason and core.receives_content:
             self.published()  # half a message takes memory, too
-        self._node.check_suspension()  # right before the write: what it marks has not left yet
-        if output := self.core.take_output():
-            transport.writelines(output)
+        if core.output:
+            self._node.check_suspension()  # right before the write: what it marks has not left yet
+            transport.writelines(core.take_output())
             if not self.is_writable:
                 self._note_unread(transport.get_write_buffer_size())
-        if self.core.phase is Phase.CLOSED:
+        if core.phase is Phase.CLOSED:
             self._leave(transport)
             return
         if self._behind and self.is_writable:
@@ -382,7 +389,8 @@ class ClientConnection(asyncio.Protocol):
         """Handle the core's events, and have the core read on."""
         self._is_handling = True
         try:
-            self.handle(events)
+            for event in events:
+                self._handle_one(event)
             while self.core.has_more:
                 self.handle(self.core.go_on())
         finally:
@@ -439,7 +447,13 @@ class ClientConnection(asyncio.Protocol):
 
     def _regulate(self, transport: asyncio.Transport) -> None:
         """Open or shut the valve. The valve opens at half the limits that shut it, so that it does not flutter."""
-        stands = self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX
+        limits, share = self._node.limits, 1 if self._reading else 2
+        stands = (
+            self.unconfirmed_bytes > limits.publish_bytes_max // share
+            or self.unconfirmed_commands > limits.publish_commands_max // share
+            or self._blocked
+            or self.core.unread.held_octets > _HELD_OCTETS_MAX
+        )
         wanted = (self._has_hung_up or not stands) and not self._input.waits
         if wanted != self._reading:
             self._reading = wanted
@@ -447,13 +461,6 @@ class ClientConnection(asyncio.Protocol):
                 transport.resume_reading()
             else:
                 transport.pause_reading()
-
-    def _is_full(self) -> bool:
-        limits, share = self._node.limits, 1 if self._reading else 2
-        return (
-            self.unconfirmed_bytes > limits.publish_bytes_max // share
-            or self.unconfirmed_commands > limits.publish_commands_max // share
-        )
 
 
 def _do_nothing() -> None:

@@ -314,9 +314,9 @@ def test_an_unfinished_frame_is_joined_once() -> None:
     reads = [octets[at : at + 100] for at in range(0, len(octets), 100)]
     for read in reads[:-1]:
         assert client.raw(read) == []
-    assert len(client.server._inbox._chunks) >= len(reads) - 5
+    assert len(client.server._inbox.chunks) >= len(reads) - 5
     assert [type(event) for event in client.raw(reads[-1])] == [Publish]
-    assert client.server._inbox._chunks == []
+    assert client.server._inbox.chunks == []
 
 
 def test_confirm_select_counts_from_the_next_publish() -> None:

@@ -91,7 +91,7 @@ def test_confirms_equal_the_rule_applied_message_by_message(steps: list[tuple[st
             assert said == oracle.frames()
             for frame in said:
                 client.hear(*frame)
-            assert not tracker.pending
+            assert not tracker.flush(3)
         else:
             assert isinstance(argument, tuple)
             first, more = argument

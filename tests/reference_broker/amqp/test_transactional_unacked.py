@@ -75,7 +75,7 @@ def test_the_tracker_calls_once_all_publishes_are_resolved() -> None:
     tracker.published(5)
     tracker.confirm(1, 2)
     tracker.reject(4, 5)
-    assert not calls and not tracker.pending
+    assert not calls and not tracker.flush(1)
     tracker.confirm(3, 3)
     assert calls == [True] and tracker.is_resolved
     tracker.forget()

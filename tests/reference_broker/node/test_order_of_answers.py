@@ -170,7 +170,7 @@ def test_messages_between_requests_arrive_whole_however_they_are_cut(seed: int) 
             octets = octets[size:]
             if chance.random() < 0.1:
                 await world.settle()
-        while client.server.core.held_octets:
+        while client.server.core.unread.held_octets:
             await world.settle()
         await world.settle()
         heard: list[Any] = client.heard()
@@ -222,7 +222,7 @@ def test_what_waits_for_an_answer_is_bounded() -> None:
         assert isinstance(heard[0], Basic.GetEmpty)
         acks = [each.delivery_tag for each in heard if isinstance(each, Basic.Ack)]
         assert acks[-1] == sent
-        assert client.server.core.held_octets == 0
+        assert client.server.core.unread.held_octets == 0
 
     run(scenario)
 

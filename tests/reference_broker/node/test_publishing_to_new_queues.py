@@ -97,7 +97,7 @@ def test_a_flood_to_a_queue_that_does_not_exist_asks_once_a_round(looks: Callabl
                 sent += 1000
         await world.settle()
         assert not client.socket.reading and len(looking) == 1
-        assert client.server.core.held_octets <= (1 << 20) + len(one) * 1000
+        assert client.server.core.unread.held_octets <= (1 << 20) + len(one) * 1000
         other.send(1, Basic.Get(0, "q"))
         await world.settle()
         assert names(other) == ["Basic.GetEmpty"]

@@ -267,7 +267,7 @@ def test_what_is_not_written_when_a_node_is_suspended_goes_as_redelivered() -> N
         for consumer in (first, second):
             consumer.send(1, Basic.Qos(0, 10, False), Basic.Consume(0, "q", "c"))
         await world.settle()
-        written, before_the_write = first.socket.writelines, second.server.core.flush_confirms
+        written, flushed = first.socket.writelines, second.server.flush
 
         def falls_asleep() -> None:
             world.shard.turns._awake_ns -= int(SUSPECT_S * 1e9)
@@ -275,11 +275,15 @@ def test_what_is_not_written_when_a_node_is_suspended_goes_as_redelivered() -> N
         def behind(call: Callable[..., None]) -> Callable[..., None]:
             return lambda *what: (call(*what), falls_asleep())[0]
 
+        def just_before_the_write() -> None:
+            falls_asleep()
+            flushed()
+
         first.socket.writelines = behind(written)  # type: ignore[method-assign]
         assert await _flags(world, publisher, first, second) == [False, True]
         first.socket.writelines = written  # type: ignore[method-assign]
         assert await _flags(world, publisher, first, second) == [False, False]
-        second.server.core.flush_confirms = behind(before_the_write)  # type: ignore[method-assign]
+        second.server.flush = just_before_the_write  # type: ignore[method-assign]
         assert await _flags(world, publisher, first, second) == [False, True]
 
     run(scenario, suspect_after_ms=int(1000 * SUSPECT_S))
