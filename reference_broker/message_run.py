@@ -174,6 +174,11 @@ def decode(data: bytes | memoryview, offset: int) -> MessageRun:
 
     Raises :class:`DamagedRunError` when the octets cannot be a run.
     """
+    return decode_to_end(data, offset)[0]
+
+
+def decode_to_end(data: bytes | memoryview, offset: int) -> tuple[MessageRun, int]:
+    """As :func:`decode`, and the offset behind the run."""
     if len(data) < offset + _HEAD.size:
         raise DamagedRunError(f"run at offset {offset}: its head is cut off, {len(data)} octets in all")
     layout, count, stride, route_size, data_size, clock, read, parsed, waited = _HEAD.unpack_from(data, offset)
@@ -187,13 +192,13 @@ def decode(data: bytes | memoryview, offset: int) -> MessageRun:
         raise DamagedRunError(f"run at offset {offset}: {count} messages up to octet {end} of {len(view)}")
     route = bytes(view[route_at:table_at])
     if layout == UNIFORM and stride and stride * count == data_size:
-        return MessageRun(count, route, view[data_at:end], stride, None, stamp)
+        return MessageRun(count, route, view[data_at:end], stride, None, stamp), end
     if layout != RAGGED or stride:
         raise DamagedRunError(f"run at offset {offset}: layout {layout}, {count} x {stride} != {data_size} octets")
     ends = np.frombuffer(view, ">u4", count, table_at).astype(np.uint32)
     if ends[-1] != data_size:
         raise DamagedRunError(f"run at offset {offset}: contents end at {ends[-1]}, data at {data_size}")
-    return MessageRun(count, route, view[data_at:end], 0, ends, stamp)
+    return MessageRun(count, route, view[data_at:end], 0, ends, stamp), end
 
 
 def stamped(run: MessageRun, clock: int, read: int, proposed: int, sent: int = 0) -> MessageRun:

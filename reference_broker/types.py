@@ -52,7 +52,9 @@ class Entry:
     payload: bytes
 
 
-_IDENTITY: Final = Struct(">HIIH")
+CHANNEL_ID_FORMAT: Final = "HIIH"
+"""How ``struct`` writes the fields of a channel's identity."""
+_IDENTITY: Final = Struct(f">{CHANNEL_ID_FORMAT}")
 CHANNEL_ID_SIZE: Final = _IDENTITY.size
 
 

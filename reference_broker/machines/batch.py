@@ -44,7 +44,7 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import DamagedConfigError, FifoConfig
 from reference_broker.message_run import DamagedRunError
-from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, IdRange, NodeId
+from reference_broker.types import CHANNEL_ID_FORMAT, CHANNEL_ID_SIZE, ChannelId, ConsumerId, IdRange, NodeId
 
 BATCH_VERSION: Final = 3
 KEY_SIZE_MAX: Final = 2**16 - 1
@@ -53,6 +53,7 @@ TAG_SIZE_MAX: Final = 255
 
 _HEAD: Final = Struct(">BQI")  # version, time in ms, number of commands
 _ENQUEUE: Final = Struct(f">B{CHANNEL_ID_SIZE}sQ")  # kind, channel, first sequence number
+_ENQUEUE_BY: Final = Struct(f">B{CHANNEL_ID_FORMAT}Q")  # the same, from the fields of the channel
 _CHECKOUT: Final = Struct(">IBiQ")  # credit, flags, priority, correlation
 _CORRELATION: Final = Struct(">Q")
 _RANGE_COUNT: Final = Struct(">I")
@@ -109,21 +110,22 @@ def encode_batch(time_ms: int, commands: Sequence[Command]) -> Buffers:
     buffers: Buffers = [_HEAD.pack(BATCH_VERSION, time_ms, len(commands))]
     for command in commands:
         if type(command) is Enqueue:
-            buffers.append(_encode_enqueue(command))
+            if command.ttl_ms < 0 and not command.labels:  # by far the most
+                buffers.append(_ENQUEUE_BY.pack(CommandKind.ENQUEUE, *command.channel, command.first_seq))
+            else:
+                buffers.append(_encode_special_enqueue(command))
             buffers += command.run.buffers()
         else:
             buffers.append(_encode_small(command))
     return buffers
 
 
-def _encode_enqueue(command: Enqueue) -> bytes:
-    """The octets of an enqueue, without its run."""
+def _encode_special_enqueue(command: Enqueue) -> bytes:
+    """The octets of an enqueue with labels or a time to live, without its run."""
     channel = command.channel.pack()
     if command.labels:
         head = CommandKind.ENQUEUE_KEYED, channel, command.first_seq, command.ttl_ms, len(command.labels)
         return _KEYED.pack(*head) + b"".join([_encode_label(*each) for each in command.labels])
-    if command.ttl_ms < 0:
-        return _ENQUEUE.pack(CommandKind.ENQUEUE, channel, command.first_seq)
     return _EXPIRING.pack(CommandKind.ENQUEUE_EXPIRING, channel, command.first_seq, command.ttl_ms)
 
 
@@ -221,16 +223,14 @@ _Decoded = tuple[int, Command, int]
 def _decode_enqueue(payload: bytes, at: int) -> _Decoded:
     _kind, channel, first_seq = _ENQUEUE.unpack_from(payload, at)
     run_offset = at + _ENQUEUE.size
-    run = message_run.decode(payload, run_offset)
-    end = run_offset + message_run.encoded_size(payload, run_offset)
+    run, end = message_run.decode_to_end(payload, run_offset)
     return run_offset, Enqueue(_channel(channel), first_seq, run), end
 
 
 def _decode_expiring(payload: bytes, at: int) -> _Decoded:
     _kind, channel, first_seq, ttl_ms = _EXPIRING.unpack_from(payload, at)
     run_offset = at + _EXPIRING.size
-    run = message_run.decode(payload, run_offset)
-    end = run_offset + message_run.encoded_size(payload, run_offset)
+    run, end = message_run.decode_to_end(payload, run_offset)
     return run_offset, Enqueue(_channel(channel), first_seq, run, ttl_ms), end
 
 
@@ -244,10 +244,9 @@ def _decode_keyed(payload: bytes, at: int) -> _Decoded:
         key = bytes(payload[at : at + size]) if has_key else None
         at += size
         labels.append((count, Label(key, delay_ms, retry_ms)))
-    run = message_run.decode(payload, at)
+    run, end = message_run.decode_to_end(payload, at)
     if sum([count for count, _ in labels]) != run.count:
         raise DamagedRunError(f"labels of {sum(count for count, _ in labels)} messages for a run of {run.count}")
-    end = at + message_run.encoded_size(payload, at)
     return at, Enqueue(_channel(channel), first_seq, run, ttl_ms, tuple(labels)), end
 
 

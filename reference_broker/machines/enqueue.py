@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from reference_broker.machines import expiry, keyed_rules, limits
 from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.effects import Confirm, Reject
 from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.inspection import answer_ranges
 from reference_broker.machines.messages.origins import NEVER, Origin
@@ -54,15 +55,12 @@ def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
     if channel.refused:
         _answer(state, outbox, channel_id, channel, first_seq, after - 1)
     else:
-        outbox.confirm(channel_id, first_seq, after - 1)
+        outbox.answer(channel_id, first_seq, after - 1, Confirm)
 
 
 def _answer(state: State, outbox: Outbox, channel_id: ChannelId, channel: ChannelState, first: int, last: int) -> None:
     for refused, begin, end in answer_ranges(channel, first, last):
-        if refused:
-            outbox.reject(channel_id, begin, end)
-        else:
-            outbox.confirm(channel_id, begin, end)
+        outbox.answer(channel_id, begin, end, Reject if refused else Confirm)
 
 
 def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run_offset: int, start: int) -> int:
@@ -96,10 +94,10 @@ def deal(state: State, outbox: Outbox) -> None:
     if state.keyed is not None:
         keyed_rules.deal(state.keyed, state, outbox)
         return
-    ready, service = state.ready, state.service
+    ready, levels = state.ready, state.service.levels
     if state.is_expiring:
         expiry.expire_heads(state, outbox)
-    while (ready.returned_count or ready.backlog.count) and service:
+    while (ready.returned_count or ready.backlog.count) and levels:
         ready.take(_hand_out(state, outbox, *ready.head()))
         if state.is_expiring:
             expiry.expire_heads(state, outbox)

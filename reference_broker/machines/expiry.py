@@ -82,7 +82,7 @@ def due_ms(state: State) -> int | None:
     """The time at which something expires next; None: never."""
     due = NEVER
     if state.keyed is not None:
-        due = state.keyed.due_ms(is_wanted=bool(state.service))
+        due = state.keyed.due_ms(is_wanted=bool(state.service.levels))
     elif state.is_expiring and state.ready:
         due = state.ready.head()[3].expires
     if state.dead_letters.at_most_once:

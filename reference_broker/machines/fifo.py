@@ -120,11 +120,14 @@ class Meta:
 class FifoMachine:
     """One member's copy of a queue. Not thread-safe; :meth:`apply` is the only way its state changes."""
 
-    __slots__ = ("_outbox", "_paced", "_state")
+    __slots__ = ("_outbox", "_paced", "is_paced", "state")
 
     def __init__(self, config: FifoConfig) -> None:
-        self._state = State(config)
+        self.state = State(config)
+        """For :meth:`apply` to change, and for others to read."""
         self._paced = _NEVER
+        self.is_paced = False
+        """Whether :meth:`pace` may have a number to tell."""
         self._outbox: Outbox = NOTHING  # of the entry that is being applied
 
     def apply(
@@ -137,14 +140,17 @@ class FifoMachine:
 
         Raises :class:`~reference_broker.machines.batch.DamagedBatchError` before anything has changed.
         """
-        state = self._state
+        state = self.state
         assert meta.index > state.applied, f"entry {meta.index} after {state.applied}"
         time_ms, commands = decode_batch(payload, end)
         was_due = self._begin(meta.index, time_ms)
         for position, (run_offset, command) in enumerate(commands):
             if position in skip:
                 continue
-            self._apply_command(command, meta.index, run_offset)
+            if type(command) is Enqueue:  # by far the most
+                enqueue(state, self._outbox, command, meta.index, run_offset)
+            else:
+                self._apply_command(command, meta.index, run_offset)
             deal(state, self._outbox)
             if state.is_limited:
                 limits.enforce(state, self._outbox)
@@ -154,7 +160,7 @@ class FifoMachine:
         """Apply commands that are in no log. Each enqueue comes with the place of its run, ascending in the first
         number; other commands come with any place. ``commands`` may be a generator that makes a command when the
         commands before it are applied."""
-        state = self._state
+        state = self.state
         was_due = self._begin(LogIndex(state.applied + 1), time_ms)
         for part, level, command in commands:
             self._apply_command(command, LogIndex(part), level)
@@ -167,7 +173,7 @@ class FifoMachine:
 
     def _begin(self, index: LogIndex, time_ms: int) -> int | None:
         """Begin an entry. Returns the time that was due next before."""
-        state = self._state
+        state = self.state
         state.applied = index
         self._outbox = Outbox()
         was_due = None if state.is_plain else self._let_time_pass(time_ms)
@@ -176,7 +182,7 @@ class FifoMachine:
 
     def _end(self, was_due: int | None) -> list[Effect]:
         """End an entry. Returns its effects."""
-        state = self._state
+        state = self.state
         if state.is_timed:
             self._set_timer(was_due)
             if not state.applied % _REFRESH_ENTRIES:
@@ -186,7 +192,7 @@ class FifoMachine:
         return effects
 
     def _let_time_pass(self, time_ms: int) -> int | None:
-        state = self._state
+        state = self.state
         was_due = expiry.due_ms(state)
         state.now_ms = max(state.now_ms, time_ms)
         if state.config.expires_ms >= 0:
@@ -199,19 +205,19 @@ class FifoMachine:
         return was_due
 
     def _set_timer(self, was_due: int | None) -> None:
-        due = expiry.due_ms(self._state)
+        due = expiry.due_ms(self.state)
         if due is not None and due != was_due:
             self._outbox.timer(due)
 
     def _apply_command(self, command: Command, index: LogIndex, run_offset: int) -> None:
-        state, outbox = self._state, self._outbox
+        state, outbox = self.state, self._outbox
         match command:
             case Enqueue():
                 enqueue(state, outbox, command, index, run_offset)
             case Settle():
                 consumer = settlement.settle(state, command)
                 if consumer is not None and state.ready.count:  # the consumer has a backlog
-                    self._paced = state.applied, consumer.prefetch
+                    self._paced, self.is_paced = (state.applied, consumer.prefetch), True
             case Return():
                 settlement.give_back(state, outbox, command)
             case Discard():
@@ -243,22 +249,22 @@ class FifoMachine:
                 assert_never(command)
 
     def _purge(self, command: Purge) -> None:
-        ready, departures = self._state.ready, self._state.departures
+        ready, departures = self.state.ready, self.state.departures
         if departures.is_collecting:
             for _number, count, start, step, origin in ready.returned:
                 departures.stretch(count, start, step, origin)
             for records in ready.backlog.pieces():
                 departures.records(records)
         purged = ready.clear()
-        self._state.totals.purged += purged
+        self.state.totals.purged += purged
         self._outbox.reply(command.channel, command.correlation, purged)
 
     def _update_config(self, config: FifoConfig) -> None:
         """Change the settings. Messages that are here keep their times to live."""
-        self._state.configure(config)
-        self._state.last_used_ms = self._state.now_ms
+        self.state.configure(config)
+        self.state.last_used_ms = self.state.now_ms
         self._outbox.settings_changed()
-        single_active.elect(self._state)
+        single_active.elect(self.state)
 
     # Beside a store instead of in a log -----------------------------------------------------------------------------
 
@@ -268,7 +274,7 @@ class FifoMachine:
         messages to gets beside a single active consumer, and takes a publish as soon as there is room. With
         ``has_priorities``, the second number of the place of a run is the priority of its messages."""
         machine = cls(config)
-        state = machine._state
+        state = machine.state
         state.departures.collect()
         state.gets_beside_single_active = True
         state.refuses_until_well_below = False
@@ -279,7 +285,7 @@ class FifoMachine:
     def load(self, found: Iterable[FoundStretch], next_number: int, now_ms: int) -> None:
         """Take over the messages that a store has found at a start, in order. ``next_number`` is above all sequence
         numbers found. No command was applied before."""
-        state = self._state
+        state = self.state
         if state.keyed is not None:
             state.now_ms = state.keyed.now_ms = now_ms
         state.ready.load_found(found, next_number)
@@ -289,14 +295,14 @@ class FifoMachine:
 
     def expiry_of(self, ttl_ms: int) -> int:
         """The time at which a message of the next command expires, whose own time to live is ``ttl_ms`` (-1: none)."""
-        return expiry.expiry_of(self._state, ttl_ms)
+        return expiry.expiry_of(self.state, ttl_ms)
 
     # Outside the log -------------------------------------------------------------------------------------------------
 
     def become_leader(self, now_ms: int) -> list[Effect]:
         """The effects by which a new leader takes over the watched nodes, the dead letters and the timer. The time of
         the queue is ``now_ms``."""
-        state, outbox = self._state, Outbox()
+        state, outbox = self.state, Outbox()
         state.led_since_ms = now_ms
         for node in sorted({channel.node for channel in state.channels}):
             outbox.monitor(node)
@@ -314,18 +320,18 @@ class FifoMachine:
         A member needs these deliveries after it skipped entries (snapshot) or did not execute their effects (role
         gap). Receivers drop the ids that they have.
         """
-        return inspection.held_deliveries(self._state, node, boot_id)
+        return inspection.held_deliveries(self.state, node, boot_id)
 
     def still_held(self, delivery: Deliver) -> list[Deliver]:
         """The messages of a delivery that the consumer still holds, with their present delivery counts.
 
         A member asks this before it makes a late delivery: a message that was taken back may be another consumer's.
         """
-        return inspection.still_held(self._state, delivery)
+        return inspection.still_held(self.state, delivery)
 
     def holds_deliveries(self, consumer_id: ConsumerId) -> bool:
         """Whether the consumer holds its messages until it settles them. False for gets and automatic settling."""
-        consumer = self._state.consumer(consumer_id)
+        consumer = self.state.consumer(consumer_id)
         return consumer is None or not (consumer.status is Status.GETTING or consumer.auto_settle)
 
     def reconfirm_local(self, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
@@ -333,29 +339,29 @@ class FifoMachine:
 
         A member needs these answers after it skipped entries. Receivers drop the answers that they have.
         """
-        return inspection.enqueue_answers(self._state, node, boot_id)
+        return inspection.enqueue_answers(self.state, node, boot_id)
 
     def next_message_id(self, consumer_id: ConsumerId) -> int:
         """The id that the consumer's next delivery starts with; 0 if the consumer is unknown."""
-        consumer = self._state.consumer(consumer_id)
+        consumer = self.state.consumer(consumer_id)
         return consumer.next_id if consumer is not None else 0
 
     def collect_departures(self) -> None:
         """Collect from now on which messages leave the queue
         (:mod:`~reference_broker.machines.messages.departures`)."""
-        self._state.departures.collect()
+        self.state.departures.collect()
 
     def take_departures(self) -> list[Departure]:
         """The messages that have left since the last call."""
-        return self._state.departures.take()
+        return self.state.departures.take()
 
     def live_entries(self) -> list[tuple[LogIndex, LogIndex]]:
         """The log entries that ready, held or dead messages lie in: merged ranges, ascending. All others may go."""
-        return inspection.live_entries(self._state)
+        return inspection.live_entries(self.state)
 
     def lowest_live_entry(self) -> LogIndex | None:
         """The lowest of :meth:`live_entries`, None if there are none."""
-        return inspection.lowest_live_entry(self._state)
+        return inspection.lowest_live_entry(self.state)
 
     def pace(self) -> int | None:
         """The most messages that the next entries should enqueue, so that settles do not wait behind publishes.
@@ -364,18 +370,19 @@ class FifoMachine:
         state: it decides which commands share an entry, never their effects.
         """
         entry, prefetch = self._paced
-        if self._state.applied - entry >= _PACED_ENTRIES or not self._state.ready.count:
+        if self.state.applied - entry >= _PACED_ENTRIES or not self.state.ready.count:
+            self.is_paced = self.state.applied - entry < _PACED_ENTRIES
             return None
         return max(PACED_MESSAGES_MIN, _PACED_PREFETCHES * prefetch)
 
     @property
     def config(self) -> FifoConfig:
         """The present settings: from the declaration, or from the last update."""
-        return self._state.config
+        return self.state.config
 
     def snapshot(self) -> bytes:
         """The state as octets. Equal states give equal octets, so tests compare members by their snapshots."""
-        return encode_state(self._state)
+        return encode_state(self.state)
 
     @classmethod
     def restore(cls, snapshot: bytes) -> FifoMachine:
@@ -385,27 +392,27 @@ class FifoMachine:
         """
         state = decode_state(snapshot)
         machine = cls(state.config)
-        machine._state = state
+        machine.state = state
         return machine
 
     @property
     def applied(self) -> LogIndex:
         """Index of the last entry applied, 0 at first."""
-        return LogIndex(self._state.applied)
+        return LogIndex(self.state.applied)
 
     @property
     def now_ms(self) -> int:
         """The time of the queue: the latest time of all batches."""
-        return self._state.now_ms
+        return self.state.now_ms
 
     def channels(self) -> list[ChannelId]:
         """All channels that enqueue or consume here, ascending."""
-        return sorted(self._state.channels)
+        return sorted(self.state.channels)
 
     def service_order(self) -> list[ConsumerId]:
         """The consumers in the service queue, first to last. Equal on all members at the same index."""
-        return [consumer.id for consumer in self._state.service.order()]
+        return [consumer.id for consumer in self.state.service.order()]
 
     def counts(self) -> QueueCounts:
         """Where the messages are. O(consumers)."""
-        return inspection.counts(self._state)
+        return inspection.counts(self.state)

@@ -47,7 +47,7 @@ def deal(keyed: KeyedReady, state: State, outbox: Outbox) -> None:
     """Deal messages until none can be dealt or no consumer has credit."""
     if state.is_expiring:
         expiry.expire_heads(state, outbox)
-    while keyed and state.service:
+    while keyed and state.service.levels:
         _count, start, _step, origin = keyed.head()
         ((consumer, _turn, _share),) = state.service.deal(1)[2]
         message_id = consumer.hold(1, start, 1, origin)

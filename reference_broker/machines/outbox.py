@@ -134,15 +134,8 @@ class Outbox:
         """Watch this node."""
         self._monitored[node] = None
 
-    def confirm(self, channel: ChannelId, first: int, last: int) -> None:
-        """The channel's sequence numbers ``first..last`` are committed."""
-        self._answer(channel, first, last, Confirm)
-
-    def reject(self, channel: ChannelId, first: int, last: int) -> None:
-        """The channel's sequence numbers ``first..last`` are refused."""
-        self._answer(channel, first, last, Reject)
-
-    def _answer(self, channel: ChannelId, first: int, last: int, kind: Answer) -> None:
+    def answer(self, channel: ChannelId, first: int, last: int, kind: Answer) -> None:
+        """The channel's sequence numbers ``first..last`` are committed, or refused."""
         answers = self._answers.setdefault(channel, [])
         if answers and answers[-1][1] + 1 == first and answers[-1][2] is kind:
             answers[-1] = (answers[-1][0], last, kind)
@@ -199,10 +192,14 @@ class Outbox:
 
     def effects(self) -> list[Effect]:
         """All effects, in the order of their execution."""
-        effects: list[Effect] = [MonitorNode(node) for node in self._monitored]
+        effects: list[Effect] = []
+        if self._monitored:
+            effects += [MonitorNode(node) for node in self._monitored]
         for channel, answers in self._answers.items():
-            effects += [kind(channel, first, last) for first, last, kind in answers]
-        effects += [item.seal() if isinstance(item, GrowingDelivery) else item for item in self._ordered]
+            for first, last, kind in answers:
+                effects.append(kind(channel, first, last))
+        for item in self._ordered:
+            effects.append(item.seal() if isinstance(item, GrowingDelivery) else item)
         if self._letters:
             effects += [letters.seal() for letters in self._letters]
         if self._timer_ms is not None:

@@ -34,23 +34,21 @@ Deal = tuple[int, int, list[Share]]
 class ServiceQueue:
     """Consumers with credit: round robin within a priority, higher priorities first."""
 
-    __slots__ = ("_levels", "_priorities")
+    __slots__ = ("_priorities", "levels")
 
     def __init__(self) -> None:
-        self._levels: dict[int, deque[Consumer]] = {}
+        self.levels: dict[int, deque[Consumer]] = {}
+        """The consumers in the queue, by priority; empty if there are none."""
         self._priorities: list[int] = []  # descending
-
-    def __bool__(self) -> bool:
-        return bool(self._priorities)
 
     def add(self, consumer: Consumer) -> None:
         """Put a consumer at the back of its priority, unless it is queued, not up, or has no credit."""
         if consumer.queued or not consumer.credit or consumer.status is not Status.UP:
             return
         consumer.queued = True
-        level = self._levels.get(consumer.priority)
+        level = self.levels.get(consumer.priority)
         if level is None:
-            level = self._levels[consumer.priority] = deque()
+            level = self.levels[consumer.priority] = deque()
             insort(self._priorities, consumer.priority, key=neg)
         level.append(consumer)
 
@@ -58,13 +56,13 @@ class ServiceQueue:
         """Take a consumer out of the queue, if it is queued. Call this before its priority changes."""
         if consumer.queued:
             consumer.queued = False
-            level = self._levels[consumer.priority]
+            level = self.levels[consumer.priority]
             level.remove(consumer)
             if not level:
                 self._drop_level(consumer.priority)
 
     def _drop_level(self, priority: int) -> None:
-        del self._levels[priority]
+        del self.levels[priority]
         self._priorities.remove(priority)
 
     def deal(self, count: int) -> Deal:
@@ -74,7 +72,7 @@ class ServiceQueue:
         queue when its share uses up its credit.
         """
         priority = self._priorities[0]
-        level = self._levels[priority]
+        level = self.levels[priority]
         width = len(level)
         if count < width:
             deal = count, 1, _deal_singles(level, count)
@@ -88,7 +86,7 @@ class ServiceQueue:
 
     def order(self) -> list[Consumer]:
         """All consumers in the queue: by priority, then by turn."""
-        return [consumer for priority in self._priorities for consumer in self._levels[priority]]
+        return [consumer for priority in self._priorities for consumer in self.levels[priority]]
 
 
 def _deal_to_one(level: deque[Consumer], count: int) -> Deal:

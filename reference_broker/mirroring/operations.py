@@ -125,8 +125,7 @@ def _read(octets: bytes, at: int) -> tuple[Operation, int]:
 def _read_add(octets: bytes, at: int) -> tuple[Add, int]:
     _kind, seq, expires, which = _ADD.unpack_from(octets, at)
     at += _ADD.size
-    run = message_run.decode(octets, at)
-    at += message_run.encoded_size(octets, at)
+    run, at = message_run.decode_to_end(octets, at)
     if which != _SOME:
         return Add(seq, run, which == _ALL, expires), at
     end = at + (run.count + 7) // 8

@@ -6,7 +6,7 @@ store. Effects are for the channels of one start of one node; effects for other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from reference_broker.anatomy.track import Track
@@ -22,6 +22,7 @@ from reference_broker.machines.effects import (
     SetTimer,
     SettingsChanged,
     Span,
+    local_effects,
 )
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.port import Channels, DeadMessage, MemberPorts
@@ -54,12 +55,31 @@ class EffectRunner:
         self._read = read
         self._on_the_wall = on_the_wall
 
-    def execute(self, effects: list[Effect], channels: Channels, runs: Runs, track: Track | None) -> None:
-        """Execute effects: first the answers to enqueues, then the rest in order. ``track`` is given if the latency
-        anatomy follows these channels."""
-        self.answer(answers_of(effects, channels), channels, track)
+    def execute(
+        self, effects: list[Effect], channels: Channels, runs: Runs, track: Track | None, *, leads: bool = False
+    ) -> None:
+        """Execute those of an entry's effects that are for ``channels``, and if this member ``leads``, those that are
+        for the leader: first the answers to enqueues, then the rest in order. ``track`` is given if the latency
+        anatomy follows these channels.
+
+        One confirm stands for all enqueues of a channel up to a number, interrupted only by refusals.
+        """
+        answers: Answers = {}
+        rest: list[Effect] = []
+        node, boot_id = channels.node, channels.boot_id
         for effect in effects:
-            self.run(effect, channels, runs, track)
+            if type(effect) is not Confirm and type(effect) is not Reject:
+                rest.append(effect)
+            elif effect.channel.node == node and effect.channel.boot_id == boot_id:
+                if (of_channel := answers.get(effect.channel)) is None:
+                    answers[effect.channel] = [effect]
+                else:
+                    add_answer(of_channel, effect)
+        if answers:
+            self.answer(answers, channels, track)
+        if rest:
+            for effect in local_effects(rest, node, leads, ()):
+                self.run(effect, channels, runs, track)
         channels.flush()
 
     def answer(self, answers: Answers, channels: Channels, track: Track | None = None) -> None:
@@ -130,15 +150,6 @@ class EffectRunner:
                 run = runs[place] = self._read(span)
             slices.append((run, span.start, span.count, span.step))
         return slices
-
-
-def answers_of(effects: Iterable[Effect], channels: Channels) -> Answers:
-    """The answers for these channels: one confirm for all enqueues up to a number, interrupted only by refusals."""
-    answers: Answers = {}
-    for effect in effects:
-        if isinstance(effect, Confirm | Reject) and is_on(effect.channel, channels):
-            add_answer(answers.setdefault(effect.channel, []), effect)
-    return answers
 
 
 def add_answer(answers: list[Confirm | Reject], answer: Confirm | Reject) -> None:

@@ -28,6 +28,7 @@ from reference_broker.machines.commands import (
     Settle,
     Tick,
 )
+from reference_broker.machines.fifo import PACED_MESSAGES_MIN
 from reference_broker.message_run import MessageRun, stamped
 from reference_broker.queues.fifo_commands import SMALL_COMMAND_BYTES
 from reference_broker.queues.port import Queue
@@ -51,7 +52,7 @@ class FifoQueue(Queue):
     def publish(self, session: PublishSession, run: MessageRun, confirm_seq: int, ttl_ms: int, read_ns: int) -> int:
         """Enqueue a run, in parts if a consumer with a backlog must not wait behind the whole run."""
         proposer, ports = self.proposer, self.ports
-        pace = proposer.pace()
+        pace = proposer.pace() if run.count > PACED_MESSAGES_MIN else None
         commands = 0
         for part in run.parts(pace) if pace else (run,):
             part = stamped(part, ports.anatomy.clock, read_ns, ports.now_ns())

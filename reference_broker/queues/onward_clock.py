@@ -14,22 +14,22 @@ from collections.abc import Callable
 class OnwardClock:
     """The clock of one queue on one node. All times are in milliseconds."""
 
-    __slots__ = ("_ahead_ms", "_wall_ms")
+    __slots__ = ("_wall_ms", "ahead_ms")
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
-        self._ahead_ms = 0
+        self.ahead_ms = 0
         """How far the time of the queue is ahead of the wall clock."""
 
     def now_ms(self, reached_ms: int) -> int:
         """The time now. The queue's time has ``reached_ms``."""
-        now_ms = self._wall_ms() + self._ahead_ms
+        now_ms = self._wall_ms() + self.ahead_ms
         if now_ms < reached_ms:
-            self._ahead_ms += reached_ms - now_ms
+            self.ahead_ms += reached_ms - now_ms
             return reached_ms
         return now_ms
 
     def on_the_wall(self, at_ms: int, reached_ms: int) -> int:
         """What the wall clock shows when the queue's time is ``at_ms``."""
         self.now_ms(reached_ms)
-        return at_ms - self._ahead_ms
+        return at_ms - self.ahead_ms

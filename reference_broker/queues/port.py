@@ -18,7 +18,7 @@ A command that publishes messages has them as ``run``. Code outside the kind kno
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -161,7 +161,8 @@ class Proposer(Protocol):
         queue is gone."""
 
     def pace(self) -> int | None:
-        """The most messages that a run should hold now; None: any number."""
+        """The most messages that a run should hold now, :data:`~reference_broker.machines.fifo.PACED_MESSAGES_MIN` or
+        more; None: any number."""
 
 
 # A queue
@@ -285,6 +286,10 @@ class HostedMachine(Protocol):
     version: int
     """Version of the machine. It does not apply entries of a newer version."""
 
+    @property
+    def client_nodes(self) -> Container[int]:
+        """The nodes whose clients wait for results of the queue."""
+
     def encode(self, commands: Sequence[Any]) -> Buffers:
         """The commands as one batch, stamped with the leader's time."""
 
@@ -307,9 +312,6 @@ class HostedMachine(Protocol):
     def pace(self) -> int | None:
         """The most messages that an entry should hold, so that settles of a consumer with a backlog do not wait behind
         publishes. None if there is no such consumer."""
-
-    def has_clients_on(self, node: NodeId) -> bool:
-        """Whether clients on that node wait for results of the queue."""
 
     def became_leader(self, term: Term) -> None:
         """This member leads now, in that term, and has applied everything of earlier terms."""

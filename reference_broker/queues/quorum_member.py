@@ -58,16 +58,19 @@ class QuorumMember:
         """Whether this member leads, and has applied everything of earlier terms."""
         self._channels = channels
         self._node = node
+        self._wall_ms = now_ms
         self._clock = OnwardClock(now_ms)
         self._runner = EffectRunner(record.group, node, self._read, self._on_the_wall)
         self._effects: list[Effect] = []
         self._doubt = Doubt()
-        self._client_nodes: frozenset[NodeId] = NONE
+        self.client_nodes: frozenset[NodeId] = NONE
         """All nodes with channels here, and maybe nodes whose channels ended since this member last became leader."""
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """The commands as one batch, stamped with the time of the queue on this node."""
-        return encode_batch(self._clock.now_ms(self.machine.now_ms), commands)
+        reached_ms = self.machine.state.now_ms
+        now_ms = self._wall_ms() + self._clock.ahead_ms
+        return encode_batch(now_ms if now_ms >= reached_ms else self._clock.now_ms(reached_ms), commands)
 
     def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch; their runs are views into it."""
@@ -84,18 +87,16 @@ class QuorumMember:
             return
         effects, self._effects = self._effects, []
         for effect in effects:
-            if isinstance(effect, MonitorNode):
-                self._client_nodes |= {effect.node}
-        local = local_effects(effects, self._channels.node, self.leading, self.record.members)
+            if type(effect) is MonitorNode:
+                self.client_nodes |= {effect.node}
         runs: Runs = {}
+        local = effects
         if self._doubt.is_on:
+            local = local_effects(effects, self._channels.node, self.leading, self.record.members)
             local = self._keep_back(local, runs)
-        self._execute(local, self._channels, runs)
+        self._runner.execute(local, self._channels, runs, self.track, leads=self.leading)
         for non_member in non_members:
-            self._execute(local_effects(effects, non_member.node, False, ()), non_member, runs)
-
-    def _execute(self, effects: list[Effect], channels: Channels, runs: Runs) -> None:
-        self._runner.execute(effects, channels, runs, self.track if channels is self._channels else None)
+            self._runner.execute(effects, non_member, runs, None)
 
     def reproposed(self, command: Any) -> Any:
         """The same command, except news of nodes, which only a leader reports. A deposed leader that was cut off saw
@@ -171,16 +172,13 @@ class QuorumMember:
 
     def pace(self) -> int | None:
         """The most messages that an entry should enqueue: the machine's hint."""
-        return self.machine.pace()
-
-    def has_clients_on(self, node: NodeId) -> bool:
-        """Whether a channel on that node publishes to the queue or consumes from it."""
-        return node in self._client_nodes
+        machine = self.machine
+        return machine.pace() if machine.is_paced else None
 
     def became_leader(self, term: Term) -> None:
         """Start what only a leader does."""
         self.leading = True
-        self._client_nodes = NONE
+        self.client_nodes = NONE
         self._effects.extend(self.machine.become_leader(self._clock.now_ms(self.machine.now_ms)))
         self.run_effects()
 
@@ -208,7 +206,7 @@ class QuorumMember:
         effects = missed_effects(self.machine, channels, asked)
         if self._doubt.is_on and channels is self._channels:
             effects = self._keep_back(effects, {})
-        self._execute(effects, channels, {})
+        self._runner.execute(effects, channels, {}, self.track if channels is self._channels else None)
 
     def counts(self) -> QueueCounts:
         """The counts of the queue."""

@@ -42,7 +42,7 @@ def look_through(node: NodeId, machine: FifoMachine) -> None:
     here = counts.ready + counts.unacked
     gone = sum(getattr(counts, way) for way in _WAYS_OUT)
     check(counts.enqueued == here + gone, "I14", f"{where}: {counts.enqueued} came, {here} are here, {gone} left")
-    ready = machine._state.ready
+    ready = machine.state.ready
     match ready:
         case Ready():
             _look_at_ready(where, ready)
@@ -96,7 +96,7 @@ def _look_at_reserved(where: str, machine: FifoMachine, ready: KeyedReady) -> No
     out = {each.number: (each.consumer, each.message_id) for each in ready._reserved.values()}
     held = {
         stretch.number + turn * stretch.step: (consumer.id, stretch.first_id + turn)
-        for consumer in machine._state.consumers()
+        for consumer in machine.state.consumers()
         for stretch in consumer.held
         for turn in range(stretch.count)
     }
@@ -109,7 +109,7 @@ def _look_at_reserved(where: str, machine: FifoMachine, ready: KeyedReady) -> No
 def _look_at_consumers(where: str, machine: FifoMachine) -> None:
     service = machine.service_order()
     check(len(service) == len(set(service)), "I18", f"{where}: somebody stands twice in the service queue")
-    state = machine._state
+    state = machine.state
     ready = state.ready
     check(not (ready and service), "I18", f"{where}: {ready.count} messages wait although {len(service)} have credit")
     standing = set(service)
@@ -129,7 +129,7 @@ def _look_at_consumers(where: str, machine: FifoMachine) -> None:
 
 
 def _look_at_numbers(where: str, machine: FifoMachine, ready: Ready | KeyedReady, here: int) -> None:
-    state, numbers = machine._state, set[int]()
+    state, numbers = machine.state, set[int]()
     if isinstance(ready, Ready):
         first = ready.backlog.first_number
         numbers.update(range(first, first + ready.backlog.count))
@@ -142,7 +142,7 @@ def _look_at_numbers(where: str, machine: FifoMachine, ready: Ready | KeyedReady
 
 
 def _look_at_limits(where: str, machine: FifoMachine) -> None:
-    state, config = machine._state, machine.config
+    state, config = machine.state, machine.config
     count, octets = state.ready.count, state.ready.octets
     if config.overflow is Overflow.REJECT_PUBLISH:
         count, octets = count + state.dead_letters.count, octets + state.dead_letters.octets

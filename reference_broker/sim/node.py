@@ -496,7 +496,7 @@ class SimNode:
                 continue
             if any(True for commands in runner.unapplied for _ in commands.all()):
                 continue
-            for consumer in host.machine._state.all_consumers():
+            for consumer in host.machine.state.all_consumers():
                 channel = consumer.id.channel
                 if consumer.status is Status.SUSPECTED and shard.nodes.boot_id_of(channel.node) == channel.boot_id:
                     where = f"queue {host.record.name}: node {self.node} leads and can reach node {channel.node}"

@@ -202,7 +202,7 @@ class World:
     def _consumers_wait(self) -> str | None:
         """A consumer that is still suspended although its node runs. It would never get a message again."""
         for node, name, machine in self._hosted():
-            for consumer in machine._state.all_consumers():
+            for consumer in machine.state.all_consumers():
                 if consumer.status is Status.SUSPECTED and self._shard_of(consumer.id.channel) is not None:
                     return f"queue {name} on node {node.node}: {consumer.id} is up, and suspended"
         return None

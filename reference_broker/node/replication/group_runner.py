@@ -133,9 +133,7 @@ class GroupRunner:
         self.applied = core.log.snapshot_index
         self._applies_soon = False
         self._log = system
-        self._sender = Sender(
-            group, core, system, node, host.has_clients_on, self._wait_for_link, partial(node.wake, self)
-        )
+        self._sender = Sender(group, core, system, node, host, self._wait_for_link, partial(node.wake, self))
         self._non_members: dict[NodeId, NonMember] = {}
         """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []
@@ -231,7 +229,7 @@ class GroupRunner:
     def _have_applied(self, message: AppendEntries) -> None:
         """More is committed. Where nobody waits for it, the log writes first, because the leader waits for the answer,
         and several entries are applied together."""
-        if not message.entries or self.host.has_clients_on(self._me[0]):
+        if not message.entries or self._me[0] in self.host.client_nodes:
             self._node.wake(self)
         elif self.core.commit_index - self.applied >= _TOGETHER:
             self._node.wake_late(self)

@@ -105,6 +105,8 @@ class MetadataHost:
     """
 
     member: GroupRunner
+    client_nodes: Final = range(1 << 32)
+    """All: everybody may want to use a new queue at once."""
 
     def __init__(self, starter: QueueStarter) -> None:
         self.version = metadata.VERSION
@@ -257,10 +259,6 @@ class MetadataHost:
     def pace(self) -> int | None:
         """No consumers here."""
         return None
-
-    def has_clients_on(self, node: NodeId) -> bool:
-        """Everybody may want to use a new queue at once."""
-        return True
 
     def became_leader(self, term: Term) -> None:
         """Leading the metadata asks for nothing more."""

@@ -19,6 +19,7 @@ from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.ports import NodePorts
+from reference_broker.queues.port import HostedMachine
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.leadership import Leadership
@@ -116,7 +117,7 @@ class Sender:
         "_core",
         "_entry_ns",
         "_group",
-        "_has_clients_on",
+        "_host",
         "_log",
         "_node",
         "_notices_wait",
@@ -137,7 +138,7 @@ class Sender:
         core: RaftCore,
         log: LogSystem,
         node: SenderPorts,
-        has_clients_on: Callable[[NodeId], bool],
+        host: HostedMachine,
         wait_for_link: Callable[[NodeId], None],
         wake: Callable[[], None],
     ) -> None:
@@ -147,7 +148,7 @@ class Sender:
         self._core = core
         self._log = log
         self._node = node
-        self._has_clients_on = has_clients_on
+        self._host = host
         self._put_off: dict[NodeId, SendEntries] = {}
         """Spare copies, and notices of a commit for which no client on the node waits."""
         self._copies_wait = False
@@ -204,7 +205,7 @@ class Sender:
                 self._send_entries(self._entry(node, entry, prev_term), before if few else None)
                 continue
             self._put_off.pop(node, None)  # a notice, and the entry says the same
-            if few and not self._has_clients_on(node) and self._is_spare(node, before):
+            if few and node not in self._host.client_nodes and self._is_spare(node, before):
                 self._wait(self._entry(node, entry, prev_term))
                 continue
             if buffers is None:
@@ -230,7 +231,7 @@ class Sender:
         """More is committed: tell the followers with clients at once, and the others in a while, or with the next
         entry. Who will know by itself as soon as its own disk has it is one of the others, unless its disk is slow."""
         for node in leadership.progress:
-            if not self._has_clients_on(node) or (leadership.is_told(node) and not self._is_slow(node)):
+            if node not in self._host.client_nodes or (leadership.is_told(node) and not self._is_slow(node)):
                 self._tell_later()
             elif (send := leadership.notice(node)) is not None:
                 self._send_entries(send, None)
@@ -242,7 +243,7 @@ class Sender:
         """This leader has more on its disk: tell the followers with clients, which then need not wait until it has
         heard of their disks and told them of the commit."""
         for node in leadership.progress:
-            if self._has_clients_on(node) and (message := leadership.tell_synced(node)) is not None:
+            if node in self._host.client_nodes and (message := leadership.tell_synced(node)) is not None:
                 self._node.send(node, FrameKind.RAFT, wire.encode(self._group, message))
 
     def _tell_later(self) -> None:
@@ -313,7 +314,7 @@ class Sender:
     def _may_wait(self, send: SendEntries, before: LogIndex | None) -> bool:
         """Whether nobody needs the message now. ``before``: the last entry before the entries of this turn, if these
         are small."""
-        if not send.commit or self._has_clients_on(send.to):
+        if not send.commit or send.to in self._host.client_nodes:
             return False
         return send.last < send.first or (before is not None and self._is_spare(send.to, before))
 

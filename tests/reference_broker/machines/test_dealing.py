@@ -52,7 +52,7 @@ def test_dealing_a_run_equals_dealing_each_message(seed: int) -> None:
     count = random.choice((1, 2, 5, 17, 100))
     got: dict[int, list[int]] = {turn: [] for turn in range(len(consumers))}
     start = 0
-    while queue and start < count:
+    while queue.levels and start < count:
         dealt, width, shares = queue.deal(count - start)
         assert dealt > 0
         for one, turn, share in shares:

@@ -33,7 +33,7 @@ def queue_after(*commands: Command, config: FifoConfig | None = None) -> FifoMac
 
 
 def is_plain(queue: FifoMachine) -> bool:
-    return queue._state.is_plain and not queue._state.is_expiring
+    return queue.state.is_plain and not queue.state.is_expiring
 
 
 @pytest.mark.parametrize(
@@ -64,15 +64,15 @@ def test_a_queue_without_such_a_message_pays_for_no_expiry(commands: list[Comman
 def test_a_message_that_is_still_here_expires(commands: list[Command]) -> None:
     """Wherever it is: also one that a consumer holds may come back."""
     queue = queue_after(*commands)
-    assert queue._state.is_expiring and not queue._state.is_plain
+    assert queue.state.is_expiring and not queue.state.is_plain
     restored = FifoMachine.restore(queue.snapshot())
-    assert restored._state.is_expiring and restored.snapshot() == queue.snapshot()
+    assert restored.state.is_expiring and restored.snapshot() == queue.snapshot()
 
 
 def test_a_queue_whose_settings_give_each_message_its_time_goes_on_expecting_it() -> None:
     """The next publish would only set the flag again."""
     queue = queue_after(config=FifoConfig(name="q", message_ttl_ms=1000))
-    assert not queue._state.is_plain
+    assert not queue.state.is_plain
 
 
 def test_members_agree_whether_or_not_they_have_noticed() -> None:
@@ -82,7 +82,7 @@ def test_members_agree_whether_or_not_they_have_noticed() -> None:
     for command in commands:
         apply(late, command)
     restored = FifoMachine.restore(late.snapshot())
-    assert late._state.is_expiring and not restored._state.is_expiring and is_plain(noticed)
+    assert late.state.is_expiring and not restored.state.is_expiring and is_plain(noticed)
     for command in [enqueue(2), enqueue(3, 5), Settle(ONE, ((1, 1),)), enqueue(4)]:
         assert apply(late, command) == apply(restored, command)
         assert late.snapshot() == restored.snapshot()

@@ -142,7 +142,7 @@ class Queue:
         yield "service queue " + (" ".join(key.tag for key in queue.service_order()) or "-")
 
     def do_keys(self) -> Iterator[str]:
-        keyed = self.members[0]._state.keyed
+        keyed = self.members[0].state.keyed
         assert keyed is not None
         places = {}
         for each in self.members[0].redeliver_local(NodeId(2), 1):

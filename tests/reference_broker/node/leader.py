@@ -41,7 +41,8 @@ class Leader:
         self.log: Any = SimpleNamespace(entries=self._read)
         hard_state = HardState(term=Term(0), voted_for=NOBODY)
         self.core = RaftCore(ONE, (ONE, TWO, THREE), LogView(), hard_state, RaftConfig(), min)
-        self.sender = Sender(GROUP, self.core, self.log, cast(Any, self), self.clients.__contains__,
+        host = SimpleNamespace(client_nodes=self.clients)
+        self.sender = Sender(GROUP, self.core, self.log, cast(Any, self), cast(Any, host),
                              self.waits_for_links.append, lambda: None)  # fmt: skip
         self._win()
 

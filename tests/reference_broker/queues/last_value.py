@@ -107,6 +107,7 @@ class LastValueMember:
     """The machine: one value, and who wants to hear of the next."""
 
     version = 1
+    client_nodes = range(1 << 32)
 
     def __init__(self, record: QueueRecord, channels: Channels, node: MemberPorts, now_ms: Callable[[], int]) -> None:
         self.record = record
@@ -199,9 +200,6 @@ class LastValueMember:
 
     def pace(self) -> None:
         return None
-
-    def has_clients_on(self, node: NodeId) -> bool:
-        return True
 
     def reproposed(self, command: Any) -> Any:
         return command
