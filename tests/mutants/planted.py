@@ -355,7 +355,7 @@ MUTANTS = (
            "if self._queues_known is None:",
            "if self._queues_known is None and self._unroutable(event, is_sure=True):", needs=_new_queues),
     Mutant("what is sent behind a request is done before it", "amqp.connection:ServerConnection.hold",
-           "self._unread.hold(found)", "found.takes_runs = True"),
+           "self.unread.hold(found)", "found.takes_runs = True"),
     Mutant("who waits for the answer of a queue that goes is told nothing",
            "node.clients.client_channel:ClientChannel._stop_awaiting", "awaited.group == group", "False",
            needs=_fleeting_queues),
@@ -441,7 +441,7 @@ KEYED_MUTANTS = tuple(replace(mutant, needs=_keyed_queues) for mutant in (
     Mutant("the end of a reservation wakes nobody", "machines.keyed:KeyedReady.due_ms",
            "due = reservation.until_ms", "pass", shown_by=f"{_RULES}(keyed_defects)"),
     Mutant("a queue's time stands still under a leader whose clock is behind",
-           "queues.onward_clock:OnwardClock.now_ms", "self._ahead_ms += reached_ms - now_ms", "pass",
+           "queues.onward_clock:OnwardClock.now_ms", "self.ahead_ms += reached_ms - now_ms", "pass",
            shown_by="queues.test_onward_clock:"
            "test_a_leader_whose_clock_is_an_hour_behind_goes_on_where_the_last_one_was"),
 ))  # fmt: skip
