@@ -112,7 +112,6 @@ class Anatomy:
         self._entries_max = entries_max
         self._begun: list[Row] = []
         self._open: dict[object, list[Row]] = {}
-        self._last_sync = 0
 
     def keep(self, entries: dict[int, EntryTimes], index: int) -> None:
         """An entry's stamps begin. The stamps of the oldest entry go if there are too many."""
@@ -152,12 +151,6 @@ class Anatomy:
         self._recorders[chain].add(count, stamps)
 
     # Gauges
-
-    def wal_synced(self, written: int, synced: int) -> None:
-        """A batch of the WAL was synced between these stamps; notices of one batch for several groups count once."""
-        if synced != self._last_sync:
-            self._last_sync = synced
-            self.gauge("fsync.wal", synced - written)
 
     def gauge(self, name: str, value: int) -> None:
         """Count a value that is no stage: octets or messages of a batch, an fsync of a file in some role."""

@@ -52,14 +52,6 @@ class Extent:
         """The last index; below ``first`` if empty."""
         return self.first + len(self.offsets) - 1
 
-    def append(self, place: Place) -> None:
-        """Add the next index."""
-        self.offsets.append(place.offset)
-        self.sizes.append(place.size)
-        self.crcs.append(place.crc)
-        self.terms.append(place.term)
-        self.kinds.append(place.kind)
-
     def cut(self, index: int) -> None:
         """Drop ``index`` and everything above."""
         size = max(0, index - self.first)
@@ -100,14 +92,20 @@ class Extents:
 
     def add(self, index: int, place: Place) -> None:
         """Note that ``index`` is at ``place``. Earlier places at or above the index are forgotten."""
-        tail = self._extents[-1] if self._extents else None
-        if tail is not None and index <= tail.last:
-            self.truncate_from(index)
-            tail = self._extents[-1] if self._extents else None
-        if tail is None or tail.file != place.file or index != tail.last + 1:
-            tail = Extent(place.file, index)
-            self._extents.append(tail)
-        tail.append(place)
+        extents = self._extents
+        tail = extents[-1] if extents else None
+        if tail is None or tail.file != place.file or index != tail.first + len(tail.offsets):  # most follow the last
+            if tail is not None and index <= tail.last:
+                self.truncate_from(index)
+                tail = extents[-1] if extents else None
+            if tail is None or tail.file != place.file or index != tail.last + 1:
+                tail = Extent(place.file, index)
+                extents.append(tail)
+        tail.offsets.append(place.offset)
+        tail.sizes.append(place.size)
+        tail.crcs.append(place.crc)
+        tail.terms.append(place.term)
+        tail.kinds.append(place.kind)
 
     def truncate_from(self, index: int) -> None:
         """Forget ``index`` and everything above."""

@@ -51,24 +51,21 @@ class HighWater:
 
     def begin(self) -> None:
         """Make the mark durable in both places, so that nothing older is left."""
-        self._write()
-        self._write()
+        self.batch_synced(*self._wal)
+        self.batch_synced(*self._wal)
         self._note.datasync()
 
     def batch_synced(self, batch: int, file: int) -> None:
         """A batch of the WAL is on disk."""
-        self._wal = (batch, file)
-        self._write()
+        self._wal = batch, file
+        body = _pack(_MAGIC, _VERSION, 0, self._store, batch, file, *self._meta)
+        self._note.store(body + _pack_crc(crc32(body)), self._turn)
+        self._turn ^= SECTOR
 
     def meta_synced(self, file: int, batch: int) -> None:
         """A batch of the meta log is on disk."""
-        self._meta = (file, batch)
-        self._write()
-
-    def _write(self) -> None:
-        body = _pack(_MAGIC, _VERSION, 0, self._store, *self._wal, *self._meta)
-        self._note.store(body + _pack_crc(crc32(body)), self._turn)
-        self._turn ^= SECTOR
+        self._meta = file, batch
+        self.batch_synced(*self._wal)
 
     def close(self) -> None:
         """After an orderly stop the mark is durable, too. Raises OSError."""

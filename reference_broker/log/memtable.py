@@ -77,7 +77,7 @@ class Table:
     def check_append(self, entries: Sequence[Entry]) -> None:
         """Raise :class:`AppendGapError` unless the entries continue (or overwrite) the log (I9)."""
         first = entries[0].index
-        consecutive = all(entry.index == first + at for at, entry in enumerate(entries))
+        consecutive = len(entries) == 1 or all(entry.index == first + at for at, entry in enumerate(entries))
         if not consecutive or not self.asked_floor < first <= self.last + 1:
             raise AppendGapError(self.group, first, self.asked_floor, self.last)
 
@@ -100,10 +100,10 @@ class Table:
 class Memory:
     """The entries of all tables that are in memory, and the budget for them."""
 
-    __slots__ = ("_budget", "_order", "bytes", "entries")
+    __slots__ = ("_order", "budget", "bytes", "entries")
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
+        self.budget = budget
         self._order: deque[tuple[Table, int]] = deque()
         self.bytes = 0
         self.entries = 0
@@ -120,7 +120,8 @@ class Memory:
             self.bytes += len(entry.payload) + ENTRY_OVERHEAD
         self.entries += len(entries)
         table.last = entries[-1].index
-        self.shrink()
+        if self.bytes > self.budget or len(order) > 2 * self.entries + _STALE_MIN:
+            self.shrink()
 
     def truncate(self, table: Table, index: int) -> None:
         """Drop ``index`` and everything above from the log."""
@@ -134,7 +135,8 @@ class Memory:
         """``entry`` and all that was appended to this table before it are on disk."""
         if table.memory.get(entry.index) is entry:
             table.synced = max(table.synced, entry.index)
-            self._drop_unneeded(table)
+            if table._lowest < table.unneeded and table._lowest <= table.synced:
+                self._drop_unneeded(table)
 
     def drop_payloads(self, table: Table, below: int) -> None:
         """Entries below ``below`` need not be in memory."""
@@ -166,7 +168,7 @@ class Memory:
     def shrink(self) -> None:
         """Drop the oldest entries that are on disk until the budget is met."""
         order = self._order
-        while self.bytes > self._budget and order:
+        while self.bytes > self.budget and order:
             table, index = order[0]
             if index in table.memory:
                 if index > table.synced:

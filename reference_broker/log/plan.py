@@ -135,8 +135,3 @@ def first_file_bytes(wal_file_bytes: int, node: int) -> int:
     quarter = wal_file_bytes // 4
     stagger = (node * _STAGGER) % (1 << 64)
     return quarter + (quarter * stagger >> 64)
-
-
-def should_prepare(offset: int, size: int) -> bool:
-    """Whether it is time to make the next file: half of the current one is written."""
-    return 2 * offset >= size

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from reference_broker.checksum import crc32
 from reference_broker.log.counters import Counters
@@ -27,7 +27,6 @@ from reference_broker.storage.errors import StorageError, drive_failure, lacks_f
 from reference_broker.storage.files import File
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
-Op = TypeVar("Op")
 READS: Final = 3
 """How often a place may return other octets than were written before that counts as damage. Once or twice the file may
 have been closed under the reader."""
@@ -77,11 +76,10 @@ class Group:
     log_uid: int = 0
     expected: tuple[SnapshotKey, int] | None = None
     deleted: bool = False
+    id: GroupId = field(init=False)
 
-    @property
-    def id(self) -> GroupId:
-        """The group's id."""
-        return self.table.group
+    def __post_init__(self) -> None:
+        self.id = self.table.group
 
     def snapshot_keys(self) -> set[SnapshotKey]:
         """The snapshot files that are needed."""
@@ -135,14 +133,15 @@ class LogState:
         self.wal_files: dict[int, WalFile] = {}
         self.segment_files = segment_files
         self.failed = False
-        self._notify = notify
-        self._notify_lock = threading.Lock()
+        self.notify = notify
+        """Tells the owner. Whoever calls it has the lock below, and has seen that the log has not failed."""
+        self.notify_lock = threading.Lock()
 
     def publish(self, notices: list[Notice]) -> None:
         """Tell the owner; nothing after a failure."""
-        with self._notify_lock:
+        with self.notify_lock:
             if notices and not self.failed:
-                self._notify(notices)
+                self.notify(notices)
 
     def synced(self, role: StorageRole, ns: int) -> None:
         """Count a sync that took ``ns``, and tell the owner."""
@@ -161,23 +160,10 @@ class LogState:
 
     def fail(self, where: str, error: Exception) -> None:
         """Stop for good and say so, once."""
-        with self._notify_lock:
+        with self.notify_lock:
             if not self.failed:
                 self.failed = True
-                self._notify([Failed(_describe(where, error))])
-
-    def guarded(self, where: str, handle: Callable[[list[Op]], None]) -> Callable[[list[Op]], None]:
-        """``handle``, made to fail the log instead of raising, and to do nothing once the log has failed."""
-
-        def run(operations: list[Op]) -> None:
-            if self.failed:
-                return
-            try:
-                handle(operations)
-            except Exception as error:  # after any failure the state of the disk is unknown
-                self.fail(where, error)
-
-        return run
+                self.notify([Failed(_describe(where, error))])
 
     def read(self, group: Group, index: int) -> Entry:
         """A readable or pinned entry, from memory or disk.

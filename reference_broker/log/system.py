@@ -48,7 +48,7 @@ from reference_broker.log.plan import snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
-from reference_broker.storage.executor import DedicatedThread, Executor, IoPolicy
+from reference_broker.storage.executor import DedicatedThread, Executor, IoPolicy, guarded
 from reference_broker.storage.files import Files
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
@@ -79,15 +79,14 @@ class LogSystem:
             config,
             lambda op: self._housekeeping.submit(op),
         )
-        guarded = parts.state.guarded
         self._housekeeper = housekeeper
         directories = f"{parts.data_dir}, {config.segment_path}, {parts.wal_files.directory}"
         self._housekeeping: Executor[HousekeeperOp] = policy(
-            "log-housekeeper", guarded(directories, housekeeper.handle)
+            "log-housekeeper", guarded(parts.state, directories, housekeeper.handle)
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
         self._writing: Executor[WriterOp] = policy(
-            "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
+            "log-writer", guarded(parts.state, parts.wal_files.directory, writer.handle), gather
         )
         self.findings = parts.missing_end
         """What :meth:`open` found missing at the end of the WAL. If there is any, all members that were there are
@@ -231,9 +230,11 @@ class LogSystem:
         """
         if not entries:
             return
-        found = self._group(group)
+        found = self._state.groups.get(group) or self._group(group)
         found.table.check_append(entries)
-        octets = sum([len(entry.payload) for entry in entries])
+        octets = 0
+        for entry in entries:
+            octets += len(entry.payload)
         with self._state.lock:
             self._state.memory.append(found.table, entries)
             self._state.counters.backlog_bytes += octets
@@ -280,11 +281,12 @@ class LogSystem:
         Raises :class:`~reference_broker.log.errors.EntryGoneError` for one that a snapshot covers or that was never
         appended.
         """
-        found = self._group(group)
+        found = self._state.groups.get(group) or self._group(group)
         table, memory = found.table, found.table.memory
         result: list[Entry] = []
         for index in range(first, last + 1):
-            check_readable(table, index)
+            if not table.floor < index <= table.last:
+                check_readable(table, index)
             entry = memory.get(index)
             if entry is None:
                 if result and self._size_on_disk(table, index) > max_bytes:

@@ -28,12 +28,11 @@ from reference_broker.log.wal_codec import (
     HEAD_SIZE,
     NOTED,
     ROW_SIZE,
+    SECTOR,
     WAL_MAGIC,
-    batch_size,
     encode_batch_head,
     encode_file_header,
     mark_of,
-    next_sector,
 )
 from reference_broker.storage.files import Buffer, File, Files
 
@@ -157,7 +156,7 @@ class Wal:
 
         An empty file takes any batch, however large.
         """
-        fits = self.offset + batch_size(rows, octets) <= self.current.size
+        fits = self.offset + HEAD_SIZE + rows * ROW_SIZE + octets <= self.current.size
         if fits or self.offset == FIRST_BATCH or self._next_file is None:
             return False
         self.current, self._next_file = self._next_file, None
@@ -185,5 +184,5 @@ class Wal:
         counters.wal_bytes += len(head) + octets
         payload = self.offset + HEAD_SIZE + len(rows) * ROW_SIZE
         self._next_batch += 1
-        self.offset = next_sector(payload + octets)
+        self.offset = (payload + octets + SECTOR - 1) & -SECTOR  # the next sector
         return payload

@@ -36,7 +36,6 @@ from reference_broker.log.operations import (
     Truncate,
     WriterOp,
 )
-from reference_broker.log.plan import should_prepare
 from reference_broker.log.state import Group, LogState
 from reference_broker.log.wal import Wal
 from reference_broker.log.wal_codec import RowKind, pack_row
@@ -72,7 +71,11 @@ class Writer:
 
     def handle(self, operations: list[WriterOp]) -> None:
         """Make a list of operations durable. Raises :class:`OSError` if the disk does not."""
-        self._write_meta(operations)
+        are_appends = True
+        for operation in operations:
+            are_appends = are_appends and type(operation) is Append
+        if not are_appends:
+            self._write_meta(operations)
         batch = _Batch()
         for operation in operations:
             match operation:
@@ -95,7 +98,8 @@ class Writer:
             self._commit(batch)
         elif batch.backlog:
             self._update_tables(batch, 0)
-        self._pass_on(operations)
+        if not are_appends:
+            self._pass_on(operations)
 
     def _write_meta(self, operations: list[WriterOp]) -> None:
         notices: list[Notice] = []
@@ -144,8 +148,11 @@ class Writer:
         wal.current.entries += batch.entries
         counters.wal_batch_entries_max = max(counters.wal_batch_entries_max, batch.entries)
         notices += self._update_tables(batch, offset)
-        self._state.publish(notices)
-        if should_prepare(wal.offset, wal.current.size) and self._prepared_for != wal.current.number:
+        with self._state.notify_lock:
+            if notices and not self._state.failed:
+                self._state.notify(notices)
+        half_is_written = 2 * wal.offset >= wal.current.size
+        if half_is_written and self._prepared_for != wal.current.number:
             self._prepared_for = wal.current.number
             self._housekeeping(PrepareFile())
 
@@ -157,19 +164,23 @@ class Writer:
             for operation in batch.operations:
                 group = operation.group
                 if isinstance(operation, Append):
-                    offset = _place(group, operation.entries, file, offset)
+                    disk = group.table.disk
+                    for entry in operation.entries:
+                        size = len(entry.payload)
+                        disk.add(entry.index, Place(file, offset, size, entry.crc, entry.term, entry.kind))
+                        offset += size
                     state.memory.written(group.table, operation.entries[-1])
                     last[group] = operation.entries[-1]
                 else:
                     _apply_control(operation)
             state.counters.backlog_bytes -= batch.backlog
-            state.memory.shrink()
-        times = self._wal.times
-        return [
-            Written(group.id, entry.index, entry.term, *times, group.log_uid)
-            for group, entry in last.items()
-            if not group.deleted
-        ]
+            if state.memory.bytes > state.memory.budget:
+                state.memory.shrink()
+        written: list[Written] = []
+        for group, entry in last.items():
+            if not group.deleted:
+                written.append(Written(group.id, entry.index, entry.term, *self._wal.times, group.log_uid))
+        return written
 
 
 def _add_entries(batch: _Batch, group: Group, entries: Sequence[Entry]) -> None:
@@ -187,16 +198,6 @@ def _add_control(
 ) -> None:
     batch.rows.append(pack_row(group.id, index, term, 0, 0, kind, 0, 0))
     batch.operations.append(operation)
-
-
-def _place(group: Group, entries: Sequence[Entry], file: int, offset: int) -> int:
-    """Note where entries are on disk; returns the offset behind them."""
-    disk = group.table.disk
-    for entry in entries:
-        size = len(entry.payload)
-        disk.add(entry.index, Place(file, offset, size, entry.crc, entry.term, entry.kind))
-        offset += size
-    return offset
 
 
 def _apply_control(operation: Truncate | Reset) -> None:

@@ -27,6 +27,31 @@ POOL_THREADS_MAX: Final = 1024
 """Threads of the largest pool."""
 
 
+class Health(Protocol):
+    """Whether a store has failed: after any failure the state of its drive is unknown."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has."""
+
+    def fail(self, where: str, error: Exception) -> None:
+        """Stop for good and say so, once."""
+
+
+def guarded(health: Health, where: str, handle: Callable[[list[Op]], None]) -> Callable[[list[Op]], None]:
+    """``handle``, made to fail its store instead of raising, and to do nothing once the store has failed."""
+
+    def run(operations: list[Op]) -> None:
+        if health.failed:
+            return
+        try:
+            handle(operations)
+        except Exception as error:
+            health.fail(where, error)
+
+    return run
+
+
 class Executor(Protocol[OpIn]):
     """Handles lists of operations in the order of :meth:`submit`, one list at a time."""
 

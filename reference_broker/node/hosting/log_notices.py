@@ -54,6 +54,7 @@ class LogNotices:
         self._failed = failed
         self._thread = get_ident()
         self._writing_here = False
+        self._last_sync_ns = 0
         self._notices: deque[list[Notice]] = deque()
 
     def write(self) -> None:
@@ -73,32 +74,31 @@ class LogNotices:
     def _take_notices(self) -> None:
         """Take all notices in their order: notices of a thread may still wait for their turn when newer ones come."""
         while self._notices:
-            self._take_some(self._notices.popleft())
+            for notice in self._notices.popleft():
+                if not isinstance(notice, Written):
+                    self._take_special(notice)
+                    continue
+                if notice.synced_ns != self._last_sync_ns:  # one for several groups counts once
+                    self._last_sync_ns = notice.synced_ns
+                    self._anatomy.gauge("fsync.wal", notice.synced_ns - notice.written_ns)
+                runner = self._groups.runners.get(notice.group)
+                if runner is not None and notice.log_uid == self._groups.log_uids[notice.group]:
+                    runner.synced(notice.index, notice.term, (notice.begun_ns, notice.written_ns, notice.synced_ns))
 
-    def _take_some(self, notices: list[Notice]) -> None:
-        for notice in notices:
-            if isinstance(notice, Written):  # by far the most
-                self._take_written(notice)
-                continue
-            match notice:
-                case RolledOver():
-                    for group in self.log.snapshot_due(self._needed_entries):
-                        if (runner := self._groups.runners.get(group)) is not None:
-                            runner.take_snapshot()
-                case Synced(role, ns):
-                    self._anatomy.gauge(f"fsync.{role}", ns)
-                case Failed(error):
-                    self._failed(error)
-                case GroupCreated() | GroupDeleted():
-                    pass  # nothing waits for these: a group's first write implies its creation
-                case _:
-                    self._take_group_notice(notice)
-
-    def _take_written(self, notice: Written) -> None:
-        self._anatomy.wal_synced(notice.written_ns, notice.synced_ns)
-        runner = self._groups.runners.get(notice.group)
-        if runner is not None and notice.log_uid == self._groups.log_uids[notice.group]:
-            runner.synced(notice.index, notice.term, (notice.begun_ns, notice.written_ns, notice.synced_ns))
+    def _take_special(self, notice: Notice) -> None:
+        match notice:
+            case RolledOver():
+                for group in self.log.snapshot_due(self._needed_entries):
+                    if (runner := self._groups.runners.get(group)) is not None:
+                        runner.take_snapshot()
+            case Synced(role, ns):
+                self._anatomy.gauge(f"fsync.{role}", ns)
+            case Failed(error):
+                self._failed(error)
+            case GroupCreated() | GroupDeleted() | Written():
+                pass  # nothing waits for these: a group's first write implies its creation
+            case _:
+                self._take_group_notice(notice)
 
     def _needed_entries(self, group: GroupId) -> Sequence[tuple[int, int]] | None:
         runner = self._groups.runners.get(group)

@@ -212,12 +212,3 @@ def test_full_buffers_are_folded_on_the_way() -> None:
     for number in range(3 * ROWS):
         anatomy.record(Chain.SETTLE, 2, (0, number))
     assert means(anatomy.snapshot(), Chain.SETTLE)["settle"] == (6 * ROWS, 3 * ROWS * (3 * ROWS - 1))
-
-
-def test_one_sync_counts_once_however_many_groups_it_served() -> None:
-    """The fsync histogram is the drive's, not the queues'."""
-    anatomy = Anatomy(CLOCK)
-    for written, synced in ((10, 30), (10, 30), (40, 50)):
-        anatomy.wal_synced(written, synced)
-    series = anatomy.snapshot().gauges["fsync.wal"]
-    assert (int(series.counts.sum()), series.total) == (2, 30)

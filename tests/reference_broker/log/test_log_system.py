@@ -331,7 +331,7 @@ def test_counters_are_the_table(world: Any) -> None:
 def test_syncs_of_every_role_are_counted_and_noticed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow drive shows in the figures of what it is used for, whichever of the directories stands on it."""
     noticed: list[Synced] = []
-    notify = world.log._state._notify
+    notify = world.log._state.notify
     monkeypatch.setattr(
         world.log._state,
         "_notify",
