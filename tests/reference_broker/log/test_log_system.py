@@ -334,7 +334,7 @@ def test_syncs_of_every_role_are_counted_and_noticed(world: Any, monkeypatch: py
     notify = world.log._state.notify
     monkeypatch.setattr(
         world.log._state,
-        "_notify",
+        "notify",
         lambda notices: (noticed.extend(notice for notice in notices if isinstance(notice, Synced)), notify(notices)),
     )
     group = world.create(1)
