@@ -111,7 +111,8 @@ class Anatomy:
         self._kept: deque[tuple[dict[int, EntryTimes], int]] = deque()
         self._entries_max = entries_max
         self._begun: list[Row] = []
-        self._open: dict[object, list[Row]] = {}
+        self.waiting: dict[object, list[Row]] = {}
+        """The rows that lack their last stamp, by the connection whose octets are to be written."""
 
     def keep(self, entries: dict[int, EntryTimes], index: int) -> None:
         """An entry's stamps begin. The stamps of the oldest entry go if there are too many."""
@@ -129,7 +130,7 @@ class Anatomy:
     def hold(self, connection: object) -> None:
         """The rows begun since the last call wait for this connection's octets to be written."""
         if self._begun:
-            self._open.setdefault(connection, []).extend(self._begun)
+            self.waiting.setdefault(connection, []).extend(self._begun)
             self._begun.clear()
 
     def drop(self) -> None:
@@ -138,13 +139,8 @@ class Anatomy:
 
     def written(self, connection: object, now: int) -> None:
         """The connection's octets are with the socket."""
-        for chain, count, stamps in self._open.pop(connection, ()):
+        for chain, count, stamps in self.waiting.pop(connection, ()):
             self._recorders[chain].add(count, (*stamps, now))
-
-    @property
-    def waits(self) -> bool:
-        """Whether rows wait for a connection's octets."""
-        return bool(self._open)
 
     def record(self, chain: Chain, count: int, stamps: tuple[int, ...]) -> None:
         """Record a whole row."""

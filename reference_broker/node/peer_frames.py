@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reference_broker.node.hosting.hosted_queues import Hosting
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.peer_requests import Requests
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.replication import non_members
 from reference_broker.node.replication.proposals import Proposal
 from reference_broker.raft import wire
@@ -32,13 +32,14 @@ class Frames:
         guarded: Guarded,
         leader_found: Callable[[], None],
         nodes: Nodes,
+        check_suspension: Callable[[], int],
     ) -> None:
         self._hosting = hosting
         self._channels = channels
         self._guarded = guarded
         self._leader_found = leader_found
+        self._check_suspension = check_suspension
         self._kinds: dict[int, Callable[[NodeId, memoryview], None]] = {
-            FrameKind.RAFT: self._raft,
             FrameKind.PROPOSE: self._propose,
             FrameKind.REQUEST: lambda node, body: requests.frame(node, FrameKind.REQUEST, body),
             FrameKind.ANSWER: lambda node, body: requests.frame(node, FrameKind.ANSWER, body),
@@ -56,11 +57,14 @@ class Frames:
 
     def take(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""
-        self._kinds[kind](node, body)
-
-    def _raft(self, node: NodeId, body: memoryview) -> None:
+        if kind != FrameKind.RAFT:
+            self._kinds[kind](node, body)
+            return
         group, message = wire.decode(body)
-        self._guarded(self._hosting.raft_message, group, node, message)
+        if (runner := self._hosting.runners.get(group)) is not None:
+            self._guarded(runner.step, node, message)
+        else:
+            self._hosting.early_message(group, node, message)
 
     def _propose(self, _node: NodeId, body: memoryview) -> None:
         proposal, sealed = Proposal.unpack(body)
@@ -85,6 +89,7 @@ class Frames:
             self._guarded(runner.catch_up, node, term, boot_id, known, asked)
 
     def _effects(self, node: NodeId, body: memoryview) -> None:
+        self._check_suspension()  # other frames do nothing before the turn
         group, effects = non_members.unpack_effects(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
             proxy.effects(node, effects, self._channels)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.node.config import Limits
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.types import NodeId
 
 

@@ -47,7 +47,7 @@ from reference_broker.node.links.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.link_octets import LinkOctets
 from reference_broker.node.links.peer_requests import Requests
-from reference_broker.node.links.peers import FrameKind, Peers
+from reference_broker.node.links.peers import Peers
 from reference_broker.node.operations.access_requests import AccessRequests
 from reference_broker.node.operations.cluster_requests import Operations
 from reference_broker.node.operations.figures import CLOSE, FIGURES, NodeFigures
@@ -62,7 +62,7 @@ from reference_broker.node.replication.rounds import Rounds
 from reference_broker.node.replication.sender import AnswerTimes
 from reference_broker.node.replication.ticks import HandOver, Ticks
 from reference_broker.node.start_problems import StartFindings
-from reference_broker.node.turns import Turns
+from reference_broker.node.turns import Turns, wall_ms
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority
@@ -77,10 +77,6 @@ log = logging.getLogger(__name__)
 _RETRY_TICKS = 10
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE: Final = Path("/proc/self/ns/time")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def host_clock() -> int:
@@ -105,7 +101,7 @@ class Shard:
         files: Files | None = None,
         threads: bool = True,
         policy: IoPolicy | None = None,
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = wall_ms,
         random_bits: Callable[[int], int] = secrets.randbits,
         kinds: Mapping[str, QueueKind] = KINDS,
         room: Room = REAL_ROOM,
@@ -148,7 +144,7 @@ class Shard:
         self.when_writable = turns.when_writable
         self.in_step = turns.in_step
         self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
-        self.rounds = Rounds(turns.wake, turns.after, lambda: turns.count, config.limits.round_wait_ms)
+        self.rounds = Rounds(turns.wake, turns.after, turns, config.limits.round_wait_ms)
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch, Slices(self.now_ns))
         self._hand_over = HandOver(self.runners, self.hosting.census.leading, self.nodes)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
@@ -161,21 +157,18 @@ class Shard:
             {"log": self.log.findings, "classic": self.owned.findings, "boots": boots.findings}
         )
         self._wire(boots)
-        me, members, tls = config.me, config.members, config.tls
-        self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits, tls)
-        turns.links = self.peers
+        turns.links = self.peers = self._new_peers(boots)
+        self.send = self.peers.send
         self.hosting.recover(recovered)
 
     def _open_log(self, files: Files, policy: IoPolicy) -> dict[GroupId, RecoveredGroup]:
         """The log, and what it has; its notices come to the members in turns."""
         turns = self.turns
-        notices = self._notices = LogNotices(
-            self.hosting.groups, self.anatomy, self._loop, turns.guarded, turns.together, self._failed
-        )
+        notices = LogNotices(self.hosting.groups, self.anatomy, self._loop, turns.guarded, turns.together, self._failed)
         self.log, recovered = LogSystem.open(
             self.config.log_config(),
             files,
-            self._notify,
+            self._shown(notices.notify),
             policy=policy,
             gather=turns.write_soon,
             new_store=lambda: self.random_bits(128).to_bytes(16, "big"),
@@ -187,6 +180,13 @@ class Shard:
     def _new_alarms(self, room: Room, drives: NodeDrives) -> Alarms:
         free = Room(room.memory, lambda place: drives.free_bytes(place, room.disk))
         return Alarms(self.config.limits, self.config.watched_directories(), free)
+
+    def _new_peers(self, boots: BootIds) -> Peers:
+        config, chance = self.config, self.random_bits
+        return Peers(
+            config.me, config.members, config.cluster, boots, config.limits, self, config.secret, chance, config.tls,
+            self.link_octets,
+        )  # fmt: skip
 
     def _new_access(self) -> NodeAccess:
         metadata, clients = self.metadata, self.clients
@@ -233,9 +233,11 @@ class Shard:
             self.hosting.groups, self.nodes, self.endings, self.dead_letters, self.reads, self._reconciliation,
             self.now_ms, self.check_suspension,
         )  # fmt: skip
-        self._frames = Frames(
-            self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found, self.nodes
-        )
+        frames = Frames(
+            self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found, self.nodes,
+            self.check_suspension,
+        )  # fmt: skip
+        self.peer_frame = frames.take
 
     # Start and stop
 
@@ -360,13 +362,6 @@ class Shard:
 
     # node.group.GroupPorts
 
-    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
-        """Queue a message for a peer."""
-        octets = self.peers.send(node, kind, buffers)
-        if octets:
-            self.link_octets.count(node, kind, buffers, octets)
-        return octets
-
     @property
     def congested(self) -> Set[NodeId]:
         """The peers to whom much should not be sent now."""
@@ -435,12 +430,6 @@ class Shard:
         self.hosting.links_changed()
         self.mirror_steps.look_for_masters()  # a master may have been within the reach of that peer only
 
-    def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """A frame of a peer. Raises ValueError if it is damaged."""
-        if kind == FrameKind.EFFECTS:  # other frames do nothing before the turn
-            self.check_suspension()
-        self._frames.take(node, kind, body)
-
     def peer_writable(self, node: NodeId) -> None:
         """Runners that wait for the link go on."""
         self.turns.link_writable(node)
@@ -468,8 +457,9 @@ class Shard:
         for connection in self.clients.connections:
             connection.was_suspended()
 
-    def _notify(self, notices: list[Notice]) -> None:
-        self._notices.notify(notices)
+    def _shown(self, notify: Callable[[list[Notice]], None]) -> Callable[[list[Notice]], None]:
+        """Who hears of the log's notices. A simulation overrides this to hear them first."""
+        return notify
 
     async def _tick(self) -> None:
         ticks = 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from typing import Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -34,6 +34,11 @@ _PASSES_NS: Final = 4_000_000
 """Time after which the sockets are read first."""
 
 
+def wall_ms() -> int:
+    """The wall clock, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class Links(Protocol):
     """The links to the peers, whose frames of one turn go together."""
 
@@ -41,8 +46,12 @@ class Links(Protocol):
     def congested(self) -> Set[NodeId]:
         """The peers to whom much should not be sent now."""
 
-    def hold(self) -> None:
-        """Gather frames until :meth:`flush`."""
+    holds: bool
+    """Whether frames gather until :meth:`flush`."""
+
+    @property
+    def gathered(self) -> Collection[object]:
+        """What :meth:`flush` has to write."""
 
     def flush(self) -> None:
         """Write what has gathered."""
@@ -106,7 +115,8 @@ class Turns:
         if not runner.scheduled:
             runner.scheduled = True
             self._dirty.append(runner)
-            self._schedule()
+            if not self._is_scheduled:
+                self._schedule()
 
     def wake_late(self, runner: Runner) -> None:
         """Give the runner its turn at the end of this turn of the event loop, but let the log write first: others wait
@@ -119,12 +129,14 @@ class Turns:
     def touch(self, connection: FlushedConnection) -> None:
         """Have the connection flushed at the end of this turn."""
         self._touched[connection] = None
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def write_soon(self) -> None:
         """Something waits to be written: the log writes at the end of this turn."""
         self._has_to_write = True
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def when_writable(self, node: NodeId, runner: Runner) -> None:
         """Give the runner a turn when the link to a peer takes octets again; never, if the link breaks."""
@@ -173,9 +185,12 @@ class Turns:
 
     def together(self, call: Callable[[], None]) -> None:
         """Call, outside of turns. The frames for a peer that the call gives rise to are one write."""
-        self.links.hold()
+        links = self.links
+        links.holds = True
         self.guarded(call)
-        self.links.flush()
+        links.holds = False
+        if links.gathered:
+            links.flush()
 
     def check_suspension(self) -> int:
         """Look at the clock, and draw the consequences if the last turn or tick began so long ago that others may
@@ -213,49 +228,59 @@ class Turns:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self.guarded, self._turn)
 
     def _turn(self) -> None:
-        self.guarded(self._work)
-        self._is_scheduled = False
-        if self._has_work:
+        self.links.holds = True
+        try:
+            self._make_passes()
+        finally:
+            self.links.holds = False
+            self._is_scheduled = False
+        if self.links.gathered:
+            self.links.flush()
+        if self._dirty or self._touched or self._has_to_write or self._late:
             self._schedule()
 
-    @property
-    def _has_work(self) -> bool:
-        return bool(self._dirty or self._touched or self._has_to_write or self._late)
-
-    def _work(self) -> None:
+    def _make_passes(self) -> None:
         began_ns = self._now_ns()
         for _ in range(_PASSES_MAX):
-            self._awake_ns = self.check_suspension()
-            if self._awake_ns - began_ns > _PASSES_NS:
+            now_ns = self._now_ns()
+            if now_ns - self._awake_ns >= self._suspension_ns:
+                now_ns = self.check_suspension()
+            self._awake_ns = now_ns
+            if now_ns - began_ns > _PASSES_NS:
                 return
             if self._dirty or self._touched or self._waiting_to_send:
                 self._pass()
             if self._has_to_write:
                 self._has_to_write = False
-                self.together(self.write_log)
+                self.write_log()
+                if self.links.gathered:
+                    self.links.flush()
             if self._late:
                 self._dirty += self._late
                 self._late.clear()
-            if not self._has_work:
+            if not (self._dirty or self._touched or self._has_to_write):
                 return
 
     def _pass(self) -> None:
         dirty, self._dirty = self._dirty, []
-        self.links.hold()
+        links, anatomy = self.links, self._anatomy
         for runner in dirty:
             runner.turn()
         self.stirred.update(dict.fromkeys(dirty))
-        self.links.flush()
+        if links.gathered:
+            links.flush()
         if self._waiting_to_send:
             self._let_one_send()
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()
-            if self._anatomy.waits:
-                self._anatomy.written(connection, self._now_ns())
+            if anatomy.waiting:
+                anatomy.written(connection, self._now_ns())
+        if links.gathered:
+            links.flush()
         self.count += 1
         if self.count % _FORGET_EVERY == 0:
             self._forget_bodies(dirty)

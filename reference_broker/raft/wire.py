@@ -80,7 +80,11 @@ class EntryDamagedError(WireError):
 
 def encode_append(group: GroupId, send: SendEntries, leader: NodeId, entries: Sequence[Entry]) -> list[Octets]:
     """An AppendEntries of just the entries ``send.first..send.last`` as buffers. Payloads are not copied."""
-    return _append(group, send.term, leader, send.prev_index, send.prev_term, send.commit, entries)
+    if len(entries) != 1:
+        return _append(group, send.term, leader, send.prev_index, send.prev_term, send.commit, entries)
+    entry, prev = entries[0], (send.prev_index, send.prev_term)
+    head = _APPEND.pack(_K_APPEND, group, send.term, leader, *prev, send.commit, 1)
+    return [head + _ENTRY.pack(entry.term, entry.kind, entry.crc, len(entry.payload)), entry.payload]
 
 
 def encode(group: GroupId, message: Message) -> list[Octets]:
@@ -211,7 +215,8 @@ def _small(kind: int, message: type[Message], form: str) -> tuple[Encoder, Decod
         return [octets.pack(kind, group, *values_of(message))]
 
     def decode_small(payload: Octets) -> tuple[GroupId, Message]:
-        _check_end(payload, octets.size)
+        if len(payload) != octets.size:
+            _check_end(payload, octets.size)
         _, group, *values = octets.unpack(payload)
         return group, message(*values)
 

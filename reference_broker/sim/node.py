@@ -27,7 +27,7 @@ from reference_broker.message_run import RunSlice
 from reference_broker.node.clients.client_channel import ClientChannel
 from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.shard import Shard
@@ -82,6 +82,7 @@ class SimShard(Shard):
         )
         setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
         self._show_looks()
+        self._show_frames()
         self._show_deliveries()
         self._show_letters()
 
@@ -138,13 +139,16 @@ class SimShard(Shard):
         if changes:
             self.owner.moment("change", self.owner)
 
-    def _notify(self, notices: list[Notice]) -> None:
-        self.story.noticed(self.node, notices)
-        self.checks.noticed(self.node, [each for each in notices if self._is_current(each)])
-        for notice in notices:
-            if isinstance(notice, SnapshotTaken | SnapshotInstalled):
-                self.owner.moment("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
-        super()._notify(notices)
+    def _shown(self, notify: Callable[[list[Notice]], None]) -> Callable[[list[Notice]], None]:
+        def shown(notices: list[Notice]) -> None:
+            self.story.noticed(self.node, notices)
+            self.checks.noticed(self.node, [each for each in notices if self._is_current(each)])
+            for notice in notices:
+                if isinstance(notice, SnapshotTaken | SnapshotInstalled):
+                    self.owner.moment("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
+            notify(notices)
+
+        return shown
 
     def _is_current(self, notice: Notice) -> bool:
         """Whether a notice is about the present replica of its group. Late notices of a member that left belong to an
@@ -303,12 +307,17 @@ class SimShard(Shard):
         self.owner.moment("link", self.owner)
         super().peer_down(node)
 
-    def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
+    def _show_frames(self) -> None:
         """Note whether a delivery is made here, or comes from the leader of a queue that has no member here."""
-        self.breaks += kind == FrameKind.LEADING
-        self._is_told = kind == FrameKind.EFFECTS
-        super().peer_frame(node, kind, body)
-        self._is_told = False
+        take = self.peer_frame
+
+        def shown(node: NodeId, kind: int, body: memoryview) -> None:
+            self.breaks += kind == FrameKind.LEADING
+            self._is_told = kind == FrameKind.EFFECTS
+            take(node, kind, body)
+            self._is_told = False
+
+        self.peer_frame = shown
 
 
 class SimNode:

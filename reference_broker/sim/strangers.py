@@ -12,8 +12,8 @@ import json
 from struct import Struct
 from typing import Final, cast
 
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.handshake import NONCE_OCTETS, VERSION
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import PEER_PORT, SimNode

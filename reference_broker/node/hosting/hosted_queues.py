@@ -33,8 +33,8 @@ from reference_broker.node.config import NodeConfig
 from reference_broker.node.hosting import declaration
 from reference_broker.node.hosting.endings import Ending, Endings
 from reference_broker.node.hosting.queue_services import QueueServices
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.known_nodes import Nodes
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.owned.mirror_runner import MirrorRunner
 from reference_broker.node.owned.mirrors_here import Mirrors
 from reference_broker.node.owned.owned_queues import OwnedQueues
@@ -325,15 +325,12 @@ class Hosting:
 
     # Peers
 
-    def raft_message(self, group: GroupId, node: NodeId, message: Message) -> None:
-        """A message for a member here, or for a member that is about to be here."""
-        if (runner := self.runners.get(group)) is not None:
-            runner.step(node, message)
-        else:
-            self._early.setdefault(group, []).append((node, message))
-            self._early_count += 1
-            if self._early_count > _EARLY_MAX:
-                self._early_count -= len(self._early.pop(next(iter(self._early))))
+    def early_message(self, group: GroupId, node: NodeId, message: Message) -> None:
+        """A message for a member that is not here, and may be about to come."""
+        self._early.setdefault(group, []).append((node, message))
+        self._early_count += 1
+        if self._early_count > _EARLY_MAX:
+            self._early_count -= len(self._early.pop(next(iter(self._early))))
 
     def peer_up(self, node: NodeId, *, up: Collection[NodeId]) -> None:
         """A link is up; ``up`` are the nodes that can be reached now, this node among them. Once they are a majority,

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.queues.port import Queue
 from reference_broker.raft.wire import has_entries, is_snapshot
 from reference_broker.types import GroupId, NodeId
@@ -88,6 +88,9 @@ class LinkOctets:
         """Octets of proxied frames by peer and kind of queue."""
         self.sent: defaultdict[tuple[NodeId, str], Sent] = defaultdict(Sent)
         """Frames and octets by peer and purpose."""
+        self.raft: dict[tuple[NodeId, int, bool], Sent] = {}
+        """Where the Raft frames count of which one was counted: by peer, kind of message, and whether there are buffers
+        behind the head, as of an AppendEntries with entries. Who sends the next one of these adds it there."""
         self._queues = queues
 
     def count(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview], octets: int) -> None:
@@ -95,6 +98,8 @@ class LinkOctets:
         sent = self.sent[node, purpose_of(kind, buffers[0])]
         sent.frames += 1
         sent.octets += octets
+        if kind is FrameKind.RAFT:
+            self.raft[node, buffers[0][0], len(buffers) > 1] = sent
         if kind in _PROXIED:
             group = GroupId(int.from_bytes(buffers[0][:_GROUP_OCTETS], "big"))
             if (queue := self._queues.get(group)) is not None:

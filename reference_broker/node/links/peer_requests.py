@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.ports import NodePorts
 from reference_broker.types import NodeId
 

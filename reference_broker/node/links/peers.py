@@ -25,15 +25,16 @@ import logging
 import secrets
 import ssl
 from collections.abc import Callable
-from enum import IntEnum
 from functools import partial
 from struct import Struct
 from typing import Any, Final, Protocol, cast
 
 from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member, Tls
 from reference_broker.node.links.boot_ids import BootIds, StaleDirectoryError
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.frame_parts import LENGTH, MESSAGE_MAX, Assembly, LinkBacklog
 from reference_broker.node.links.handshake import NONCE_OCTETS, Handshake, HandshakeError, LinkSide
+from reference_broker.node.links.link_octets import LinkOctets
 from reference_broker.node.links.open_files import strangers_max
 from reference_broker.node.links.strangers import Complaints, Strangers
 from reference_broker.node.links.tls import TlsDoor, client_context, names, reason, server_context
@@ -50,29 +51,6 @@ _DIAL_AGAIN_MAX_S: Final = 0.25
 _ANYBODY: Final = NodeId(0)
 _NODE: Final = Struct(">I")
 """A node in a heartbeat, behind the octet of the alarms."""
-
-
-class FrameKind(IntEnum):
-    """What a frame holds."""
-
-    HELLO = 0
-    HEARTBEAT = 1
-    RAFT = 2
-    PROPOSE = 3
-    REQUEST = 4
-    ANSWER = 5
-    ATTACH = 6
-    LEADING = 7
-    CATCH_UP = 8
-    EFFECTS = 9
-    APPLIED = 10
-    PART = 11
-    LAST_PART = 12
-    RING = 13
-    NOTE = 14
-    COPY = 15
-    FILL = 16
-    LEAVING = 17
 
 
 _PARTS: Final = frozenset({FrameKind.PART, FrameKind.LAST_PART})
@@ -222,11 +200,12 @@ class PeerLink(asyncio.Protocol):
         ):
             return size
         frame = [LENGTH.pack(size) + bytes((kind,)), *buffers]
-        if not self._peers.gather(self):
+        if not self._peers.holds:
             self._transport.writelines(frame)
         elif self._gathered:
             self._gathered += frame
         else:
+            self._peers.gathered[self] = None
             self._gathered = frame
         return size
 
@@ -234,7 +213,7 @@ class PeerLink(asyncio.Protocol):
         """Put a message into the backlog if it does not fit into a frame, or one of its stream waits there already."""
         stream = _stream_of(kind, buffers)
         if size <= self._frame_max and not self._backlog.holds(stream):
-            if self._peers.gather(self):
+            if self._peers.holds:
                 self._count(size)
             return False
         if size > MESSAGE_MAX:
@@ -243,7 +222,9 @@ class PeerLink(asyncio.Protocol):
             return True
         self._backlog.add(stream, size, [bytes((kind,)), *buffers])
         self._peers.link_congested(self)
-        if not self._peers.gather(self):
+        if self._peers.holds:
+            self._peers.gathered[self] = None
+        else:
             self._drain()
         return True
 
@@ -391,7 +372,9 @@ class Peers:
         secret: bytes,
         random_bits: Callable[[int], int] = secrets.randbits,
         tls: Tls | None = None,
+        octets: LinkOctets | None = None,
     ) -> None:
+        """``octets`` counts what is sent."""
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
         assert secret or not self.others
@@ -416,17 +399,19 @@ class Peers:
         self._alarms = 0
         self._heartbeat = b"\0"
         self._open: set[PeerLink] = set()
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        """Seconds of the event loop's clock."""
         self._complaints = Complaints(self.now)
         self._strangers = Strangers(strangers_max(limits), lambda text: self.complain(_ANYBODY, text))
-        self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
+        self.holds = False
+        """Whether frames gather until :meth:`flush`: those of all groups for one peer are one write then."""
+        self.gathered: dict[PeerLink, None] = {}
+        """The links that have something to flush."""
+        self._octets = octets if octets is not None else LinkOctets({})
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._tls = (server_context(tls), client_context(tls)) if tls is not None else None
-        self._loop = asyncio.get_running_loop()
-
-    def now(self) -> float:
-        """Seconds of the event loop's clock."""
-        return self._loop.time()
 
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
@@ -461,27 +446,24 @@ class Peers:
         for link in list(self._open):
             link.close()
 
-    def hold(self) -> None:
-        """Gather frames until :meth:`flush`: those of all groups for one peer are one write then."""
-        self._held = {}
-
     def flush(self) -> None:
         """Write what has gathered."""
-        held, self._held = self._held, None
-        for link in held or ():
+        gathered, self.gathered = self.gathered, {}
+        for link in gathered:
             link.flush()
-
-    def gather(self, link: PeerLink) -> bool:
-        """Whether the link is to keep its frame for :meth:`flush`."""
-        if self._held is None:
-            return False
-        self._held[link] = None
-        return True
 
     def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue one message for ``node``; returns its octets, 0 (and nothing is sent) while ``node`` is not up."""
-        link = self.links.get(node)
-        return link.send(kind, buffers) if link is not None else 0
+        if (link := self.links.get(node)) is None:
+            return 0
+        size = link.send(kind, buffers)
+        key = (node, buffers[0][0], len(buffers) > 1) if kind is FrameKind.RAFT else None
+        if key is not None and (sent := self._octets.raft.get(key)) is not None:
+            sent.frames += 1
+            sent.octets += size
+        else:
+            self._octets.count(node, kind, buffers, size)
+        return size
 
     def link_congested(self, link: PeerLink) -> None:
         """More waits on a link than its connection takes at once."""

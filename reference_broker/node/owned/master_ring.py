@@ -29,7 +29,7 @@ from reference_broker.mirroring.master import Confirmations, RecordingStore
 from reference_broker.mirroring.operations import Add, Delivered, Take
 from reference_broker.mirroring.placement import SYNC_BATCH_MESSAGES
 from reference_broker.mirroring.ring import Output, RingMember
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.owned.mirror_frames import RingNote, pack_fill, pack_note
 from reference_broker.node.owned.mirror_runner import MirrorPorts, term_of, view_of
 from reference_broker.node.owned.ring_links import send_outputs

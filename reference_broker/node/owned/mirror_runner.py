@@ -16,7 +16,7 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.mirroring.mirror import DivergedError, MirrorCopy, MirrorStore
 from reference_broker.mirroring.ring import Output, RingMember, View
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.owned.mirror_frames import RingNote, pack_note
 from reference_broker.node.owned.ring_links import send_outputs
 from reference_broker.node.ports import ProposingPorts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from reference_broker.mirroring.ring import Ack, Content, Output, Subscribe
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.owned.mirror_frames import RingNote, pack_note, pack_ring
 from reference_broker.types import GroupId, NodeId
 

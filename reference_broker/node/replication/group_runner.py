@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from reference_broker.anatomy.track import Track
 from reference_broker.log.system import LogSystem
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.ports import ProposingPorts
 from reference_broker.node.replication.batcher import Batcher
 from reference_broker.node.replication.non_members import NonMember

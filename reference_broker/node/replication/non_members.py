@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from reference_broker import message_run
 from reference_broker.message_run import MessageRun, RunSlice
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.queues.port import Channels
 from reference_broker.types import CHANNEL_ID_SIZE, GET_TAG, UNCOUNTED, ChannelId, ConsumerId, GroupId, NodeId, Term
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from reference_broker.node.config import Limits
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.ports import ProposingPorts, Runner
 from reference_broker.node.replication.proposals import Proposal, Proposer, Segment, UnappliedCommands, seal
 from reference_broker.types import NOBODY, GroupId, Priority, Term

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from reference_broker.machines.cluster.metadata import QueueRecord
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.ports import ProposingPorts
 from reference_broker.node.replication import non_members
 from reference_broker.node.replication.pipeline import Pipeline

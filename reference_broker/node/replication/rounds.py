@@ -12,8 +12,17 @@ that has lost its majority must not hold up the others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from reference_broker.node.ports import Runner
+
+
+class Turns(Protocol):
+    """The turns of a node."""
+
+    @property
+    def count(self) -> int:
+        """Which turn this is."""
 
 
 class Rounds:
@@ -23,13 +32,14 @@ class Rounds:
         self,
         wake: Callable[[Runner], None],
         after: Callable[[float, Callable[[], None]], None],
-        turn: Callable[[], int],
+        turns: Turns,
         wait_ms: int,
     ) -> None:
-        """``wake`` gives a runner its turn, ``after`` calls after so many seconds, ``turn`` says which turn this is."""
+        """``wake`` gives a runner its turn, ``after`` calls after so many seconds, ``turns`` says which turn this
+        is."""
         self._wake = wake
         self._after = after
-        self._turn = turn
+        self._turns = turns
         self._wait_s = wait_ms / 1000
         self._under_way: dict[Runner, None] = {}
         """The groups whose entries of this round are not committed."""
@@ -46,7 +56,7 @@ class Rounds:
     def join(self, runner: Runner) -> bool:
         """Whether a group may make an entry of few commands now, which is then part of the round. If it may not, it
         gets a turn when it may."""
-        turn = self._turn()
+        turn = self._turns.count
         if self._under_way and self._began != turn:
             self._wait(runner)
             return False
@@ -81,6 +91,6 @@ class Rounds:
     def _release(self) -> None:
         waiting, self._waiting = self._waiting, {}
         if waiting:
-            self._next = self._turn() + 1
+            self._next = self._turns.count + 1
         for runner in waiting:
             self._wake(runner)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.ports import NodePorts
 from reference_broker.queues.port import HostedMachine
 from reference_broker.raft import wire

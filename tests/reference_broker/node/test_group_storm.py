@@ -47,9 +47,9 @@ from reference_broker.node.config import Limits
 from reference_broker.node.hosting.hosted_queues import Hosting
 from reference_broker.node.hosting.mirror_steps import MirrorSteps
 from reference_broker.node.hosting.reconciliation import Reconciliation
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.peer_requests import Requests
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.peer_frames import Frames
 from reference_broker.node.replication.group_runner import GroupRunner
@@ -127,8 +127,8 @@ class Node:
         self.nodes = self
         self.congested: set[NodeId] = set()
         self.dirty: list[GroupRunner | Proxy] = []
-        self.turns = 0
-        self.rounds = Rounds(self.wake, self.after, lambda: self.turns, LIMITS.round_wait_ms)
+        self.count = 0
+        self.rounds = Rounds(self.wake, self.after, self, LIMITS.round_wait_ms)
         self.notices: deque[Any] = deque()
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.time_ns = 1
@@ -154,7 +154,7 @@ class Node:
         self.reconciliation = Reconciliation(self.hosting.groups, self.metadata, steps, self.wake)
         requests = Requests(self, lambda node, request, answered: None)
         self.frames = Frames(
-            self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None, self.nodes
+            self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None, self.nodes, lambda: 0
         )
         self.hosting.recover_queues(recovered)
         self.written_before = len(self.world.metadata)
@@ -305,7 +305,7 @@ class Node:
 
     def turn(self) -> None:
         dirty, self.dirty = self.dirty, []
-        self.turns += 1
+        self.count += 1
         for runner in dirty:
             runner.turn()
 

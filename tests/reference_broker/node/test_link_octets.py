@@ -6,8 +6,8 @@ from zlib import crc32
 
 import pytest
 
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.link_octets import PURPOSES, LinkOctets, purpose_of
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.raft import wire
 from reference_broker.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, Message
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term

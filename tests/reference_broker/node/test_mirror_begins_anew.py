@@ -13,7 +13,7 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import Mirror
 from reference_broker.message_run import MessageRun
 from reference_broker.mirroring.operations import Add
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.owned.mirror_frames import RingNote, unpack_note
 from reference_broker.node.owned.mirror_runner import MirrorRunner
 from reference_broker.types import GroupId, NodeId

@@ -12,8 +12,9 @@ import pytest
 from infra.ports import free_ports
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.links.boot_ids import BootIds
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.frame_parts import Assembly
-from reference_broker.node.links.peers import FrameKind, Peers
+from reference_broker.node.links.peers import Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 
@@ -109,7 +110,7 @@ def test_what_is_larger_than_a_frame_arrives_whole(limits: tuple[Limits, Limits]
     async def scenario() -> None:
         async with up(*limits) as (peers, events):
             if held:
-                peers[0].hold()
+                peers[0].holds = True
             peers[0].send(NodeId(2), FrameKind.RAFT, entries(7, message))
             peers[0].send(NodeId(2), FrameKind.PROPOSE, [(7).to_bytes(8, "big"), b"behind"])
             peers[0].send(NodeId(2), FrameKind.RAFT, entries(8, b"small"))
@@ -159,7 +160,7 @@ def test_many_large_frames_in_one_turn_are_a_reason_to_wait() -> None:
         limits = Limits()
         async with up(limits, limits) as (peers, events):
             frame = bytes(limits.peer_frame_bytes_max // 2)
-            peers[0].hold()
+            peers[0].holds = True
             sent = 0
             while NodeId(2) not in peers[0].congested:
                 sent += peers[0].send(NodeId(2), FrameKind.RAFT, entries(sent + 1, frame))

@@ -18,8 +18,8 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.config import Member, NodeConfig
 from reference_broker.node.endpoints import control
 from reference_broker.node.links.boot_ids import BootIds
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.peer_requests import Answer
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.node.shard import Shard
 from reference_broker.raft import wire
 from reference_broker.raft.messages import (
@@ -74,7 +74,7 @@ class Node:
         self.asked: list[bytes] = []
         """Numbers of what it asked its peer."""
         self.shard = Shard(config, 1, self.failures.append, files=self.files, threads=False)
-        self.shard.peers.send = self._sent  # type: ignore[method-assign]
+        self.shard.send = self.shard.peers.send = self._sent  # type: ignore[method-assign]
         if nodes > 1:
             self.shard.peer_up(PEER, 1)
 

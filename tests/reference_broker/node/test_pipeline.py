@@ -7,7 +7,7 @@ from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Enqueue, Settle
 from reference_broker.message_run import MessageRun
 from reference_broker.node.config import Limits
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.replication.pipeline import CommandQueue
 from reference_broker.node.replication.proxy import Proxy
 from reference_broker.queues.quorum import QUORUM

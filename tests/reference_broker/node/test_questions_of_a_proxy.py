@@ -12,7 +12,7 @@ from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Checkout, Settle
 from reference_broker.node.config import Limits
-from reference_broker.node.links.peers import FrameKind
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.replication.non_members import NonMember, unpack_catch_up
 from reference_broker.node.replication.proxy import Proxy
 from reference_broker.queues.quorum import QUORUM

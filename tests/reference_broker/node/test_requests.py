@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from reference_broker.node.config import Limits
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.peer_requests import Answer, Answered, Requests
-from reference_broker.node.links.peers import FrameKind
 from reference_broker.types import NodeId
 
 HERE, THERE, ELSEWHERE = NodeId(1), NodeId(2), NodeId(3)
