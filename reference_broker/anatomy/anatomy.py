@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from reference_broker.anatomy.histogram import Histograms, Values, bucket_index, encode
-from reference_broker.anatomy.stages import CHAINS, CROSS_NODE, Chain, EntryTimes, Stage, telescoped
+from reference_broker.anatomy.stages import CHAINS, CROSS_NODE, Chain, Stage, telescoped
 
 ENTRIES_MAX: Final = 8192
 """How many entries' stamps are kept, over all groups: about 5 MB."""
@@ -108,34 +108,22 @@ class Anatomy:
         self._recorders = {chain: ChainRecorder(chain) for chain in Chain}
         self._gauges: dict[str, Histograms] = {}
         self._gauged: dict[str, list[int]] = {}
-        self._kept: deque[tuple[dict[int, EntryTimes], int]] = deque()
-        self._entries_max = entries_max
-        self._begun: list[Row] = []
+        self.kept: deque[tuple[dict[int, Any], int]] = deque()
+        """The entries whose stamps are kept: the table of a track and an index, oldest first, at most
+        :attr:`entries_max`."""
+        self.entries_max = entries_max
+        self.begun: list[Row] = []
+        """Rows that lack their last stamp, and belong to no connection yet."""
         self.waiting: dict[object, list[Row]] = {}
         """The rows that lack their last stamp, by the connection whose octets are to be written."""
 
-    def keep(self, entries: dict[int, EntryTimes], index: int) -> None:
-        """An entry's stamps begin. The stamps of the oldest entry go if there are too many."""
-        self._kept.append((entries, index))
-        if len(self._kept) > self._entries_max:
-            old, number = self._kept.popleft()
-            old.pop(number, None)
-
     # Rows
-
-    def begin(self, chain: Chain, count: int, stamps: tuple[int, ...]) -> None:
-        """Begin a row that lacks its last stamp."""
-        self._begun.append((chain, count, stamps))
 
     def hold(self, connection: object) -> None:
         """The rows begun since the last call wait for this connection's octets to be written."""
-        if self._begun:
-            self.waiting.setdefault(connection, []).extend(self._begun)
-            self._begun.clear()
-
-    def drop(self) -> None:
-        """Drop the rows that were begun since the last :meth:`hold`."""
-        self._begun.clear()
+        if self.begun:
+            self.waiting.setdefault(connection, []).extend(self.begun)
+            self.begun.clear()
 
     def written(self, connection: object, now: int) -> None:
         """The connection's octets are with the socket."""

@@ -105,18 +105,6 @@ CROSS_NODE: Final = 4
 _HANDED, _BEGUN, _SYNCED, _COMMITTED = 4, 5, 7, 8
 
 
-class EntryTimes:
-    """The stamps of one entry as this node sees them, in ns; 0: not yet. ``clock`` is the clock of ``made``."""
-
-    __slots__ = ("applied", "begun", "clock", "committed", "handed", "made", "synced", "written")
-
-    def __init__(self, clock: int, made: int, handed: int) -> None:
-        self.clock = clock
-        self.made = made
-        self.handed = handed
-        self.begun = self.written = self.synced = self.committed = self.applied = 0
-
-
 def telescoped(stamps: Stamps) -> Stamps:
     """The durations of the stages, shape (n, stages), of ``stamps``, shape (n, stages + 1); see the rules above.
 

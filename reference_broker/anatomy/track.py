@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from reference_broker.anatomy.anatomy import Anatomy
-from reference_broker.anatomy.stages import Chain, EntryTimes
+from reference_broker.anatomy.stages import Chain
 from reference_broker.idle import NOTHING
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.effects import Span
@@ -28,15 +28,29 @@ from reference_broker.message_run import MessageRun, stamped
 from reference_broker.types import ChannelId
 
 
+class EntryTimes:
+    """The stamps of one entry as this node sees them, in ns; 0: not yet. ``clock`` is the clock of ``made``."""
+
+    __slots__ = ("applied", "begun", "clock", "committed", "handed", "made", "synced", "written")
+
+    def __init__(self, clock: int, made: int, handed: int) -> None:
+        self.clock = clock
+        self.made = made
+        self.handed = handed
+        self.begun = self.written = self.synced = self.committed = self.applied = 0
+
+
 class Track:
     """One group's part of an :class:`~reference_broker.anatomy.anatomy.Anatomy`; its runner and its host call it."""
 
-    __slots__ = ("_anatomy", "_confirming", "_dealt", "_forwarded", "_settling", "_synced_to", "entries")
+    __slots__ = ("_anatomy", "_dealt", "_forwarded", "_settling", "_synced_to", "confirming", "entries")
 
     def __init__(self, anatomy: Anatomy) -> None:
         self.entries: dict[int, EntryTimes] = {}
         self._anatomy = anatomy
-        self._confirming: dict[ChannelId, list[tuple[int, MessageRun]]] = {}
+        self.confirming: dict[ChannelId, list[tuple[int, MessageRun]]] = {}
+        """The runs in applied entries, by their channel, until the effects are executed: then nobody will hear of the
+        rest."""
         self._forwarded: deque[tuple[int, int]] = NOTHING  # number of the last command, when sent
         self._settling: deque[tuple[int, int, int]] = NOTHING  # number of the command, messages, when read
         self._synced_to = 0
@@ -48,7 +62,11 @@ class Track:
         """Entry ``index``, made at ``made`` of ``clock``, goes to this node's log; it replaces an old entry there."""
         self.entries[index] = EntryTimes(clock, made, now)
         self._synced_to = min(self._synced_to, index - 1)
-        self._anatomy.keep(self.entries, index)
+        kept = self._anatomy.kept
+        kept.append((self.entries, index))
+        if len(kept) > self._anatomy.entries_max:
+            entries, oldest = kept.popleft()
+            entries.pop(oldest, None)
 
     def synced(self, index: int, begun: int, written: int, synced: int) -> None:
         """Entries up to ``index`` are on this node's disk: begin of the write, its end, end of the sync."""
@@ -84,23 +102,19 @@ class Track:
                 if forwarded and run.stamp[0]:
                     clock, read, parsed, _waited = run.stamp
                     run = stamped(run, clock, read, read + parsed, forwarded[0][1])
-                self._confirming.setdefault(command.channel, []).append((index, run))
+                self.confirming.setdefault(command.channel, []).append((index, run))
 
     def confirmed(self, channel: ChannelId) -> None:
         """The runs of this channel in the applied entries are being confirmed to it."""
-        for index, run in self._confirming.pop(channel, ()):
+        for index, run in self.confirming.pop(channel, ()):
             if (row := self._row(index, run, run.count)) is not None:
-                self._anatomy.begin(Chain.CONFIRM, run.count, row)
-
-    def forget_confirms(self) -> None:
-        """The effects of an apply are executed: nobody will hear of the remaining confirms."""
-        self._confirming.clear()
+                self._anatomy.begun.append((Chain.CONFIRM, run.count, row))
 
     def delivered(self, spans: Sequence[Span], pieces: Sequence[tuple[MessageRun, int, int, int]]) -> None:
         """For the first time, messages are dealt to a consumer here: their places, and the runs these stand for."""
         for span, (run, _start, count, _step) in zip(spans, pieces, strict=True):
             if (row := self._row(span.index, run, count)) is not None:
-                self._anatomy.begin(Chain.DELIVERY, count, (*row, self._dealt))
+                self._anatomy.begun.append((Chain.DELIVERY, count, (*row, self._dealt)))
 
     def settling(self, number: int, count: int, read: int) -> None:
         """The command of normal priority with this ``number`` settles ``count`` messages; its acknowledgement was read

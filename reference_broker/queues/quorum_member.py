@@ -22,6 +22,7 @@ from reference_broker.machines.commands import (
     UpdateConfig,
 )
 from reference_broker.machines.effects import (
+    Confirm,
     Deliver,
     Effect,
     MonitorNode,
@@ -86,12 +87,14 @@ class QuorumMember:
         if not self._effects:
             return
         effects, self._effects = self._effects, []
+        are_confirms = True
         for effect in effects:
+            are_confirms = are_confirms and type(effect) is Confirm
             if type(effect) is MonitorNode:
                 self.client_nodes |= {effect.node}
         runs: Runs = {}
         local = effects
-        if self._doubt.is_on:
+        if self._doubt.is_on and not are_confirms:
             local = local_effects(effects, self._channels.node, self.leading, self.record.members)
             local = self._keep_back(local, runs)
         self._runner.execute(local, self._channels, runs, self.track, leads=self.leading)

@@ -38,7 +38,7 @@ Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final
 
 from reference_broker.checksum import crc32
@@ -77,28 +77,30 @@ _TOKEN_MAX: Final = 2**31
 class RaftCore:
     """The Raft state machine of one member. Not thread-safe: one owner calls it.
 
-    Whoever owns it may read ``term``, ``voted_for``, ``role``, ``leader``, ``log`` and ``down`` (the suspected nodes).
+    Whoever owns it may read ``term``, ``voted_for``, ``role``, ``leader``, ``leadership`` (None if this member does not
+    lead), ``log`` and ``down`` (the suspected nodes). :mod:`~reference_broker.raft.steady` has short ways for what
+    comes most.
     """
 
     __slots__ = (
-        "_follower",
         "_installation",
-        "_leadership",
         "_machine_version",
-        "_next",
         "_replica_id",
         "_round",
-        "_timer",
         "_token",
         "_transfer",
         "config",
         "down",
+        "follower",
         "forgetful",
         "leader",
+        "leadership",
         "log",
+        "next_ready",
         "node",
         "role",
         "term",
+        "timer",
         "voted_for",
     )
 
@@ -133,11 +135,11 @@ class RaftCore:
         self.log = log
         log.configurations.reset(Configuration(members))
         self.down: dict[NodeId, None] = {}
-        self._next = NextReady()
-        self._follower = Follower(log, self._next)
-        self._installation = Installation(log, self._follower)
-        self._leadership: Leadership | None = None
-        self._timer = ElectionTimer(config, jitter)
+        self.next_ready = NextReady()
+        self.follower = Follower(log, self.next_ready)
+        self._installation = Installation(log, self.follower)
+        self.leadership: Leadership | None = None
+        self.timer = ElectionTimer(config, jitter)
         self._token = jitter(0, _TOKEN_MAX)
         self._round: Round | None = None
         self._transfer = False
@@ -179,7 +181,7 @@ class RaftCore:
 
     def _reconfigured(self) -> None:
         """Another configuration is in effect: a timer that was drawn under the former configuration is drawn anew."""
-        self._timer.stop()
+        self.timer.stop()
         self._reconsider_timer()
 
     # Inputs
@@ -195,34 +197,14 @@ class RaftCore:
             _HANDLERS[type(message)](self, sender, message)
         elif message.term > self.term:
             self._become_follower(RoleEvent.HIGHER_TERM, message.term)
-        elif self._leadership is not None and message.term == self.term:
-            answered(self._leadership, sender, message)
-
-    def take_steadily(self, message: AppendEntries) -> bool:
-        """The short way of :meth:`step` for a follower that trusts its leader. True: hand the entries to the WAL, as a
-        Ready would say; the commit index may have risen. False: nothing has happened."""
-        is_led = message.term == self.term and message.leader == self.leader != self.node and not self._timer.left
-        return is_led and not self._next.pending and not self.forgetful and self._follower.takes(message)
-
-    def answer_steadily(self) -> AppendReply | None:
-        """The answer to :attr:`leader` that is due, if a Ready would hold nothing else."""
-        follower = self._follower
-        is_unusual = self._next.pending or follower.is_blocked or self.is_superseded or self._leadership is not None
-        return follower.answer(self.term) if follower.answer_due and not is_unusual else None
-
-    def take_commit(self) -> bool:
-        """The short way of a Ready of a follower that would only say that more is committed: apply up to the commit
-        index. False if there is more to a Ready, or less."""
-        if self._next.pending or self._follower.answer_due or not self._next.committed:
-            return False
-        self._next.committed = False
-        return True
+        elif self.leadership is not None and message.term == self.term:
+            answered(self.leadership, sender, message)
 
     def tick(self) -> None:
         """One unit of time has passed."""
-        if self._leadership is not None:
-            self._leadership.tick()
-        elif self._timer.tick():
+        if self.leadership is not None:
+            self.leadership.tick()
+        elif self.timer.tick():
             self.campaign()
 
     def propose(self, kind: EntryKind, payload: bytes, crc: int) -> LogIndex:
@@ -237,29 +219,29 @@ class RaftCore:
         """The WAL has entries up to ``index``, the last of them of ``term``, on disk. A late notice is ignored."""
         if not self.log.mark_synced(index, term):
             return
-        if self._leadership is not None:
-            self._leadership.advance_commit()
+        if self.leadership is not None:
+            self.leadership.advance_commit()
         elif self.leader != NOBODY:
-            self._follower.synced()
+            self.follower.synced()
             self._know()
             self._remember()
 
     def node_down(self, node: NodeId) -> None:
         """``node`` is suspected. A follower of it starts its timer, a leader stops sending to it."""
         self.down[node] = None
-        if self._leadership is not None:
-            self._leadership.node_down(node)
+        if self.leadership is not None:
+            self.leadership.node_down(node)
         elif node == self.leader:
-            self._follower.leader_synced = LogIndex(0)  # what it goes on to do, this member must hear from it
+            self.follower.leader_synced = LogIndex(0)  # what it goes on to do, this member must hear from it
             self._reconsider_timer()
 
     def node_up(self, node: NodeId) -> None:
         """``node`` answers over a new link: whatever was under way may be lost. Call it for each new link."""
         self.down.pop(node, None)
-        if self._leadership is not None:
-            self._leadership.node_up(node)
+        if self.leadership is not None:
+            self.leadership.node_up(node)
         elif node == self.leader:
-            self._follower.leader_synced = LogIndex(0)
+            self.follower.leader_synced = LogIndex(0)
             self._reconsider_timer()
         else:
             self._ask(node)
@@ -267,7 +249,7 @@ class RaftCore:
     def campaign(self) -> None:
         """Ask for votes now instead of when the timer ends, as the node does that has just created a group. Nothing
         happens if this member leads, or may not campaign."""
-        if self._leadership is not None or not self.may_campaign:
+        if self.leadership is not None or not self.may_campaign:
             return
         self._follow_anew()
         if self.configuration.voters == (self.node,):
@@ -277,25 +259,15 @@ class RaftCore:
 
     # Inputs for the leader
 
-    @property
-    def leadership(self) -> Leadership | None:
-        """The leadership, if this member leads: for the short ways of its shell."""
-        return self._leadership
-
     def _led(self) -> Leadership:
-        if self._leadership is None:
+        if self.leadership is None:
             raise NotLeaderError(self.leader)
-        return self._leadership
+        return self.leadership
 
     @property
     def accepting(self) -> bool:
         """Whether :meth:`propose` takes entries: this member leads, and is not handing over."""
-        return self._leadership is not None and self._leadership.accepting
-
-    def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:
-        """Whether the entries after ``index`` can soon be committed without any of ``nodes``: enough other voters can
-        be reached and have everything up to ``index`` on disk. False for a member that does not lead."""
-        return self._leadership is not None and self._leadership.has_majority_without(nodes, index)
+        return self.leadership is not None and self.leadership.accepting
 
     def add(self, node: NodeId, replica_id: int = 0) -> LogIndex:
         """Let ``node`` join: a learner at once, a voter by itself as soon as it has caught up (thesis 4.2.1).
@@ -375,7 +347,7 @@ class RaftCore:
         self._answer_install(index, done=True)
         if replaces:
             self._reconsider_timer()
-        self._next.pending = True
+        self.next_ready.pending = True
 
     def install_failed(self, index: LogIndex) -> None:
         """The received snapshot up to ``index`` is unsound: ask for it again."""
@@ -387,16 +359,16 @@ class RaftCore:
         if self.role is not Role.FOLLOWER:
             self._become_follower(RoleEvent.LOG_REPLACED, self.term)
         self.log.reset(index, term, configuration, machine_version)
-        self._next.reset(index)
-        self._follower.start_over_at(index)
+        self.next_ready.reset(index)
+        self.follower.start_over_at(index)
 
     def _answer_install(self, index: LogIndex, *, done: bool) -> None:
         if self._installation.over() and self.leader not in (NOBODY, self.node):
-            self._next.send(self.leader, InstallReply(term=self.term, index=index, number=0, done=done))
+            self.next_ready.send(self.leader, InstallReply(term=self.term, index=index, number=0, done=done))
 
     def pinned_snapshots(self) -> set[LogIndex]:
         """Snapshots that are being sent and must stay readable."""
-        followers = self._leadership.progress.values() if self._leadership is not None else ()
+        followers = self.leadership.progress.values() if self.leadership is not None else ()
         return {progress.snapshot_index for progress in followers if progress.chunk}
 
     # Output
@@ -404,15 +376,15 @@ class RaftCore:
     @property
     def has_ready(self) -> bool:
         """Whether :meth:`ready` may hold anything. Cheap; a true now and then for nothing is possible."""
-        return self._next.pending or self._next.committed or self._follower.answer_due
+        return self.next_ready.pending or self.next_ready.committed or self.follower.answer_due
 
     def ready(self) -> Ready:
         """Take everything that the inputs made necessary; an empty Ready if that is nothing."""
-        next_ready = self._next
-        if self._leadership is not None:
-            self._leadership.collect()
-        elif self._follower.answer_due:
-            answer = self._follower.answer(self.term)
+        next_ready = self.next_ready
+        if self.leadership is not None:
+            self.leadership.collect()
+        elif self.follower.answer_due:
+            answer = self.follower.answer(self.term)
             if not self.is_superseded:
                 next_ready.send(self.leader, answer)
         hard_state = None
@@ -438,7 +410,7 @@ class RaftCore:
     @property
     def needs_tick(self) -> bool:
         """False when a tick would do nothing, so that hundreds of idle groups cost nothing."""
-        return self._timer.left > 0 if self._leadership is None else self._leadership.needs_tick
+        return self.timer.left > 0 if self.leadership is None else self.leadership.needs_tick
 
     @property
     def commit_index(self) -> LogIndex:
@@ -506,22 +478,22 @@ class RaftCore:
         """A new term and its cleared vote are one change: a crash between the two could vote twice."""
         if term > self.term:
             self.term, self.voted_for = term, NOBODY
-            self._next.hard_state_changed = self._next.pending = True
+            self.next_ready.hard_state_changed = self.next_ready.pending = True
 
     def _vote_for(self, node: NodeId) -> None:
         """The vote of the current term is given."""
         if self.voted_for != node:
             self.voted_for = node
-            self._next.hard_state_changed = self._next.pending = True
+            self.next_ready.hard_state_changed = self.next_ready.pending = True
 
     def _enter(self, event: RoleEvent, leader: NodeId = NOBODY) -> None:
         """Change the role: the table says which role follows. Nothing else writes ``role`` or ``leader``."""
         self.role, self.leader = NEXT_ROLE[self.role][event], leader
 
     def _become_follower(self, event: RoleEvent, term: Term, leader: NodeId = NOBODY) -> None:
-        if self._leadership is not None:
-            self._next.reads_refused += self._leadership.refused()
-            self._leadership = None
+        if self.leadership is not None:
+            self.next_ready.reads_refused += self.leadership.refused()
+            self.leadership = None
         self._raise_term(term)
         if leader != NOBODY and self.voted_for == NOBODY and not self.is_voter:
             # A former replica, removed and added again within this term, might have voted; this replica forgot it.
@@ -529,17 +501,17 @@ class RaftCore:
         self._enter(event, leader)
         self._follow_anew()
         self._end_round()
-        self._next.pending = True
+        self.next_ready.pending = True
 
     def _follow_anew(self) -> None:
         """The promises to a former leader are void."""
-        self._follower.follow()
+        self.follower.follow()
         self._installation.over()
 
     def _end_round(self) -> None:
         """No round is under way; the timer of a follower starts over or stands still."""
         self._round = None
-        self._timer.stop()
+        self.timer.stop()
         self._reconsider_timer()
 
     def _reconsider_timer(self) -> None:
@@ -547,28 +519,28 @@ class RaftCore:
         if self.role is not Role.FOLLOWER:
             return
         if self.trusts_leader or not self.may_campaign:
-            self._timer.stop()
-        elif not self._timer.left:
+            self.timer.stop()
+        elif not self.timer.left:
             if self.configuration.voters == (self.node,) and not self.forgetful:
-                self._timer.hurry()
+                self.timer.hurry()
             else:
-                self._timer.wind()
+                self.timer.wind()
 
     def _lead(self, event: RoleEvent) -> None:
         self._end_round()
         self._enter(event, self.node)
-        self._leadership = Leadership(
+        self.leadership = Leadership(
             node=self.node,
             replica_id=self._replica_id,
             term=self.term,
             log=self.log,
             down=self.down,
             config=self.config,
-            next_ready=self._next,
+            next_ready=self.next_ready,
             step_down=self._become_follower,
         )
         payload = noop_payload(self._machine_version)
-        self._leadership.propose(EntryKind.NOOP, payload, crc32(payload))
+        self.leadership.propose(EntryKind.NOOP, payload, crc32(payload))
 
     # Asking for votes
 
@@ -596,8 +568,8 @@ class RaftCore:
     def _start_round(self) -> VoteResult:
         self._token += 1
         self._round = Round(self.configuration.voters, self.node, self._token)
-        self._timer.wind()
-        self._next.pending = True
+        self.timer.wind()
+        self.next_ready.pending = True
         for node in self._asked:
             self._ask(node)
         return self._round.result
@@ -635,7 +607,7 @@ class RaftCore:
             request = VoteRequest(
                 term=self.term, candidate=self.node, last_index=last_index, last_term=last_term, transfer=self._transfer
             )
-        self._next.send(node, request)
+        self.next_ready.send(node, request)
 
     def _on_pre_vote_reply(self, sender: NodeId, message: PreVoteReply) -> None:
         """An answer to this round or to an older round."""
@@ -669,13 +641,13 @@ class RaftCore:
 
     def _on_pre_vote_request(self, sender: NodeId, message: PreVoteRequest) -> None:
         """Would this member vote for the sender? The question raises the term of this member only if it is behind."""
-        leadership = self._leadership
+        leadership = self.leadership
         if leadership is not None and message.term <= self.term and sender in leadership.progress:
             leadership.progress[sender].announce()
-            self._next.pending = True
+            self.next_ready.pending = True
             return
         if leadership is not None and sender not in leadership.progress:
-            self._next.send(sender, PreVoteReply(term=self.term, token=message.token, granted=False))
+            self.next_ready.send(sender, PreVoteReply(term=self.term, token=message.token, granted=False))
             return
         if message.term >= self.term and sender == self.leader:
             self._become_follower(RoleEvent.LEADER_ASKED_FOR_VOTES, message.term)
@@ -688,7 +660,7 @@ class RaftCore:
             and message.machine_version >= self.machine_version_in_effect
             and self.log.is_up_to_date(message.last_index, message.last_term)
         )
-        self._next.send(sender, PreVoteReply(term=self.term, token=message.token, granted=granted))
+        self.next_ready.send(sender, PreVoteReply(term=self.term, token=message.token, granted=granted))
 
     def _on_vote_request(self, sender: NodeId, message: VoteRequest) -> None:
         """RequestVote. A member that trusts its leader neither votes nor takes the term, unless the leader wished it.
@@ -696,8 +668,8 @@ class RaftCore:
         A leader refuses a server that was removed and does not know it: such a server must not unseat a leader that
         works (thesis 4.2.3).
         """
-        if self._leadership is not None and sender not in self._leadership.progress:
-            self._next.send(sender, VoteReply(term=self.term, granted=False))
+        if self.leadership is not None and sender not in self.leadership.progress:
+            self.next_ready.send(sender, VoteReply(term=self.term, granted=False))
             return
         if message.term > self.term and (message.transfer or sender == self.leader or not self.trusts_leader):
             self._become_follower(RoleEvent.HIGHER_TERM, message.term)
@@ -713,8 +685,8 @@ class RaftCore:
             if self.role is not Role.FOLLOWER:
                 self._become_follower(RoleEvent.VOTE_GIVEN, self.term)
             if self.may_campaign:
-                self._timer.wind()
-        self._next.send(sender, VoteReply(term=self.term, granted=granted))
+                self.timer.wind()
+        self.next_ready.send(sender, VoteReply(term=self.term, granted=granted))
 
     # Following a leader
 
@@ -726,27 +698,27 @@ class RaftCore:
             self._become_follower(RoleEvent.LEADER_SPOKE, message.term, message.leader)
         elif self.leader != message.leader:
             raise SafetyViolationError(f"nodes {self.leader} and {message.leader} both lead term {self.term}")
-        elif self._timer.left:
-            self._timer.wind()
+        elif self.timer.left:
+            self.timer.wind()
 
     def _on_append(self, sender: NodeId, message: AppendEntries) -> None:
         if message.term < self.term:  # the sender learns the term and steps down; the rest of the answer says nothing
             none, no_term = LogIndex(0), Term(0)
             stale = AppendReply(term=self.term, success=False, next_index=none, synced_index=none, synced_term=no_term)
-            self._next.send(sender, stale)
+            self.next_ready.send(sender, stale)
             return
         self._follow(message)
-        follower, configurations = self._follower, self.log.configurations
+        follower, configurations = self.follower, self.log.configurations
         before = configurations.latest
         rejection = follower.append(message)
         if configurations.latest is not before:
             self._reconsider_timer()
         if rejection is not None:
-            self._next.send(sender, rejection)
+            self.next_ready.send(sender, rejection)
         else:
             follower.commit(LogIndex(min(message.commit, follower.verified)))
             self._remember()
-            if self._timer.left:  # this member's own removal may be committed now
+            if self.timer.left:  # this member's own removal may be committed now
                 self._reconsider_timer()
 
     def _remember(self) -> None:
@@ -754,17 +726,17 @@ class RaftCore:
         log = self.log
         if self.forgetful and log.synced_index >= log.commit_index and log.term_at(log.commit_index) == self.term:
             self.forgetful = False
-            self._next.hard_state_changed = self._next.pending = True
+            self.next_ready.hard_state_changed = self.next_ready.pending = True
             self._reconsider_timer()
 
     def _on_leader_synced(self, sender: NodeId, message: LeaderSynced) -> None:
         if message.term == self.term and sender == self.leader != self.node:
-            self._follower.leader_synced = max(self._follower.leader_synced, message.index)
+            self.follower.leader_synced = max(self.follower.leader_synced, message.index)
             self._know()
 
     def _know(self) -> None:
         if self.is_voter:
-            self._follower.know(self.term, self.leader)
+            self.follower.know(self.term, self.leader)
 
     def _on_install(self, sender: NodeId, message: InstallSnapshot) -> None:
         reply: InstallReply | None
@@ -774,12 +746,12 @@ class RaftCore:
             self._follow(message)
             reply = self._installation.chunk(message)
         if reply is not None:
-            self._next.send(sender, reply)
+            self.next_ready.send(sender, reply)
 
     def _on_heartbeat(self, sender: NodeId, message: Heartbeat) -> None:
         if message.term >= self.term:
             self._follow(message)
-        self._next.send(sender, HeartbeatReply(term=self.term, round=message.round))
+        self.next_ready.send(sender, HeartbeatReply(term=self.term, round=message.round))
 
 
 _HANDLERS: Final[dict[type, Callable[[RaftCore, NodeId, Any], None]]] = {

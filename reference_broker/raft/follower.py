@@ -27,13 +27,13 @@ from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import AppendEntries, AppendReply
 from reference_broker.raft.quorum import PAIR, majority
 from reference_broker.raft.ready import NextReady
-from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
+from reference_broker.types import Entry, LogIndex, NodeId, Term
 
 
 class Follower:
     """Lives as long as the member; :meth:`follow` starts over under another leader."""
 
-    __slots__ = ("_blocked_at", "_log", "_next", "_rejected", "_told", "answer_due", "leader_synced", "verified")
+    __slots__ = ("_log", "_next", "answer_due", "blocked_at", "leader_synced", "rejected", "told", "verified")
 
     def __init__(self, log: LogView, next_ready: NextReady) -> None:
         self._log = log
@@ -46,14 +46,16 @@ class Follower:
         self.leader_synced = LogIndex(0)
         """The leader has said that it has entries up to this one on disk."""
         self.answer_due = False
-        self._told = LogIndex(-1)
-        self._rejected: tuple[LogIndex, LogIndex] | None = None
-        self._blocked_at: LogIndex | None = None
+        self.told = LogIndex(-1)
+        """The entry up to which the last answer said that the disk has come."""
+        self.rejected: tuple[LogIndex, LogIndex] | None = None
+        self.blocked_at: LogIndex | None = None
+        """Where entries must be overwritten once the disk has caught up."""
 
     def start_over_at(self, index: LogIndex) -> None:
         """The log was replaced by a snapshot that ends at ``index``."""
         self.verified = index
-        self._blocked_at = self._rejected = None
+        self.blocked_at = self.rejected = None
 
     def commit(self, index: LogIndex) -> None:
         """Everything up to ``index`` is committed."""
@@ -70,39 +72,17 @@ class Follower:
         """
         if not self.fits(message):
             return self._reject(message)
-        self._rejected = None
+        self.rejected = None
         entries = message.entries
         new = self._first_new(entries) if entries else LogIndex(0)
         if not new:
             self.verified = max(self.verified, LogIndex(message.prev_index + len(entries)))
             is_notice = not entries and min(message.commit, self.verified) > self._log.commit_index
-            self.answer_due = self.answer_due or not is_notice or self._told != self._synced()
+            self.answer_due = self.answer_due or not is_notice or self.told != self._synced()
         elif self._make_room(new, message.term):
             self._store(entries[new - entries[0].index :], message.term)
             self.verified = self._log.last_index
         return None
-
-    def takes(self, message: AppendEntries) -> bool:
-        """What :meth:`append` and :meth:`commit` come to while nothing is unusual: commands of the leader's own term
-        follow the end of the log, all of which is known to be the leader's; or the message only commits. False, and
-        nothing has changed, if that is not so."""
-        log, term, entries = self._log, message.term, message.entries
-        last = log.last_index
-        if not (message.prev_index == last == self.verified and message.prev_term == term == log.last_term):
-            return False
-        if self._blocked_at is not None:
-            return False
-        for entry in entries:
-            if entry.term != term or entry.kind is not EntryKind.COMMAND:
-                return False
-        if not entries and (min(message.commit, last) <= log.commit_index or self._told != self._synced()):
-            return False
-        if entries:
-            log.append(term, len(entries))
-            self.verified = last = log.last_index
-        self._rejected = None
-        log.commit_index = max(log.commit_index, min(message.commit, last))
-        return True
 
     def fits(self, message: AppendEntries) -> bool:
         """Figure 2, AppendEntries, receiver step 2. Entries that a snapshot covers are committed, so they fit."""
@@ -127,7 +107,7 @@ class Follower:
         if index <= log.commit_index:
             raise SafetyViolationError(f"the leader of term {by} has another entry at {index}, which is committed here")
         if not log.is_synced:
-            self._blocked_at = index
+            self.blocked_at = index
             return False
         log.truncate(index)
         self._next.truncate(index)
@@ -142,16 +122,16 @@ class Follower:
             log.append_entry(entry)
         self._next.entries += entries
         self._next.pending = True
-        self._blocked_at = None
+        self.blocked_at = None
 
     def _reject(self, message: AppendEntries) -> AppendReply | None:
         prev = message.prev_index
         wanted = self._wanted(prev)
-        if self._blocked_at is not None:
+        if self.blocked_at is not None:
             return None
-        if message.entries and self._rejected is not None and self._rejected[0] == wanted and prev > self._rejected[1]:
+        if message.entries and self.rejected is not None and self.rejected[0] == wanted and prev > self.rejected[1]:
             return None
-        self._rejected = (wanted, prev)
+        self.rejected = (wanted, prev)
         return self._reply(message.term, success=False, next_index=wanted)
 
     def _wanted(self, prev: LogIndex) -> LogIndex:
@@ -167,7 +147,7 @@ class Follower:
 
     def synced(self) -> None:
         """The disk has come further. The leader wants to know, if verified entries are among the newly synced."""
-        if self._synced() > self._told or (self._blocked_at is not None and self._log.is_synced):
+        if self._synced() > self.told or (self.blocked_at is not None and self._log.is_synced):
             self.answer_due = True
 
     def know(self, term: Term, leader: NodeId) -> None:
@@ -186,18 +166,13 @@ class Follower:
         """The last entry that both the leader and this follower have on disk, as far as the follower knows."""
         return min(self._synced(), self.leader_synced)
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether entries must be overwritten, and the disk has to catch up before."""
-        return self._blocked_at is not None
-
     def answer(self, term: Term) -> AppendReply:
         """The answer that is due, with the state of now."""
         self.answer_due = False
-        if self._blocked_at is not None and self._log.is_synced:
-            wanted, self._blocked_at = self._blocked_at, None
+        if self.blocked_at is not None and self._log.is_synced:
+            wanted, self.blocked_at = self.blocked_at, None
             return self._reply(term, success=False, next_index=wanted)
-        self._told = self._synced()
+        self.told = self._synced()
         return self._reply(term, success=True, next_index=LogIndex(self.verified + 1))
 
     def _synced(self) -> LogIndex:

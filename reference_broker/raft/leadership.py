@@ -21,7 +21,7 @@ a majority answered a round that began after it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Container
 
 from reference_broker.checksum import crc32
 from reference_broker.raft.config import RaftConfig
@@ -60,22 +60,24 @@ class Leadership:
 
     __slots__ = (
         "_alone_ticks",
-        "_change",
-        "_config",
         "_down",
-        "_is_voter",
-        "_log",
-        "_next",
         "_node",
-        "_reads",
         "_replica_id",
         "_step_down",
-        "_term",
         "_told",
-        "_transfer",
-        "_voting",
-        "_watching",
+        "change",
+        "config",
+        "first_index",
+        "is_voter",
+        "log",
+        "majority",
+        "next_ready",
         "progress",
+        "reads",
+        "term",
+        "transferring",
+        "voting",
+        "watching",
     )
 
     def __init__(
@@ -91,23 +93,29 @@ class Leadership:
         step_down: Callable[[RoleEvent, Term], None],
     ) -> None:
         """``node`` leads in ``term``; the nodes ``down`` are suspected now until :meth:`node_up` says otherwise."""
-        self._node, self._replica_id, self._term = node, replica_id, term
-        self._log, self._down, self._config, self._next = log, down, config, next_ready
+        self._node, self._replica_id, self.term = node, replica_id, term
+        self.log, self._down, self.config, self.next_ready = log, down, config, next_ready
         self._step_down = step_down
+        self.first_index = LogIndex(log.last_index + 1)
+        """The first entry of the term: all from there on are of this term, because the log is never overwritten."""
         self.progress: dict[NodeId, Progress] = {}
-        self._voting: list[Progress] = []
-        self._is_voter = False
+        self.voting: list[Progress] = []
+        """Of the voters beside this member."""
+        self.is_voter = False
+        """Whether this member itself counts."""
+        self.majority = 0
+        """Of the voters."""
         newest = log.configurations.latest_index
-        self._change = newest if newest > log.commit_index else LogIndex(0)
+        self.change = newest if newest > log.commit_index else LogIndex(0)
         """The entry of the newest configuration until it is committed; then 0."""
         self._told = LogIndex(0)
         """Followers were told that this leader has entries up to this one on disk: they may know of later commits than
         it does."""
-        self._reads = Reads()
-        self._transfer: _Transfer | None = None
+        self.reads = Reads()
+        self.transferring: _Transfer | None = None
         self._alone_ticks = 0
         """Ticks until this leader gives up; 0 while it reaches a majority."""
-        self._watching = False
+        self.watching = False
         """A learner is to be promoted, or an heir waited for."""
         self._configured()
 
@@ -115,69 +123,42 @@ class Leadership:
 
     def propose(self, kind: EntryKind, payload: bytes, crc: int) -> LogIndex:
         """Append an entry. Raises TransferUnderWayError."""
-        if self._transfer is not None:
-            raise TransferUnderWayError(self._transfer.to)
-        log = self._log
+        if self.transferring is not None:
+            raise TransferUnderWayError(self.transferring.to)
+        log = self.log
         index = LogIndex(log.last_index + 1)
-        entry = Entry(index, self._term, kind, crc, payload)
+        entry = Entry(index, self.term, kind, crc, payload)
         log.append_entry(entry)
-        self._next.entries.append(entry)
-        self._next.pending = True
+        self.next_ready.entries.append(entry)
+        self.next_ready.pending = True
         return index
-
-    def propose_steadily(self, payload: bytes, crc: int) -> tuple[Entry, Term, list[NodeId]] | None:
-        """The short way of :meth:`propose` for a command, while every follower that can be reached has been sent the
-        whole log: the entry, the term of the entry before it, and who gets the entry now, with the commit index. Hand
-        the entry to the WAL and send it. None if anything is unusual; then nothing has happened."""
-        log, config = self._log, self._config
-        if self._next.pending or self._transfer is not None or self._watching or self._change or self._reads.waiting:
-            return None
-        last, prev_term = log.last_index, log.last_term
-        told = [progress for progress in self.progress.values() if not progress.is_left_alone]
-        for progress in told:
-            if progress.is_announced or not progress.takes_next(last, config):
-                return None
-        index = LogIndex(last + 1)
-        entry = Entry(index, self._term, EntryKind.COMMAND, crc, payload)
-        log.append_entry(entry)
-        for progress in told:
-            progress.sent(index, log.commit_index)
-        return entry, prev_term, [progress.node for progress in told]
-
-    def take_commit(self) -> bool:
-        """The short way of a Ready that would only say that more is committed: apply up to the commit index, and see
-        that followers get a :meth:`notice` in time. False if there is more to a Ready, or less."""
-        if self._next.pending or not self._next.committed or self._reads.waiting:
-            return False
-        self._next.committed = False
-        return True
 
     def notice(self, node: NodeId) -> SendEntries | None:
         """A notice of the commit index for ``node``, counted as sent; None if the node needs none, or cannot be told
         now."""
         progress = self.progress.get(node)
-        return progress.notice(self._log, self._term) if progress is not None else None
+        return progress.notice(self.log, self.term) if progress is not None else None
 
     def tell_synced(self, node: NodeId) -> LeaderSynced | None:
         """What lets a follower know by itself what is committed, counted as told; None if nothing does now."""
-        progress, log = self.progress.get(node), self._log
-        is_pair = self._is_voter and majority(len(log.configuration.voters)) == PAIR
-        if progress is None or progress not in self._voting or not is_pair or self._change or self._transfer:
+        progress, log = self.progress.get(node), self.log
+        is_pair = self.is_voter and self.majority == PAIR
+        if progress is None or progress not in self.voting or not is_pair or self.change or self.transferring:
             return None
         index = log.synced_index
-        if not progress.may_know(index, log.configurations.latest_index) or log.term_at(index) != self._term:
+        if not progress.may_know(index, log.configurations.latest_index) or log.term_at(index) != self.term:
             return None
         progress.told_synced = self._told = index
-        return LeaderSynced(term=self._term, leader=self._node, index=index)
+        return LeaderSynced(term=self.term, leader=self._node, index=index)
 
     def is_told(self, node: NodeId) -> bool:
         """Whether a follower was told enough to know by itself, once its disk has it, of everything committed."""
-        return self.progress[node].told_synced >= self._log.commit_index
+        return self.progress[node].told_synced >= self.log.commit_index
 
     @property
     def accepting(self) -> bool:
         """Whether proposals are taken: not while this leader hands over."""
-        return self._transfer is None
+        return self.transferring is None
 
     # Commitment
 
@@ -186,52 +167,45 @@ class Leadership:
         progress = self.progress.get(sender)
         if progress is None:
             return
-        log = self._log
+        log = self.log
         if not message.success:
             if sender in log.configuration.learners:
                 progress.match_index = LogIndex(0)  # an earlier replica there may have answered; nobody counts it yet
-            self._next.pending |= progress.rejected(message.next_index)
+            self.next_ready.pending |= progress.rejected(message.next_index)
             return
         was_asked = progress.flow is not Flow.PIPELINE
         if progress.accepted(message, log):
             self.advance_commit()
-            if self._watching:
+            if self.watching:
                 self._look_after(progress)
-        self._next.pending |= progress.lacks_entries(log.last_index)
+        self.next_ready.pending |= progress.lacks_entries(log.last_index)
         if was_asked:
-            self._next.committed |= progress.lacks_commit(log.commit_index)
+            self.next_ready.committed |= progress.lacks_commit(log.commit_index)
 
     def install_answered(self, sender: NodeId, message: InstallReply) -> None:
         """A follower has a chunk of a snapshot, or all of it."""
         progress = self.progress.get(sender)
         if progress is not None:
-            self._next.pending |= progress.chunk_answered(message, self._log)
+            self.next_ready.pending |= progress.chunk_answered(message, self.log)
 
     def advance_commit(self) -> None:
         """Section 5.4.2: only an entry of the own term commits by being counted, and with it all entries before it.
 
         Only entries on disk count, and only on the voters of the configuration in effect.
         """
-        log = self._log
-        synced = [progress.match_index for progress in self._voting]
-        if self._is_voter:
+        log = self.log
+        synced = [progress.match_index for progress in self.voting]
+        if self.is_voter:
             synced.append(log.synced_index)
         index = committed_index(synced)
-        if index > log.commit_index and log.term_at(index) == self._term:
+        if index > log.commit_index and log.term_at(index) == self.term:
             log.commit_index = index
-            self._next.committed = True
-            if self._reads.open:  # before this member may lead no more
+            self.next_ready.committed = True
+            if self.reads.open:  # before this member may lead no more
                 self._answer_reads()
-            if self._watching or self._change:
-                self._next.pending = True
+            if self.watching or self.change:
+                self.next_ready.pending = True
                 self._committed()
-
-    def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:
-        """See :meth:`RaftCore.has_majority_without`."""
-        prompt = int(self._is_voter and self._node not in nodes and self._log.synced_index >= index)
-        for progress in self._voting:
-            prompt += progress.reachable and progress.match_index >= index and progress.node not in nodes
-        return prompt >= majority(len(self._log.configuration.voters))
 
     # Membership
 
@@ -252,37 +226,38 @@ class Leadership:
         return self._change_to(configuration.without(node))
 
     def _changeable(self) -> Configuration:
-        if self._transfer is not None:
-            raise TransferUnderWayError(self._transfer.to)
-        if self._log.change_under_way(self._term):
+        if self.transferring is not None:
+            raise TransferUnderWayError(self.transferring.to)
+        if self.log.change_under_way(self.term):
             raise ChangeUnderWayError("another change of membership is not committed yet: try again when it is")
-        return self._log.configuration
+        return self.log.configuration
 
     def _change_to(self, configuration: Configuration) -> LogIndex:
         payload = configuration.encode()
-        index = self._change = self.propose(EntryKind.CONFIG, payload, crc32(payload))
+        index = self.change = self.propose(EntryKind.CONFIG, payload, crc32(payload))
         self._configured()
         return index
 
     def _configured(self) -> None:
         """A configuration has come into effect: it counts from now on (section 6)."""
-        configuration, after = self._log.configuration, LogIndex(self._log.last_index + 1)
+        configuration, after = self.log.configuration, LogIndex(self.log.last_index + 1)
         self.progress = {
             node: self.progress.get(node) or Progress(node, after, node not in self._down)
             for node in configuration.members
             if node != self._node
         }
-        self._voting = [self.progress[node] for node in configuration.voters if node != self._node]
-        self._is_voter = configuration.has_voter(self._node, self._replica_id)
-        self._watching = bool(configuration.learners)
+        self.voting = [self.progress[node] for node in configuration.voters if node != self._node]
+        self.is_voter = configuration.has_voter(self._node, self._replica_id)
+        self.majority = majority(len(configuration.voters))
+        self.watching = bool(configuration.learners)
         self._count_reachable()
         self._answer_reads()  # nobody may be left to answer the round that is under way
 
     def _committed(self) -> None:
         """The commit index has risen: a change of membership may be committed."""
-        if self._change and self._log.commit_index >= self._change:
-            self._change = LogIndex(0)
-            if not self._is_voter:
+        if self.change and self.log.commit_index >= self.change:
+            self.change = LogIndex(0)
+            if not self.is_voter:
                 self._leave()
                 return
         for progress in list(self.progress.values()):
@@ -290,10 +265,10 @@ class Leadership:
 
     def _leave(self) -> None:
         """This member's own removal is committed. The followers learn it, and the best of them stands at once."""
-        heir = max(self._voting, key=lambda progress: progress.match_index)
+        heir = max(self.voting, key=lambda progress: progress.match_index)
         self.collect()
-        self._next.send(heir.node, TimeoutNow(term=self._term, leader=self._node))
-        self._step_down(RoleEvent.REMOVED, self._term)
+        self.next_ready.send(heir.node, TimeoutNow(term=self.term, leader=self._node))
+        self._step_down(RoleEvent.REMOVED, self.term)
 
     def _look_after(self, progress: Progress) -> None:
         self._promote(progress)
@@ -304,15 +279,15 @@ class Leadership:
 
         It must have the entry that made it a learner on disk: a voter whose log does not name it yet could not vote.
         """
-        log = self._log
+        log = self.log
         named = max(log.configurations.latest_index, log.snapshot_index)
         if (
             progress.node in log.configuration.learners
             and progress.flow is Flow.PIPELINE
             and progress.match_index >= named
-            and log.last_index - progress.match_index <= self._config.max_entries_per_append
-            and self._transfer is None
-            and not log.change_under_way(self._term)
+            and log.last_index - progress.match_index <= self.config.max_entries_per_append
+            and self.transferring is None
+            and not log.change_under_way(self.term)
         ):
             self._change_to(log.configuration.promoted(progress.node))
 
@@ -320,38 +295,38 @@ class Leadership:
 
     def read(self, token: int) -> None:
         """See :meth:`RaftCore.read`."""
-        self._reads.waiting.append(token)
-        self._next.pending = True
+        self.reads.waiting.append(token)
+        self.next_ready.pending = True
 
     def heartbeat_answered(self, sender: NodeId, message: HeartbeatReply) -> None:
         """A follower still follows."""
         if sender in self.progress:
-            self._reads.answered(sender, message.round)
+            self.reads.answered(sender, message.round)
             self._answer_reads()
 
     def _begin_reads(self) -> None:
-        log = self._log
-        if log.term_at(log.commit_index) != self._term:
+        log = self.log
+        if log.term_at(log.commit_index) != self.term:
             return  # a former leader may have committed more than is known here
-        self._reads.begin(max(log.commit_index, self._told))
+        self.reads.begin(max(log.commit_index, self._told))
         self._ask_round()
         self._answer_reads()
 
     def _ask_round(self) -> None:
-        reads = self._reads
-        for progress in self._voting:
+        reads = self.reads
+        for progress in self.voting:
             if progress.reachable and reads.lacks(progress.node):
-                self._next.send(progress.node, Heartbeat(term=self._term, leader=self._node, round=reads.round))
+                self.next_ready.send(progress.node, Heartbeat(term=self.term, leader=self._node, round=reads.round))
 
     def _answer_reads(self) -> None:
-        nodes = [progress.node for progress in self._voting]
-        confirmed = self._reads.confirmed(nodes, self._is_voter, self._log.commit_index)
-        self._next.reads += confirmed
-        self._next.pending |= bool(confirmed)
+        nodes = [progress.node for progress in self.voting]
+        confirmed = self.reads.confirmed(nodes, self.is_voter, self.log.commit_index)
+        self.next_ready.reads += confirmed
+        self.next_ready.pending |= bool(confirmed)
 
     def refused(self) -> list[int]:
         """The reads that end unanswered with this leadership."""
-        return self._reads.refused()
+        return self.reads.refused()
 
     # Transfer
 
@@ -359,29 +334,29 @@ class Leadership:
         """Whether a transfer to ``node`` can soon be done: it is a voter that can be reached and has everything that is
         committed on disk, and no transfer is under way."""
         progress = self.progress.get(node)
-        is_current = progress is not None and progress.reachable and progress.match_index >= self._log.commit_index
-        return is_current and progress in self._voting and self.accepting
+        is_current = progress is not None and progress.reachable and progress.match_index >= self.log.commit_index
+        return is_current and progress in self.voting and self.accepting
 
     def transfer(self, to: NodeId) -> None:
         """Hand over to ``to`` as soon as it has the whole log; a transfer under way to another node is given up."""
-        configuration = self._log.configuration
+        configuration = self.log.configuration
         if to == self._node or to not in configuration.voters:
             raise ValueError(f"leadership can be transferred to another voter only: node {to}, of {configuration}")
-        self._transfer = _Transfer(to, self._config.election_ticks_max)
-        self._watching = True
+        self.transferring = _Transfer(to, self.config.election_ticks_max)
+        self.watching = True
         self._hand_over()
 
     def _hand_over(self) -> None:
-        transfer = self._transfer
-        if transfer is None or transfer.sent or self.progress[transfer.to].match_index < self._log.last_index:
+        transfer = self.transferring
+        if transfer is None or transfer.sent or self.progress[transfer.to].match_index < self.log.last_index:
             return
         transfer.sent = True
-        self._next.send(transfer.to, TimeoutNow(term=self._term, leader=self._node))
+        self.next_ready.send(transfer.to, TimeoutNow(term=self.term, leader=self._node))
 
     def _give_up_transfer(self) -> None:
-        self._transfer = None
-        self._watching = bool(self._log.configuration.learners)
-        self._next.pending = True
+        self.transferring = None
+        self.watching = bool(self.log.configuration.learners)
+        self.next_ready.pending = True
         self._committed()
 
     # The world outside
@@ -397,47 +372,47 @@ class Leadership:
         if node in self.progress:
             self.progress[node].reconnect()
             self._count_reachable()
-            if self._reads.open:
+            if self.reads.open:
                 self._ask_round()
-            self._next.pending = True
+            self.next_ready.pending = True
 
     def _count_reachable(self) -> None:
-        reachable = self._is_voter + sum(progress.reachable for progress in self._voting)
-        if reachable >= majority(len(self._log.configuration.voters)):
+        reachable = self.is_voter + sum(progress.reachable for progress in self.voting)
+        if reachable >= self.majority:
             self._alone_ticks = 0
         elif not self._alone_ticks:
-            self._alone_ticks = self._config.election_ticks_max
+            self._alone_ticks = self.config.election_ticks_max
 
     @property
     def needs_tick(self) -> bool:
         """Whether a tick would do anything."""
         return (
-            self._transfer is not None
+            self.transferring is not None
             or self._alone_ticks > 0
-            or self._reads.open
+            or self.reads.open
             or any(progress.waits for progress in self.progress.values())
         )
 
     def tick(self) -> None:
         """One unit of time has passed."""
-        resend_ticks = self._config.resend_ticks
+        resend_ticks = self.config.resend_ticks
         for progress in self.progress.values():
-            self._next.pending |= progress.tick(resend_ticks)
-        if self._reads.tick(resend_ticks):
+            self.next_ready.pending |= progress.tick(resend_ticks)
+        if self.reads.tick(resend_ticks):
             self._ask_round()
-        if self._transfer is not None:
-            self._transfer.ticks_left -= 1
-            if not self._transfer.ticks_left:
+        if self.transferring is not None:
+            self.transferring.ticks_left -= 1
+            if not self.transferring.ticks_left:
                 self._give_up_transfer()
         if self._alone_ticks:
             self._alone_ticks -= 1
             if not self._alone_ticks:
-                self._step_down(RoleEvent.MAJORITY_LOST, self._term)
+                self._step_down(RoleEvent.MAJORITY_LOST, self.term)
 
     def collect(self) -> None:
         """Add to the next Ready the messages that may be sent now, and count them as sent."""
-        log, term, config, messages = self._log, self._term, self._config, self._next.messages
-        if self._reads.waiting:
+        log, term, config, messages = self.log, self.term, self.config, self.next_ready.messages
+        if self.reads.waiting:
             self._begin_reads()
         for progress in self.progress.values():
             progress.collect(log, term, log.commit_index, config, messages)

@@ -54,7 +54,6 @@ class LogView:
 
     __slots__ = (
         "_starts",
-        "_terms",
         "commit_index",
         "configurations",
         "last_index",
@@ -62,6 +61,7 @@ class LogView:
         "snapshot_index",
         "snapshot_term",
         "synced_index",
+        "terms",
         "versions",
     )
 
@@ -81,9 +81,10 @@ class LogView:
         self.snapshot_term = snapshot_term
         self.last_index = last_index if last_index is not None else snapshot_index
         self._starts = [start for start, _ in runs]
-        self._terms = [term for _, term in runs]
+        self.terms = [term for _, term in runs]
+        """Of the runs. While there is one, an entry of the last term changes :attr:`last_index` alone."""
         self._check(runs)
-        self.last_term = self._terms[-1] if self._terms else snapshot_term
+        self.last_term = self.terms[-1] if self.terms else snapshot_term
         self.synced_index = self.last_index
         self.commit_index = snapshot_index
         self.configurations = History(_NO_MEMBERS)
@@ -115,7 +116,7 @@ class LogView:
         )
 
     def _check(self, runs: Sequence[tuple[LogIndex, Term]]) -> None:
-        starts, terms = self._starts, self._terms
+        starts, terms = self._starts, self.terms
         sound = self.last_index >= starts[-1] if starts else self.last_index == self.snapshot_index
         sound = sound and (not starts or starts[0] == self.snapshot_index + 1)
         sound = (
@@ -172,7 +173,7 @@ class LogView:
             return self.snapshot_term
         if index >= self._starts[-1]:
             return self.last_term
-        return self._terms[bisect_right(self._starts, index) - 1]
+        return self.terms[bisect_right(self._starts, index) - 1]
 
     def run_start(self, index: LogIndex) -> LogIndex:
         """The first entry of the run of equal terms that ``index`` belongs to. ``index`` must be in the log."""
@@ -186,9 +187,9 @@ class LogView:
     def append(self, term: Term, count: int = 1) -> LogIndex:
         """Add ``count`` entries of one term. Returns the index of the last one."""
         assert term >= self.last_term, "terms in a log never go back"
-        if not self._terms or term != self.last_term:
+        if not self.terms or term != self.last_term:
             self._starts.append(LogIndex(self.last_index + 1))
-            self._terms.append(term)
+            self.terms.append(term)
             self.last_term = term
         self.last_index = LogIndex(self.last_index + count)
         return self.last_index
@@ -218,8 +219,8 @@ class LogView:
         self.last_index = LogIndex(index - 1)
         while self._starts and self._starts[-1] >= index:
             self._starts.pop()
-            self._terms.pop()
-        self.last_term = self._terms[-1] if self._terms else self.snapshot_term
+            self.terms.pop()
+        self.last_term = self.terms[-1] if self.terms else self.snapshot_term
         self.synced_index = self.last_index
         self.configurations.truncate(index)
         self.versions.truncate(index)
@@ -236,11 +237,11 @@ class LogView:
         assert self.snapshot_index <= index <= self.last_index
         runs = bisect_right(self._starts, index)
         if runs:
-            del self._starts[: runs - 1], self._terms[: runs - 1]
+            del self._starts[: runs - 1], self.terms[: runs - 1]
             self._starts[0] = LogIndex(index + 1)
         if index == self.last_index:
             self._starts.clear()
-            self._terms.clear()
+            self.terms.clear()
         self.snapshot_index = index
         self.snapshot_term = term
         self.synced_index = max(self.synced_index, index)
@@ -255,12 +256,12 @@ class LogView:
         self.configurations.reset(configuration)
         self.commit_index = index
         self._starts.clear()
-        self._terms.clear()
+        self.terms.clear()
         self.snapshot_index = self.last_index = self.synced_index = index
         self.snapshot_term = self.last_term = term
 
     def describe(self) -> str:
         """The log in one line, for transcripts and status: ``snap 4@1 | 5..7@2 8..9@3 | synced 8``."""
         ends = [*(start - 1 for start in self._starts[1:]), self.last_index]
-        runs = [f"{a}..{b}@{term}" for a, b, term in zip(self._starts, ends, self._terms, strict=False)]
+        runs = [f"{a}..{b}@{term}" for a, b, term in zip(self._starts, ends, self.terms, strict=False)]
         return f"snap {self.snapshot_index}@{self.snapshot_term} | {' '.join(runs) or '-'} | synced {self.synced_index}"

@@ -45,20 +45,20 @@ class Progress:
     """The leader's view of one follower. Lives for one term."""
 
     __slots__ = (
-        "_announce",
         "_asked",
-        "_commit_sent",
-        "_quiet_ticks",
-        "_repeated",
-        "_unanswered_notice",
+        "announced",
         "chunk",
+        "commit_sent",
         "flow",
         "match_index",
         "next_index",
         "node",
+        "quiet_ticks",
         "reachable",
+        "repeated",
         "snapshot_index",
         "told_synced",
+        "unanswered_notice",
     )
 
     def __init__(self, node: NodeId, next_index: LogIndex, reachable: bool) -> None:
@@ -67,7 +67,7 @@ class Progress:
         self.match_index = LogIndex(0)
         self.reachable = reachable
         self.snapshot_index = LogIndex(0)
-        self._quiet_ticks = 0
+        self.quiet_ticks = 0
         self.probe(next_index)
 
     # Changes of flow
@@ -77,10 +77,11 @@ class Progress:
         self.flow = Flow.PROBE
         self.next_index = next_index
         self._asked = False
-        self._announce = False
-        self._commit_sent = LogIndex(0)
-        self._unanswered_notice = False
-        self._repeated = False
+        self.announced = False
+        """The follower is to hear from its leader, whatever there is to say."""
+        self.commit_sent = LogIndex(0)
+        self.unanswered_notice = False
+        self.repeated = False
         self.told_synced = LogIndex(0)
         """The follower was told that the leader has entries up to this one on disk."""
         self.chunk = 0
@@ -90,12 +91,12 @@ class Progress:
         safe."""
         self.reachable = True
         self.match_index = LogIndex(0)
-        self._quiet_ticks = 0
+        self.quiet_ticks = 0
         self.probe(self.next_index)
 
     def announce(self) -> None:
         """Let the follower hear from its leader, whatever else there is to say."""
-        self._announce = True
+        self.announced = True
         self._asked = False
 
     def _begin_snapshot(self, index: LogIndex) -> None:
@@ -108,7 +109,7 @@ class Progress:
 
     def collect(self, log: LogView, term: Term, commit: LogIndex, config: RaftConfig, out: list[Outgoing]) -> None:
         """Add to ``out`` the messages that may be sent now, and count them as sent."""
-        if not self.reachable and not self._announce:
+        if not self.reachable and not self.announced:
             return
         if self.flow is Flow.PIPELINE and self.next_index <= log.snapshot_index:
             self._begin_snapshot(log.snapshot_index)
@@ -116,7 +117,7 @@ class Progress:
             self._collect_pipeline(log, term, commit, config, out)
         elif not self._asked:
             self._asked = True
-            self._announce = False
+            self.announced = False
             self._ask(log, term, out)
 
     def _ask(self, log: LogView, term: Term, out: list[Outgoing]) -> None:
@@ -134,16 +135,16 @@ class Progress:
         last = min(log.last_index, self.match_index + config.max_pipeline_entries)
         if self.next_index <= last:
             self._collect_entries(log, term, commit, LogIndex(last), config.max_entries_per_append, out)
-        elif self._announce or self._has_notice(commit):
-            self._repeated = self._repeated and not self._has_notice(commit)
-            if self._announce or not self._knows(commit):
+        elif self.announced or self._has_notice(commit):
+            self.repeated = self.repeated and not self._has_notice(commit)
+            if self.announced or not self._knows(commit):
                 out.append(self._entries(log, term, commit, LogIndex(self.next_index - 1)))
-            self._commit_sent = commit
-            self._unanswered_notice = True
-        self._announce = False
+            self.commit_sent = commit
+            self.unanswered_notice = True
+        self.announced = False
 
     def _has_notice(self, commit: LogIndex) -> bool:
-        return min(commit, self.next_index - 1) > self._commit_sent
+        return min(commit, self.next_index - 1) > self.commit_sent
 
     def _knows(self, commit: LogIndex) -> bool:
         """Whether the follower knows by itself what a notice would tell: it has the entries on disk, and was told that
@@ -154,7 +155,7 @@ class Progress:
         """Whether it helps the follower to hear that the leader has entries up to ``synced`` on disk: it was sent them,
         has not said that it has them, too, and was told that the newest ``change`` of members is committed."""
         is_sent = self.flow is Flow.PIPELINE and self.reachable and self.match_index < synced < self.next_index
-        return is_sent and synced > self.told_synced and self._commit_sent >= change
+        return is_sent and synced > self.told_synced and self.commit_sent >= change
 
     def lacks_entries(self, last: LogIndex) -> bool:
         """Whether there is an entry that the follower was not sent."""
@@ -171,8 +172,8 @@ class Progress:
             end = LogIndex(min(last, self.next_index + per_message - 1))
             out.append(self._entries(log, term, commit, end))
             self.next_index = LogIndex(end + 1)
-        self._commit_sent = commit
-        self._unanswered_notice = False
+        self.commit_sent = commit
+        self.unanswered_notice = False
 
     def _entries(self, log: LogView, term: Term, commit: LogIndex, last: LogIndex) -> SendEntries:
         prev = LogIndex(self.next_index - 1)
@@ -188,30 +189,6 @@ class Progress:
             last=last,
         )
 
-    def takes_next(self, last: LogIndex, config: RaftConfig) -> bool:
-        """Whether the entry after ``last``, the last of the log, may go at once, and there is nothing else to say."""
-        return (
-            self.flow is Flow.PIPELINE
-            and self.next_index == last + 1
-            and last < self.match_index + config.max_pipeline_entries
-        )
-
-    @property
-    def is_left_alone(self) -> bool:
-        """Whether nothing is sent to the follower for now."""
-        return not self.reachable and not self._announce
-
-    @property
-    def is_announced(self) -> bool:
-        """Whether the follower is to hear from its leader, whatever there is to say."""
-        return self._announce
-
-    def sent(self, index: LogIndex, commit: LogIndex) -> None:
-        """The entry at ``index``, the next one, went off with this commit index."""
-        self.next_index = LogIndex(index + 1)
-        self._commit_sent = commit
-        self._unanswered_notice = False
-
     def notice(self, log: LogView, term: Term) -> SendEntries | None:
         """A notice of the commit index, counted as sent, if the follower lacks it and can be told now."""
         commit = log.commit_index
@@ -219,9 +196,9 @@ class Progress:
             return None
         if self.next_index <= log.snapshot_index:
             return None  # it gets a snapshot, as soon as it has answered what is under way
-        self._repeated = False
-        self._commit_sent = commit
-        self._unanswered_notice = True
+        self.repeated = False
+        self.commit_sent = commit
+        self.unanswered_notice = True
         if self._knows(commit):
             return None
         return self._entries(log, term, commit, LogIndex(self.next_index - 1))
@@ -230,9 +207,9 @@ class Progress:
 
     def accepted(self, reply: AppendReply, log: LogView) -> bool:
         """The follower's log agrees. True when more of it is known to be on its disk."""
-        self._quiet_ticks = 0
-        if self._repeated:
-            self._unanswered_notice = self._repeated = False
+        self.quiet_ticks = 0
+        if self.repeated:
+            self.unanswered_notice = self.repeated = False
         advanced = reply.synced_index > self.match_index and self._is_ours(reply, log)
         if advanced:
             self.match_index = reply.synced_index
@@ -254,7 +231,7 @@ class Progress:
         """
         if self.flow is Flow.SNAPSHOT or not self.match_index < wanted < self.next_index:
             return False
-        self._quiet_ticks = 0
+        self.quiet_ticks = 0
         self.probe(wanted)
         return True
 
@@ -276,7 +253,7 @@ class Progress:
             self.chunk = reply.number + 1
         else:
             return False
-        self._quiet_ticks = 0
+        self.quiet_ticks = 0
         return True
 
     # Time
@@ -285,7 +262,7 @@ class Progress:
     def waits(self) -> bool:
         """Whether something is unanswered, so that ticks matter."""
         return self.reachable and (
-            self.flow is not Flow.PIPELINE or self._unanswered_notice or self.match_index < self.next_index - 1
+            self.flow is not Flow.PIPELINE or self.unanswered_notice or self.match_index < self.next_index - 1
         )
 
     def tick(self, resend_ticks: int) -> bool:
@@ -293,16 +270,16 @@ class Progress:
         again."""
         if not self.waits:
             return False
-        self._quiet_ticks += 1
-        if self._quiet_ticks < resend_ticks:
+        self.quiet_ticks += 1
+        if self.quiet_ticks < resend_ticks:
             return False
-        self._quiet_ticks = 0
+        self.quiet_ticks = 0
         if self.flow is not Flow.PIPELINE:
             self._asked = False
         elif self.match_index < self.next_index - 1:
             self.probe(self.next_index)
         else:
-            self._announce = self._repeated = True
+            self.announced = self.repeated = True
         return True
 
     def describe(self) -> str:

@@ -20,28 +20,29 @@ from reference_broker.types import LogIndex, NodeId
 class Reads:
     """The reads of one leader in one term."""
 
-    __slots__ = ("_acked", "_asked", "_quiet_ticks", "round", "waiting")
+    __slots__ = ("_acked", "_quiet_ticks", "asked", "round", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[int] = []
         """Tokens for which no round has begun."""
         self.round = 0
-        self._asked: deque[tuple[int, int, LogIndex]] = NOTHING  # round, token, index
+        self.asked: deque[tuple[int, int, LogIndex]] = NOTHING
+        """Round, token and index of the reads whose round waits for answers."""
         self._acked: dict[NodeId, int] = {}
         self._quiet_ticks = 0
 
     @property
     def open(self) -> bool:
         """Whether a round waits for answers."""
-        return bool(self._asked)
+        return bool(self.asked)
 
     def begin(self, index: LogIndex) -> None:
         """A round begins for all that wait; they will be answered at ``index``, which covers all that any member knows
         as committed."""
         self.round += 1
-        if self._asked is NOTHING:
-            self._asked = deque()
-        self._asked.extend((self.round, token, index) for token in self.waiting)
+        if self.asked is NOTHING:
+            self.asked = deque()
+        self.asked.extend((self.round, token, index) for token in self.waiting)
         self.waiting.clear()
         self._quiet_ticks = 0
 
@@ -61,18 +62,18 @@ class Reads:
             rounds.append(LogIndex(self.round))
         up_to = committed_index(rounds)
         done = []
-        while self._asked and self._asked[0][0] <= up_to and self._asked[0][2] <= commit:
-            _, token, index = self._asked.popleft()
+        while self.asked and self.asked[0][0] <= up_to and self.asked[0][2] <= commit:
+            _, token, index = self.asked.popleft()
             done.append((token, index))
         return done
 
     def tick(self, resend_ticks: int) -> bool:
         """One tick without the answer. True when the round has to be asked for again."""
-        if not self._asked:
+        if not self.asked:
             return False
         self._quiet_ticks = (self._quiet_ticks + 1) % resend_ticks
         return not self._quiet_ticks
 
     def refused(self) -> list[int]:
         """Everything unanswered: the leadership is lost."""
-        return [*(token for _, token, _ in self._asked), *self.waiting]
+        return [*(token for _, token, _ in self.asked), *self.waiting]

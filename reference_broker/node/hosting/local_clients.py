@@ -154,9 +154,12 @@ class LocalClients:
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """Hand commits to the publisher's channel."""
         if (known := self.channels.get(channel.connection)) is not None:
-            if known.committed(group, last):
-                self._anatomy.hold(known.connection)
-            self._anatomy.drop()
+            is_told = known.committed(group, last)
+            if self._anatomy.begun:
+                if is_told:
+                    self._anatomy.hold(known.connection)
+                else:
+                    self._anatomy.begun.clear()
             if known.connection is not None:
                 self.touch(known.connection)
 

@@ -68,10 +68,10 @@ class Batcher:
         host: HostedMachine,
         node: ProposingPorts,
         runner: Runner,
-        propose: Callable[[bytes, int], None],
+        propose: Callable[[bytes, int, int], None],
     ) -> None:
         """``runner``, the member, gets a turn when there is something to propose. ``propose`` makes an entry of a
-        payload with its CRC."""
+        payload with its CRC, sealed at a time (ns)."""
         self._pipeline = pipeline
         self._commands = pipeline.waiting
         self._core = core
@@ -121,27 +121,27 @@ class Batcher:
             self._wake(self._runner)
 
     def propose_gathered(self) -> None:
-        """Propose what is due, where it can be."""
-        if self._pipeline.is_due():
-            if self._leads:
-                self._lead()
-            else:
-                self._pipeline.forward()
-
-    def _lead(self) -> None:
-        """Make entries of the waiting commands while there is room for them."""
-        waiting, commands_max = self._commands, self._node.limits.batch_commands_max
+        """Propose what is due, where it can be: the leader makes entries while there is room for them."""
+        waiting, node = self._commands, self._node
+        if not (waiting.urgent or waiting.overdue) and not self._pipeline.is_due():
+            return
+        if not self._leads:
+            self._pipeline.forward()
+            return
+        raft_log, anatomy, (normal, low) = self._core.log, node.anatomy, waiting.by_priority
         while waiting.octets and (room := self._room()) is not None:
             bytes_max, messages_max = room
-            if messages_max and waiting.holds(Priority.LOW):
-                self._publishes_before, self._publishes = self._publishes, LogIndex(self._core.log.last_index + 1)
-            self._settled = self._settled or waiting.holds(Priority.NORMAL)
-            commands, segments = waiting.cut(bytes_max, commands_max, messages_max)
-            payload = seal(self._host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
-            self._sizes.append((LogIndex(self._core.log.last_index + 1), len(payload)))
+            index = LogIndex(raft_log.last_index + 1)
+            if messages_max and low:
+                self._publishes_before, self._publishes = self._publishes, index
+            self._settled = self._settled or bool(normal)
+            commands, segments = waiting.cut(bytes_max, node.limits.batch_commands_max, messages_max)
+            sealed_ns = node.now_ns()
+            payload = seal(self._host.encode(commands), segments, sealed_ns, anatomy.clock)
+            self._sizes.append((index, len(payload)))
             self._rounds.octets_under_way += len(payload)
-            self._propose(payload, crc32(payload))
-            self._node.anatomy.gauge("entry.bytes", len(payload))
+            self._propose(payload, crc32(payload), sealed_ns)
+            anatomy.gauge("entry.bytes", len(payload))
 
     def _room(self) -> tuple[int, int] | None:
         """How many octets and how many enqueued messages the next entry may hold, which is made then; None if none may
@@ -153,9 +153,9 @@ class Batcher:
         entries with publishes only two of half the size are under way, or one if they are to hold few messages, which
         waits for a settle to ride with.
         """
-        limits, raft_log, commit = self._node.limits, self._core.log, self._core.commit_index
-        whole, entries_max = limits.batch_bytes_max, limits.entries_uncommitted_max
-        if not self._core.accepting or raft_log.last_index - commit >= entries_max:
+        limits, raft_log, leadership = self._node.limits, self._core.log, self._core.leadership
+        whole, entries_max, commit = limits.batch_bytes_max, limits.entries_uncommitted_max, raft_log.commit_index
+        if leadership is None or leadership.transferring or raft_log.last_index - commit >= entries_max:
             return None
         if self._sizes and self._rounds.octets_under_way >= whole * entries_max:
             return None  # all groups together have as much under way as one may have
@@ -177,7 +177,8 @@ class Batcher:
 
     def committed(self, commit: LogIndex) -> None:
         """Everything up to ``commit`` is committed."""
-        self._arrived(commit)
+        if self._sizes and self._sizes[0][0] <= commit:
+            self._arrived(commit)
         if self._round_ends and commit >= self._round_ends:
             self._leave_round()
 

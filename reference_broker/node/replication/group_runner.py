@@ -27,7 +27,7 @@ from reference_broker.node.replication.pipeline import Pipeline
 from reference_broker.node.replication.proposals import DedupTable, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.replication.sender import Sender, SenderPorts
 from reference_broker.queues.port import HostedMachine
-from reference_broker.raft import wire
+from reference_broker.raft import steady, wire
 from reference_broker.raft.configuration import Configuration, noop_version
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendEntries, AppendReply, InstallSnapshot, Message
@@ -69,15 +69,18 @@ class GroupRunner:
         "_batcher",
         "_committed",
         "_dedup",
+        "_follower",
         "_hard_state_writes",
         "_held",
         "_installing",
         "_log",
         "_me",
         "_next_read",
+        "_next_ready",
         "_node",
         "_non_members",
         "_propose_gathered",
+        "_raft_log",
         "_reads",
         "_sender",
         "_snapshot_asked",
@@ -130,6 +133,8 @@ class GroupRunner:
         self._propose_gathered = batcher.propose_gathered
         self._committed = batcher.committed
         self.pace = host.pace
+        # Bound here, because they are the core's as long as it lives.
+        self._raft_log, self._next_ready, self._follower = core.log, core.next_ready, core.follower
         self.applied = core.log.snapshot_index
         self._applies_soon = False
         self._log = system
@@ -212,18 +217,24 @@ class GroupRunner:
 
     def step(self, sender: NodeId, message: Message) -> None:
         """A Raft message of a peer."""
-        if type(message) is AppendEntries and not self._hard_state_writes and self.core.take_steadily(message):
+        core = self.core
+        if type(message) is AppendReply:
+            if message.success:
+                self._sender.answered(sender, message.synced_index)
+            if not steady.answered(core, sender, message):
+                core.step(sender, message)
+            self._wake_if_needed()
+            return
+        if type(message) is AppendEntries and not self._hard_state_writes and steady.take(core, message):
             if message.entries:
                 self._stamp(message.entries)
                 self._log.append(self.group, message.entries)
-            if self.core.commit_index > self.applied:
+            if self._raft_log.commit_index > self.applied:
                 self._have_applied(message)
             return
-        if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message) and not self._store(message):
+        if isinstance(message, InstallSnapshot) and core.accepts(sender, message) and not self._store(message):
             return  # unanswered, so the leader sends it again
-        if type(message) is AppendReply and message.success:
-            self._sender.answered(sender, message.synced_index)
-        self.core.step(sender, message)
+        core.step(sender, message)
         self._wake_if_needed()
 
     def _have_applied(self, message: AppendEntries) -> None:
@@ -231,7 +242,7 @@ class GroupRunner:
         and several entries are applied together."""
         if not message.entries or self._me[0] in self.host.client_nodes:
             self._node.wake(self)
-        elif self.core.commit_index - self.applied >= _TOGETHER:
+        elif self._raft_log.commit_index - self.applied >= _TOGETHER:
             self._node.wake_late(self)
         elif not self._applies_soon:
             self._applies_soon = True
@@ -239,12 +250,21 @@ class GroupRunner:
 
     def _apply_what_waits(self) -> None:
         self._applies_soon = False
-        if self.core.commit_index > self.applied and not self._stopped:
+        if self._raft_log.commit_index > self.applied and not self._stopped:
             self._node.wake(self)
 
     def _wake_if_needed(self) -> None:
         """Most answers, and most notices of the log, change nothing that a turn would act on."""
-        if self.core.has_ready or self._waiting.octets or self._sender.waits:
+        next_ready, sender = self._next_ready, self._sender
+        if (
+            next_ready.pending
+            or next_ready.committed
+            or self._follower.answer_due
+            or self._waiting.octets
+            or sender.flows
+            or sender.chunks
+            or sender.sending_snapshot
+        ):
             self._node.wake(self)
 
     def _store(self, chunk: InstallSnapshot) -> bool:
@@ -259,12 +279,14 @@ class GroupRunner:
         """Entries up to ``index`` are on this node's disk; write begun, write ended, sync ended at ``times`` (ns)."""
         self.track.synced(index, *times)
         self._sender.answered(self._me[0], index)
-        self.core.synced(index, term)
-        if (leadership := self.core.leadership) is not None and not self._hard_state_writes:
-            self._sender.tell_synced(leadership)
-        answer = self.core.answer_steadily() if not self._hard_state_writes else None
-        if answer is not None:
-            self._node.send(self.core.leader, FrameKind.RAFT, wire.encode(self.group, answer))
+        core = self.core
+        if not steady.synced(core, index, term):
+            core.synced(index, term)
+        if not self._hard_state_writes:
+            if core.leadership is not None:
+                self._sender.tell_synced(core.leadership)
+            elif (answer := steady.answer(core)) is not None:
+                self._node.send(core.leader, FrameKind.RAFT, wire.encode(self.group, answer))
         self._wake_if_needed()
 
     def hard_state_synced(self) -> None:
@@ -388,10 +410,14 @@ class GroupRunner:
         self.scheduled = False
         if self._stopped:
             return
-        self._drain()
+        next_ready, follower, raft_log = self._next_ready, self._follower, self._raft_log
+        is_ready = next_ready.pending or next_ready.committed or follower.answer_due
+        if is_ready or raft_log.commit_index > self.applied or self._hard_state_writes:
+            self._drain()
         if self._waiting.octets:
             self._propose_gathered()
-            self._drain()
+            if next_ready.pending or self._hard_state_writes:
+                self._drain()
         sender = self._sender
         if sender.flows or sender.chunks:
             sender.go_on()
@@ -434,34 +460,33 @@ class GroupRunner:
 
     # Carrying out what the core asks for
 
-    def _make_entry(self, payload: bytes, crc: int) -> None:
-        """Make an entry of commands, by the short way if there is one."""
+    def _make_entry(self, payload: bytes, crc: int, sealed_ns: int) -> None:
+        """Make an entry of commands, by the steady way if there is one."""
         leadership = self.core.leadership
-        steady = None
+        made = None
         if leadership is not None and not self._hard_state_writes:
-            steady = leadership.propose_steadily(payload, crc)
-        if steady is None:
+            made = steady.propose(leadership, payload, crc)
+        if made is None:
             self.core.propose(EntryKind.COMMAND, payload, crc)
             return
-        entry, prev_term, nodes = steady
-        self._stamp((entry,))
+        entry, nodes = made
+        self.track.handed(entry.index, self._node.anatomy.clock, sealed_ns, self._node.now_ns())
         self._log.append(self.group, (entry,))
-        self._sender.send_entry(entry, prev_term, nodes)
+        self._sender.send_entry(entry, nodes)
 
     def _drain(self) -> None:
-        leadership, until_ns = self.core.leadership, self._node.now_ns() + _APPLY_NS
+        core, raft_log, until_ns = self.core, self._raft_log, self._node.now_ns() + _APPLY_NS
+        next_ready, follower = self._next_ready, self._follower
         if self._hard_state_writes:
             self._node.reconcile(self)
-        elif leadership is None:
-            self.core.take_commit()  # it is applied below
-        elif leadership.take_commit():
-            self._committed(self.core.commit_index)
-            self._sender.tell_commit(leadership)
-        while self.core.has_ready:
-            self._carry_out(self.core.ready(), until_ns)
-        if self.core.commit_index > self.applied and not self.newer_machine:
-            self._apply(self.core.commit_index, until_ns)
-            if self.core.commit_index > self.applied and not self.newer_machine:
+        elif next_ready.committed and steady.take_commit(core) and core.leadership is not None:
+            self._committed(raft_log.commit_index)
+            self._sender.tell_commit(core.leadership)
+        while next_ready.pending or next_ready.committed or follower.answer_due:
+            self._carry_out(core.ready(), until_ns)
+        if raft_log.commit_index > self.applied and not self.newer_machine:
+            self._apply(raft_log.commit_index, until_ns)
+            if raft_log.commit_index > self.applied and not self.newer_machine:
                 self._node.wake(self)
             if self._awaited:
                 self._tell_awaiting()
@@ -555,7 +580,8 @@ class GroupRunner:
                     break
         self.track.applied(first, self.applied, committed_ns, self._node.now_ns())
         self.host.run_effects(self._non_members.values())
-        self.track.forget_confirms()
+        if self.track.confirming:
+            self.track.confirming.clear()
         for node in told:
             non_member = self._non_members[node]
             non_member.applied(*self.highest_applied(node, non_member.boot_id))

@@ -27,10 +27,10 @@ class CommandQueue:
     """The waiting commands, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: lazy
     commands have waited long enough."""
 
-    __slots__ = ("_waiting", "cuts", "held", "octets", "overdue", "urgent")
+    __slots__ = ("by_priority", "cuts", "held", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
-        self._waiting: tuple[list[tuple[Any, int, Proposer, int]], ...] = tuple([] for _ in Priority)
+        self.by_priority: tuple[list[tuple[Any, int, Proposer, int]], ...] = tuple([] for _ in Priority)
         """Command, octets, proposer, number of the command; by priority."""
         self.octets = 0
         self.urgent = False
@@ -42,27 +42,23 @@ class CommandQueue:
 
     def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
         """Add a command. The proposer names its priority."""
-        self._waiting[proposer[1]].append((command, size, proposer, number))
+        self.by_priority[proposer[1]].append((command, size, proposer, number))
         self.octets += size
 
     def clear(self) -> None:
         """Forget all commands."""
-        self._waiting = tuple([] for _ in Priority)
+        for waiting in self.by_priority:
+            waiting.clear()
         self.octets = 0
         self.urgent = self.overdue = False
 
     def holds_whole_batch(self, bytes_max: int, commands_max: int) -> bool:
         """Whether a whole batch waits."""
-        return self.octets >= bytes_max or sum(map(len, self._waiting)) >= commands_max
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a batch should go now."""
-        return self.urgent or self.overdue
+        return self.octets >= bytes_max or sum(map(len, self.by_priority)) >= commands_max
 
     def holds(self, priority: Priority) -> bool:
         """Whether a command of this priority waits."""
-        return bool(self._waiting[priority])
+        return bool(self.by_priority[priority])
 
     def cut(self, bytes_max: int, commands_max: int, messages_max: int = ANY) -> tuple[list[Any], list[Segment]]:
         """The next batch and its segments.
@@ -75,9 +71,10 @@ class CommandQueue:
         batch: list[Any] = []
         segments: list[Segment] = []
         self.cuts += 1
-        self._cut_queue(self._waiting[Priority.NORMAL], bytes_max, commands_max, batch, segments)
-        if messages_max and not self._waiting[Priority.NORMAL]:
-            low = self._waiting[Priority.LOW]
+        normal, low = self.by_priority
+        if normal:
+            self._cut_queue(normal, bytes_max, commands_max, batch, segments)
+        if low and messages_max and not normal:
             commands_max = commands_max if messages_max == ANY else len(batch) + _leading(low, messages_max)
             self._cut_queue(low, bytes_max, commands_max, batch, segments)
         self.urgent, self.overdue = self.urgent and self.octets > 0, self.overdue and self.octets > 0
@@ -110,9 +107,11 @@ class CommandQueue:
             if run is not None and run[0] == proposer and run[2] == number:
                 run = (proposer, run[1], number + 1)
             else:
-                _close(run, segments)
+                if run is not None:
+                    segments.append((*run[0], run[1], run[2] - run[1]))
                 run = (proposer, number, number + 1)
-        _close(run, segments)
+        if run is not None:
+            segments.append((*run[0], run[1], run[2] - run[1]))
         del waiting[: len(batch) - before]
         self.octets -= size
 
@@ -126,12 +125,6 @@ def _leading(waiting: list[tuple[Any, int, Proposer, int]], messages_max: int) -
         if messages > messages_max:
             return max(number, 1)
     return len(waiting)
-
-
-def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
-    if run is not None:
-        (node, priority, boot_id), first, following = run
-        segments.append((node, priority, boot_id, first, following - first))
 
 
 class Pipeline:
@@ -196,8 +189,9 @@ class Pipeline:
         number = self.unapplied[priority].add(command, size)
         if self.leader:
             waiting = self.waiting
-            waiting.add(command, size, (self._me[0], priority, self._me[1]), number)
-            if lazy and self._has_timer and not waiting.is_due:
+            waiting.by_priority[priority].append((command, size, (self._me[0], priority, self._me[1]), number))
+            waiting.octets += size
+            if lazy and self._has_timer and not (waiting.urgent or waiting.overdue):
                 self._note_wait()
             else:
                 waiting.urgent = waiting.urgent or not lazy
@@ -217,7 +211,7 @@ class Pipeline:
     def is_due(self) -> bool:
         """Whether commands wait and should go now. If all of them are lazy, they should in a while."""
         waiting = self.waiting
-        if not waiting.octets or waiting.is_due:
+        if not waiting.octets or waiting.urgent or waiting.overdue:
             return waiting.octets > 0
         self._note_wait()
         if not self._has_timer:

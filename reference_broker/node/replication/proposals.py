@@ -167,8 +167,11 @@ class DedupTable:
 
 def seal(batch: list[bytes | memoryview], segments: Sequence[Segment], now_ns: int = 0, clock: int = 0) -> bytes:
     """The payload of a log entry: the batch and the segments, joined in one copy; and when that was on which clock."""
-    tail = b"".join([_SEGMENT.pack(*segment) for segment in segments])
-    return b"".join([*batch, tail, _TAIL.pack(now_ns, clock, len(segments))])
+    parts = batch[:]
+    for segment in segments:
+        parts.append(_SEGMENT.pack(*segment))
+    parts.append(_TAIL.pack(now_ns, clock, len(segments)))
+    return b"".join(parts)
 
 
 def sealed_at(payload: bytes | memoryview) -> tuple[int, int]:
@@ -185,10 +188,10 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     end = len(payload) - _TAIL.size - count * _SEGMENT.size
     if end < 0:
         raise ValueError(f"a sealed batch of {len(payload)} octets with {count} segments")
-    rows = _SEGMENT.iter_unpack(payload[end : -_TAIL.size])
-    return end, [
-        (NodeId(node), Priority(priority), boot_id, first, number) for node, priority, boot_id, first, number in rows
-    ]
+    segments: list[Segment] = []
+    for node, priority, boot_id, first, number in _SEGMENT.iter_unpack(payload[end : -_TAIL.size]):
+        segments.append((node, Priority(priority), boot_id, first, number))
+    return end, segments
 
 
 def low_priority(segments: Sequence[Segment], commands: Sequence[Any]) -> tuple[list[Segment], list[Any]]:

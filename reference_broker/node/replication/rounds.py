@@ -79,7 +79,7 @@ class Rounds:
         """The group's entries are committed, or it leads no more."""
         if runner in self._under_way:
             del self._under_way[runner]
-            if not self._under_way:
+            if self._waiting and not self._under_way:
                 self._release()
 
     def _give_up(self, number: int) -> None:

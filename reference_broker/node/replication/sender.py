@@ -12,7 +12,7 @@ delay at most (docs/decisions/0010).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Final, Protocol
 
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
@@ -26,13 +26,15 @@ from reference_broker.raft.leadership import Leadership
 from reference_broker.raft.messages import InstallSnapshot
 from reference_broker.raft.ready import Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
-from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
 _HEADS: Final = 1024
 """Octets of a frame that are kept for the heads of its entries."""
 _ENTRIES_WAITING_MAX: Final = 64
 _RECENT: Final = 8
 """About so many answers weigh in a mean."""
+_NEVER_NS: Final = 1 << 62
+"""The mean of a node that never answered."""
 _ALIKE_NS: Final = 1_000_000
 """A smaller difference does not count: a process that waits for its turn makes it."""
 
@@ -41,24 +43,23 @@ class AnswerTimes:
     """How long each node takes to have a few entries on disk: who is slower than whom.
 
     Running means in nanoseconds. For a peer the time runs from sending to the answer, for the node itself it is the
-    time of its own log.
+    time of its own log. A node that takes more than twice as long as another is *slower*; a node that never answered
+    may be the slowest.
     """
 
-    __slots__ = ("_means",)
+    __slots__ = ("means",)
 
     def __init__(self) -> None:
-        self._means: dict[NodeId, int] = {}
+        self.means: dict[NodeId, int] = {}
 
     def took(self, node: NodeId, ns: int) -> None:
         """An answer took so long."""
-        mean = self._means.get(node, ns)
-        self._means[node] = mean + (ns - mean) // _RECENT
+        mean = self.means.get(node, ns)
+        self.means[node] = mean + (ns - mean) // _RECENT
 
-    def slower_than(self, node: NodeId, among: Iterable[NodeId]) -> set[NodeId]:
-        """The nodes that take more than twice as long as ``node``. A node that never answered may be the slowest."""
-        means, unknown = self._means, 1 << 62
-        limit = 2 * means[node] + _ALIKE_NS if node in means else -1
-        return {each for each in among if means.get(each, unknown) > limit}
+    def limit_of(self, node: NodeId) -> int:
+        """Who has a greater mean is slower than ``node``."""
+        return 2 * self.means[node] + _ALIKE_NS if node in self.means else -1
 
 
 class SenderPorts(NodePorts, Protocol):
@@ -170,11 +171,6 @@ class Sender:
         self.chunks: dict[NodeId, SendSnapshot] = {}
         """Chunks that wait for a link."""
 
-    @property
-    def waits(self) -> bool:
-        """Whether an answer may let :meth:`go_on` send more, or ends a snapshot's way."""
-        return bool(self.flows or self.chunks or self.sending_snapshot)
-
     def send_all(self, ready: Ready) -> None:
         """Every message of a Ready."""
         before = _before_few(ready.append, self._small)
@@ -192,8 +188,9 @@ class Sender:
                     self.flows.pop(outgoing.to, None)
                     self._send_snapshot(outgoing)
 
-    def send_entry(self, entry: Entry, prev_term: Term, nodes: Sequence[NodeId]) -> None:
-        """A new entry, the last of the log, to these followers, or to those of them who need it now."""
+    def send_entry(self, entry: Entry, nodes: Sequence[NodeId]) -> None:
+        """A new entry, behind entries of the same term and the last of the log, to these followers, or to those of them
+        who need it now."""
         few, before, now_ns = len(entry.payload) <= self._small, LogIndex(entry.index - 1), self._node.now_ns()
         self._entry_ns = now_ns
         if few:
@@ -201,28 +198,29 @@ class Sender:
         buffers: list[bytes | memoryview] | None = None
         for node in nodes:
             waiting = self._put_off.get(node)
+            may_wait = few and node not in self._host.client_nodes
             if self.flows or self._congested or (waiting is not None and waiting.last >= waiting.first):
-                self._send_entries(self._entry(node, entry, prev_term), before if few else None)
+                self._send_entries(self._entry(node, entry), before if few else None)
                 continue
-            self._put_off.pop(node, None)  # a notice, and the entry says the same
-            if few and node not in self._host.client_nodes and self._is_spare(node, before):
-                self._wait(self._entry(node, entry, prev_term))
+            if waiting is not None:
+                del self._put_off[node]  # a notice, and the entry says the same
+            if may_wait and self._is_spare(node, before):
+                self._wait(self._entry(node, entry))
                 continue
             if buffers is None:
-                send = self._entry(node, entry, prev_term)
-                buffers = wire.encode_append(self._group, send, self._node.node, (entry,))
+                buffers = wire.encode_append(self._group, self._entry(node, entry), self._node.node, (entry,))
             self._asked.setdefault(node, (entry.index, now_ns))
             octets = self._node.send(node, FrameKind.RAFT, buffers)
             if octets > self._small:
                 self.flows.setdefault(node, _Flow()).sent(entry.index, octets)
 
-    def _entry(self, node: NodeId, entry: Entry, prev_term: Term) -> SendEntries:
+    def _entry(self, node: NodeId, entry: Entry) -> SendEntries:
         return SendEntries(
             to=node,
             term=entry.term,
             prev_index=LogIndex(entry.index - 1),
-            prev_term=prev_term,
-            commit=self._core.commit_index,
+            prev_term=entry.term,
+            commit=self._core.log.commit_index,
             first=entry.index,
             last=entry.index,
         )
@@ -232,12 +230,14 @@ class Sender:
         entry. Who will know by itself as soon as its own disk has it is one of the others, unless its disk is slow."""
         for node in leadership.progress:
             if node not in self._host.client_nodes or (leadership.is_told(node) and not self._is_slow(node)):
-                self._tell_later()
+                if not self._notices_wait:
+                    self._tell_later()
             elif (send := leadership.notice(node)) is not None:
                 self._send_entries(send, None)
 
     def _is_slow(self, node: NodeId) -> bool:
-        return bool(self._node.answers.slower_than(self._node.node, (node,)))
+        answers = self._node.answers
+        return answers.means.get(node, _NEVER_NS) > answers.limit_of(self._node.node)
 
     def tell_synced(self, leadership: Leadership) -> None:
         """This leader has more on its disk: tell the followers with clients, which then need not wait until it has
@@ -319,11 +319,23 @@ class Sender:
         return send.last < send.first or (before is not None and self._is_spare(send.to, before))
 
     def _is_spare(self, node: NodeId, before: LogIndex) -> bool:
-        """Whether other followers make the majority, and not later than with this node."""
-        away = self._node.answers.slower_than(node, (self._node.node, *self._core.configuration.voters))
-        away.add(node)
-        away.update(other for other, waiting in self._put_off.items() if waiting.last >= waiting.first)
-        return self._core.has_majority_without(away, before)
+        """Whether other followers make the majority, and not later than with this node: enough other voters can be
+        reached, have everything up to ``before`` on disk, are not slower, and do not wait for copies themselves."""
+        leadership, answers = self._core.leadership, self._node.answers
+        if leadership is None:
+            return False
+        means, limit_ns = answers.means, answers.limit_of(node)
+        prompt = 0
+        if leadership.is_voter and self._core.log.synced_index >= before:
+            prompt += means.get(self._node.node, _NEVER_NS) <= limit_ns
+        for progress in leadership.voting:
+            other = progress.node
+            if other == node or not progress.reachable or progress.match_index < before:
+                continue
+            waiting = self._put_off.get(other)
+            if waiting is None or waiting.last < waiting.first:
+                prompt += means.get(other, _NEVER_NS) <= limit_ns
+        return prompt >= leadership.majority
 
     def _wait(self, send: SendEntries) -> None:
         self._put_off[send.to] = send

@@ -158,7 +158,7 @@ def test_confirms_are_recorded_for_whom_they_are_sent() -> None:
     track.confirmed(CHANNEL)
     anatomy.hold(1)
     track.confirmed(CHANNEL)
-    anatomy.drop()
+    anatomy.begun.clear()
     anatomy.written(1, 200)
     assert means(anatomy.snapshot(), Chain.CONFIRM)["confirm"] == (5, 25)
     assert means(anatomy.snapshot(), Chain.CONFIRM)["total"] == (5, 500)

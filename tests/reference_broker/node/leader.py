@@ -9,7 +9,7 @@ from zlib import crc32
 
 from reference_broker.node.config import Limits
 from reference_broker.node.replication.sender import AnswerTimes, Sender
-from reference_broker.raft import wire
+from reference_broker.raft import steady, wire
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
@@ -117,10 +117,10 @@ class Leader:
         """An entry the short way; what is sent at once."""
         leadership = self.core.leadership
         assert leadership is not None
-        steady = leadership.propose_steadily(bytes(100), crc32(bytes(100)))
-        assert steady is not None
-        self._entries[steady[0].index] = steady[0]
-        self.sender.send_entry(*steady)
+        made = steady.propose(leadership, bytes(100), crc32(bytes(100)))
+        assert made is not None
+        self._entries[made[0].index] = made[0]
+        self.sender.send_entry(*made)
         return self.said()
 
     def answer(self, *nodes: NodeId) -> list[str]:

@@ -13,7 +13,7 @@ from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import NotLeaderError
-from reference_broker.raft.messages import AppendEntries, InstallSnapshot, LeaderSynced, VoteReply
+from reference_broker.raft.messages import AppendEntries, AppendReply, InstallSnapshot, LeaderSynced, Message, VoteReply
 from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
@@ -129,10 +129,18 @@ class Member:
         if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message):
             self._store_chunk(message)
         before = self.core.commit_index
-        self.core.step(sender, message)
+        if self._is_answered(sender, message):
+            self.ways.append("answered")
+        else:
+            self.core.step(sender, message)
         if isinstance(message, LeaderSynced):
             self._check_knowledge(before)
         self.pump()
+
+    def _is_answered(self, sender: NodeId, message: Message) -> bool:
+        if not (self.goes_short_ways and isinstance(message, AppendReply)) or self.core.leadership is None:
+            return False
+        return steady.answered(self.core, sender, message)
 
     def _takes(self, sender: NodeId, message: AppendEntries) -> bool:
         """As a node does: the short way, if no message is held back."""
@@ -213,7 +221,10 @@ class Member:
 
     def _synced(self, last: Entry) -> None:
         before, followed = self.core.commit_index, self.core.leadership is None
-        self.core.synced(last.index, last.term)
+        if self.goes_short_ways and not followed and steady.synced(self.core, last.index, last.term):
+            self.ways.append("synced")
+        else:
+            self.core.synced(last.index, last.term)
         if followed:
             self._check_knowledge(before)
 

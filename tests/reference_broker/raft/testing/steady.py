@@ -6,35 +6,35 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from reference_broker.raft import wire
+from reference_broker.raft import steady, wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendEntries, AppendReply
 from reference_broker.raft.ready import Ready, Send, SendEntries
-from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 from tests.reference_broker.raft.testing.checker import Violation
 
 
 def take(core: RaftCore, sender: NodeId, message: AppendEntries) -> bool:
-    """``core.take_steadily``, compared. The core may not lead: a leadership cannot be copied."""
+    """``steady.take`` of a follower, compared."""
     before, twin = state(core), copy.deepcopy(core)
-    if not core.take_steadily(message):
+    if not steady.take(core, message):
         _same(before, state(core), f"{message} was not taken, and changed the member")
         return False
     twin.step(sender, message)
-    general, steady = _all(twin), _all(copy.deepcopy(core))
+    general, short = _all(twin), _all(copy.deepcopy(core))
     _same(general[0], tuple(message.entries), "entries")
-    _same(general[1:], steady[1:], "answers and commit index")
+    _same(general[1:], short[1:], "answers and commit index")
     _same(state(twin), state(_drained(core)), "state")
     return True
 
 
 def answer(core: RaftCore) -> AppendReply | None:
-    """``core.answer_steadily``, compared."""
+    """``steady.answer``, compared."""
     if core.leader == core.node:
-        assert core.answer_steadily() is None
+        assert steady.answer(core) is None
         return None
     before, twin = state(core), copy.deepcopy(core)
-    reply = core.answer_steadily()
+    reply = steady.answer(core)
     if reply is None:
         _same(before, state(core), "no answer, and the member changed")
         return None
@@ -46,17 +46,17 @@ def answer(core: RaftCore) -> AppendReply | None:
 
 
 def propose(core: RaftCore, payload: bytes, crc: int) -> tuple[Entry, list[SendEntries]] | None:
-    """``propose_steadily`` of a leader, compared: the entry, and the messages that take it to followers."""
+    """``steady.propose`` of a leader, compared: the entry, and the messages that take it to followers."""
     assert core.leadership is not None
     before, twin = state(core), copy.deepcopy(core)
-    steady = core.leadership.propose_steadily(payload, crc)
-    if steady is None:
+    made = steady.propose(core.leadership, payload, crc)
+    if made is None:
         _same(before, state(core), "nothing was proposed, and the leader changed")
         return None
-    entry, prev_term, nodes = steady
+    entry, nodes = made
     sends = [
         SendEntries(
-            to=node, term=entry.term, prev_index=LogIndex(entry.index - 1), prev_term=prev_term,
+            to=node, term=entry.term, prev_index=LogIndex(entry.index - 1), prev_term=entry.term,
             commit=core.commit_index, first=entry.index, last=entry.index,
         )
         for node in nodes
@@ -69,17 +69,41 @@ def propose(core: RaftCore, payload: bytes, crc: int) -> tuple[Entry, list[SendE
 
 
 def take_commit(core: RaftCore) -> list[SendEntries] | None:
-    """``take_commit`` of a leader and the notices that follow, compared."""
+    """``steady.take_commit`` of a leader and the notices that follow, compared."""
     leadership = core.leadership
     assert leadership is not None
     before, twin = state(core), copy.deepcopy(core)
-    if not leadership.take_commit():
+    if not steady.take_commit(core):
         _same(before, state(core), "no commit was taken, and the leader changed")
         return None
     notices = [send for node in leadership.progress if (send := leadership.notice(node)) is not None]
     _same(_only(twin.ready()), ((), tuple(notices), core.commit_index), "notices")
     _same(state(twin), state(core), "state")
     return notices
+
+
+def synced(core: RaftCore, index: LogIndex, term: Term) -> bool:
+    """``steady.synced`` of a leader, compared."""
+    before, twin = state(core), copy.deepcopy(core)
+    if not steady.synced(core, index, term):
+        _same(before, state(core), "a notice was not taken, and changed the member")
+        return False
+    twin.synced(index, term)
+    _same(state(twin), state(core), "state")
+    _same(twin.next_ready.committed, core.next_ready.committed, "whether more is committed")
+    return True
+
+
+def answered(core: RaftCore, sender: NodeId, message: AppendReply) -> bool:
+    """``steady.answered`` of a leader, compared."""
+    before, twin = state(core), copy.deepcopy(core)
+    if not steady.answered(core, sender, message):
+        _same(before, state(core), f"{message} was not taken, and changed the member")
+        return False
+    twin.step(sender, message)
+    _same(state(twin), state(core), "state")
+    _same(twin.next_ready.committed, core.next_ready.committed, "whether more is committed")
+    return True
 
 
 def _only(ready: Ready) -> tuple[Any, ...]:
@@ -92,11 +116,11 @@ def _only(ready: Ready) -> tuple[Any, ...]:
 
 def state(core: RaftCore) -> dict[str, Any]:
     """All that the next step of a member depends on."""
-    log, follower, leadership = core.log, core._follower, core.leadership
+    log, follower, leadership = core.log, core.follower, core.leadership
     followers = leadership.progress.values() if leadership is not None else ()
     return {
         "followers": [{name: getattr(each, name) for name in each.__slots__} for each in followers],
-        "core": (core.term, core.voted_for, core.role, core.leader, core._timer.left, core._next.pending),
+        "core": (core.term, core.voted_for, core.role, core.leader, core.timer.left, core.next_ready.pending),
         "log": log.describe(),
         "indexes": (log.last_index, log.last_term, log.synced_index, log.commit_index, log.snapshot_index),
         "follower": {name: getattr(follower, name) for name in follower.__slots__ if name not in ("_log", "_next")},
@@ -125,6 +149,6 @@ def _all(core: RaftCore) -> tuple[tuple[Any, ...], list[bytes], int]:
     return tuple(entries), messages, core.commit_index
 
 
-def _same(general: object, steady: object, what: str) -> None:
-    if general != steady:
-        raise Violation(f"{what}: the general way {general}, the short way {steady}")
+def _same(general: object, short: object, what: str) -> None:
+    if general != short:
+        raise Violation(f"{what}: the general way {general}, the short way {short}")
