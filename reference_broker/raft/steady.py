@@ -36,7 +36,7 @@ def propose(leadership: Leadership, payload: bytes, crc: int) -> tuple[Entry, li
     last, commit = log.last_index, log.commit_index
     if leadership.next_ready.pending or leadership.transferring or leadership.watching or leadership.change:
         return None
-    if leadership.reads.waiting or log.last_term != term or not log.terms:
+    if leadership.reads.waiting or log.last_term != term:
         return None
     window = leadership.config.max_pipeline_entries
     reached = []
@@ -50,7 +50,10 @@ def propose(leadership: Leadership, payload: bytes, crc: int) -> tuple[Entry, li
                 return None
             reached.append(progress)
     index = LogIndex(last + 1)
-    log.last_index = index
+    if log.terms:
+        log.last_index = index
+    else:
+        log.append(term)
     nodes = []
     for progress in reached:
         progress.next_index = LogIndex(index + 1)
@@ -138,13 +141,15 @@ def take(core: RaftCore, message: AppendEntries) -> bool:
     entries, last = message.entries, log.last_index
     if not (message.prev_index == last == follower.verified and message.prev_term == term == log.last_term):
         return False
-    if not log.terms:
-        return False
     for entry in entries:
         if entry.term != term or entry.kind is not EntryKind.COMMAND:
             return False
     if entries:
-        last = log.last_index = follower.verified = LogIndex(last + len(entries))
+        if log.terms:
+            log.last_index = LogIndex(last + len(entries))
+        else:
+            log.append(term, len(entries))
+        last = follower.verified = log.last_index
     elif min(message.commit, last) <= log.commit_index or follower.told != min(log.synced_index, last):
         return False
     follower.rejected = None
