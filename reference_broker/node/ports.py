@@ -43,7 +43,8 @@ class Runner(Protocol):
 
 
 class RoundsPorts(Protocol):
-    """The rounds of replication that all groups of a node share (:mod:`~reference_broker.node.replication.rounds`)."""
+    """The rounds of replication that all groups of a node share
+    (:class:`~reference_broker.node.replication.batcher.Rounds`)."""
 
     octets_under_way: int
 

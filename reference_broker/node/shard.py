@@ -54,11 +54,11 @@ from reference_broker.node.operations.figures import CLOSE, FIGURES, NodeFigures
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.peer_frames import Frames
 from reference_broker.node.ports import Runner
+from reference_broker.node.replication.batcher import Rounds
 from reference_broker.node.replication.everywhere import Everywhere
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.replication.metadata_group import MetadataHost
 from reference_broker.node.replication.queue_runner import QueueRunner
-from reference_broker.node.replication.rounds import Rounds
 from reference_broker.node.replication.sender import AnswerTimes
 from reference_broker.node.replication.ticks import HandOver, Ticks
 from reference_broker.node.start_problems import StartFindings

@@ -231,38 +231,37 @@ class Turns:
             self._loop.call_soon(self.guarded, self._turn)
 
     def _turn(self) -> None:
-        self.links.holds = True
+        """Passes over all that has something to do, until nothing is left or the sockets should be read."""
+        links = self.links
+        links.holds = True
+        began_ns = self._now_ns()
         try:
-            self._make_passes()
+            for _ in range(_PASSES_MAX):
+                now_ns = self._now_ns()
+                if now_ns - self._awake_ns >= self._suspension_ns:
+                    now_ns = self.check_suspension()
+                self._awake_ns = now_ns
+                if now_ns - began_ns > _PASSES_NS:
+                    break
+                if self._dirty or self._touched or self._waiting_to_send:
+                    self._pass()
+                if self._has_to_write:
+                    self._has_to_write = False
+                    self.write_log()
+                    if links.gathered:
+                        links.flush()
+                if self._late:
+                    self._dirty += self._late
+                    self._late.clear()
+                if not (self._dirty or self._touched or self._has_to_write):
+                    break
         finally:
-            self.links.holds = False
+            links.holds = False
             self._is_scheduled = False
-        if self.links.gathered:
-            self.links.flush()
+        if links.gathered:
+            links.flush()
         if self._dirty or self._touched or self._has_to_write or self._late:
             self._schedule()
-
-    def _make_passes(self) -> None:
-        began_ns = self._now_ns()
-        for _ in range(_PASSES_MAX):
-            now_ns = self._now_ns()
-            if now_ns - self._awake_ns >= self._suspension_ns:
-                now_ns = self.check_suspension()
-            self._awake_ns = now_ns
-            if now_ns - began_ns > _PASSES_NS:
-                return
-            if self._dirty or self._touched or self._waiting_to_send:
-                self._pass()
-            if self._has_to_write:
-                self._has_to_write = False
-                self.write_log()
-                if self.links.gathered:
-                    self.links.flush()
-            if self._late:
-                self._dirty += self._late
-                self._late.clear()
-            if not (self._dirty or self._touched or self._has_to_write):
-                return
 
     def _pass(self) -> None:
         dirty, self._dirty = self._dirty, []

@@ -148,7 +148,7 @@ MUTANTS = (
            "next_ready.committed = False; core.log.commit_index = core.log.last_index"),
     Mutant("the end of a round brings no turn", "node.replication.batcher:Batcher._leave_round",
            "self._commands.held = False", "pass"),
-    Mutant("who waits for a round is forgotten", "node.replication.rounds:Rounds._release",
+    Mutant("who waits for a round is forgotten", "node.replication.batcher:Rounds._release",
            "self._wake(runner)", "pass"),
     Mutant("a follower knows by itself while a change of members is under way", "raft.follower:Follower.know",
            " or log.configurations.latest_index > log.commit_index", "",

@@ -52,10 +52,10 @@ from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.peer_requests import Requests
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.peer_frames import Frames
+from reference_broker.node.replication.batcher import Rounds
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.replication.metadata_group import MetadataHost
 from reference_broker.node.replication.proxy import Proxy
-from reference_broker.node.replication.rounds import Rounds
 from reference_broker.node.replication.sender import AnswerTimes
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.quorum_member import QuorumMember

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reference_broker.node.replication.rounds import Rounds
+from reference_broker.node.replication.batcher import Rounds
 
 WAIT_MS = 20
 
