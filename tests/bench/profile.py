@@ -121,7 +121,7 @@ def profile(broker: Broker, load: Sequence[object], seconds: float, directory: P
         for timer in timers:
             timer.cancel()
     all_stats = [_stats(path) for path in _paths(broker.cluster)]
-    all_stats.sort(key=lambda stats: -sum(row[1] for (_, _, name), row in stats.items() if name == "advance_commit"))
+    all_stats.sort(key=lambda stats: -sum(row[1] for (_, _, name), row in stats.items() if name == "tell_commit"))
     return [Spent.of(stats) for stats in all_stats], found
 
 

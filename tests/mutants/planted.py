@@ -189,8 +189,6 @@ MUTANTS = (
            "on_disk[-leadership.majority]", "on_disk[-1]"),
     Mutant("the leader counts what it has not synced in the short way", "raft.steady:_count",
            "log.synced_index", "log.last_index"),
-    Mutant("the short way counts an answer about an entry of another term", "raft.steady:answered",
-           "message.synced_term != message.term or ", ""),
     Mutant("a follower claims what it has not synced", "raft.follower:Follower._synced",
            "self._log.synced_index", "self._log.last_index"),
     Mutant("a vote is forgotten by a restart", "node.hosting.hosted_queues:Hosting._run",
