@@ -6,10 +6,10 @@ The core holds no entries and does no I/O. It knows the term of each entry and w
 (``log_view``). The shell calls one input or several, then takes :meth:`RaftCore.ready` and carries it out in the order
 that ``ready`` documents.
 
-:class:`RaftCore` is the whole member: its term, vote, role and leader, and what each message does to them. It elects;
-three parts do the rest. ``follower`` writes what a leader sends, ``installation`` receives the leader's snapshot, and
-``leadership``, made anew for each term, replicates as the leader. The role changes in one place, by the table in
-``roles``.
+:class:`RaftCore` is the whole member: its term, vote, role and leader, and what each message does to them. Four parts
+do the rest. ``elections`` asks for votes and counts them, ``follower`` writes what a leader sends, ``installation``
+receives the leader's snapshot, and ``leadership``, made anew for each term, replicates as the leader. The role changes
+in one place, by the table in ``roles``.
 
 As in the paper: terms, the vote and its log comparison, log matching, commitment by counting for entries of the own
 term only, membership by one-at-a-time changes. As in Ra:
@@ -44,7 +44,7 @@ from typing import Any, Final
 from reference_broker.checksum import crc32
 from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration, noop_payload
-from reference_broker.raft.elections import ElectionTimer, Round
+from reference_broker.raft.elections import Elections, ElectionTimer
 from reference_broker.raft.errors import NotLeaderError, SafetyViolationError
 from reference_broker.raft.follower import Follower
 from reference_broker.raft.installation import Installation
@@ -83,12 +83,10 @@ class RaftCore:
     """
 
     __slots__ = (
+        "_elections",
         "_installation",
         "_machine_version",
         "_replica_id",
-        "_round",
-        "_token",
-        "_transfer",
         "config",
         "down",
         "follower",
@@ -140,9 +138,7 @@ class RaftCore:
         self._installation = Installation(log, self.follower)
         self.leadership: Leadership | None = None
         self.timer = ElectionTimer(config, jitter)
-        self._token = jitter(0, _TOKEN_MAX)
-        self._round: Round | None = None
-        self._transfer = False
+        self._elections = Elections(node, log, self.next_ready, machine_version, jitter(0, _TOKEN_MAX))
         # Entries and hard state are written side by side, so a crash may leave an entry of a higher term than that of
         # the hard state. No message of that term has left, so the member treats the term as if it heard of it now.
         self._raise_term(max(hard_state.term, log.last_term))
@@ -244,7 +240,7 @@ class RaftCore:
             self.follower.leader_synced = LogIndex(0)
             self._reconsider_timer()
         else:
-            self._ask(node)
+            self._elections.ask(node)
 
     def campaign(self) -> None:
         """Ask for votes now instead of when the timer ends, as the node does that has just created a group. Nothing
@@ -510,7 +506,7 @@ class RaftCore:
 
     def _end_round(self) -> None:
         """No round is under way; the timer of a follower starts over or stands still."""
-        self._round = None
+        self._elections.end()
         self.timer.stop()
         self._reconsider_timer()
 
@@ -547,7 +543,8 @@ class RaftCore:
     def _ask_pre_votes(self) -> None:
         """Ask whether votes would be granted (thesis 9.6)."""
         self._enter(RoleEvent.TIMEOUT)
-        self._start_round()
+        self.timer.wind()
+        self._elections.begin(self.term, is_pre_vote=True)
 
     def _stand(self, event: RoleEvent) -> None:
         """Raise the term and ask for votes.
@@ -561,60 +558,17 @@ class RaftCore:
         self._raise_term(Term(self.term + 1))
         self._vote_for(self.node)
         self._enter(event)
-        self._transfer = event is RoleEvent.TIMEOUT_NOW
-        if self._start_round() is VoteResult.WON:
-            self._lead(RoleEvent.VOTES_GRANTED)
-
-    def _start_round(self) -> VoteResult:
-        self._token += 1
-        self._round = Round(self.configuration.voters, self.node, self._token)
         self.timer.wind()
-        self.next_ready.pending = True
-        for node in self._asked:
-            self._ask(node)
-        return self._round.result
-
-    @property
-    def _asked(self) -> list[NodeId]:
-        """The voters; in a pre-vote also the voters that only an uncommitted change has removed.
-
-        The answers of removed voters do not count. But such a voter may still trust this member, which led when it made
-        the change, and others may trust the voter from an earlier term; nobody else tells it that this member leads no
-        more.
-        """
-        voters = list(self.configuration.voters)
-        if self.role is Role.PRE_CANDIDATE:
-            former = self.log.configurations.at(self.log.commit_index).voters
-            voters += (node for node in former if node not in voters)
-        return voters
-
-    def _ask(self, node: NodeId) -> None:
-        """Send ``node`` the request of the round under way, if there is one and ``node`` is asked."""
-        if self._round is None or node == self.node or node not in self._asked:
-            return
-        last_index, last_term = self.log.last_index, self.log.last_term
-        request: PreVoteRequest | VoteRequest
-        if self.role is Role.PRE_CANDIDATE:
-            request = PreVoteRequest(
-                term=self.term,
-                token=self._token,
-                candidate=self.node,
-                last_index=last_index,
-                last_term=last_term,
-                machine_version=self._machine_version,
-            )
-        else:
-            request = VoteRequest(
-                term=self.term, candidate=self.node, last_index=last_index, last_term=last_term, transfer=self._transfer
-            )
-        self.next_ready.send(node, request)
+        is_wished = event is RoleEvent.TIMEOUT_NOW
+        if self._elections.begin(self.term, is_pre_vote=False, transfer=is_wished) is VoteResult.WON:
+            self._lead(RoleEvent.VOTES_GRANTED)
 
     def _on_pre_vote_reply(self, sender: NodeId, message: PreVoteReply) -> None:
         """An answer to this round or to an older round."""
         if message.term > self.term:
             self._become_follower(RoleEvent.HIGHER_TERM, message.term)
-        elif self.role is Role.PRE_CANDIDATE and self._round and message.token == self._round.token:
-            result = self._round.answer(sender, message.granted)
+        elif self.role is Role.PRE_CANDIDATE:
+            result = self._elections.pre_vote_answered(sender, message)
             if result is VoteResult.WON:
                 self._stand(RoleEvent.PRE_VOTES_GRANTED)
             elif result is VoteResult.LOST:
@@ -624,8 +578,8 @@ class RaftCore:
         """An answer to this candidacy or to an older candidacy."""
         if message.term > self.term:
             self._become_follower(RoleEvent.HIGHER_TERM, message.term)
-        elif self.role is Role.CANDIDATE and self._round and message.term == self.term:
-            result = self._round.answer(sender, message.granted)
+        elif self.role is Role.CANDIDATE:
+            result = self._elections.vote_answered(sender, message)
             if result is VoteResult.WON:
                 self._lead(RoleEvent.VOTES_GRANTED)
             elif result is VoteResult.LOST:

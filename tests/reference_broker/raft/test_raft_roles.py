@@ -129,7 +129,7 @@ def pre_vote_request(_core: RaftCore, term: int) -> PreVoteRequest:
 
 
 def pre_vote_reply(core: RaftCore, term: int, *, granted: bool) -> PreVoteReply:
-    return PreVoteReply(term=Term(term), token=core._token, granted=granted)
+    return PreVoteReply(term=Term(term), token=core._elections._token, granted=granted)
 
 
 def vote_request(_core: RaftCore, term: int, *, transfer: bool = False) -> VoteRequest:
