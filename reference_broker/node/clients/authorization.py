@@ -44,14 +44,30 @@ Handler = Callable[[Any, Any], None]
 CONFIGURE, WRITE, READ = Access.CONFIGURE, Access.WRITE, Access.READ
 
 
-class GuardedChannel(Protocol):
-    """What a guard needs of a channel."""
+class Refusing(Protocol):
+    """The answers of a channel."""
 
     def refuse(self, code: int, text: str, method: str) -> None:
         """Close the channel."""
 
-    def refuse_publish(self, event: Publish, code: int, text: str) -> None:
+
+class RefusingPublishes(Protocol):
+    """The publishes of a channel."""
+
+    def refuse(self, code: int, text: str) -> None:
         """Close the channel: the client must not publish this."""
+
+
+class GuardedChannel(Protocol):
+    """What a guard needs of a channel."""
+
+    @property
+    def answers(self) -> Refusing:
+        """What refuses requests."""
+
+    @property
+    def publishing(self) -> RefusingPublishes:
+        """What refuses publishes."""
 
 
 class Need(NamedTuple):
@@ -224,9 +240,9 @@ class Guard:
             return True
         text = self._refusal(refused)
         if isinstance(event, Publish):
-            channel.refuse_publish(event, ReplyCode.ACCESS_REFUSED, text)
+            channel.publishing.refuse(ReplyCode.ACCESS_REFUSED, text)
         else:
-            channel.refuse(ReplyCode.ACCESS_REFUSED, text, _method(event))
+            channel.answers.refuse(ReplyCode.ACCESS_REFUSED, text, _method(event))
         return False
 
     def _may(self, need: Need) -> bool:

@@ -15,7 +15,8 @@ Deliveries to a consumer that has missed one are left out until the queue has an
 The queue's answer comes right before the missed deliveries, in the same order on each node. So no message is left out
 for good, or delivered twice.
 
-A consumer that is cancelled while it is behind gives back what it has missed.
+A consumer that is cancelled while it is behind gives back what it has missed
+(:meth:`~reference_broker.node.clients.consuming.Consuming.give_back`).
 
 Invariant: if ``missed_up_to`` is set, the client gets nothing more until the queue has answered; the channel asks then,
 or waits for the client to read.
@@ -23,55 +24,21 @@ or waits for the client to read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-from reference_broker.queues.port import Queue
+from reference_broker.node.clients.consuming import Consuming
 from reference_broker.queues.session import NOTHING_MISSED, ConsumeSession
-from reference_broker.types import GroupId, IdRange, Outcome
 
 
-class BehindChannel(Protocol):
-    """What consumers that are behind need of their channel."""
-
-    consumers: dict[str, ConsumeSession]
-    unawaited: dict[int, Callable[[int], None]]
-
-    def next_correlation(self) -> int:
-        """A number for one question to a queue."""
-
-    def queue_in_use(self, group: GroupId) -> Queue:
-        """A queue that the channel has used."""
-
-    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
-        """Tell the queue the outcome of messages that the consumer held."""
-
-
-def catch_up(channel: BehindChannel) -> None:
+def catch_up(consuming: Consuming) -> None:
     """The client reads again: ask for what the channel's consumers have missed."""
-    for consumer in channel.consumers.values():
+    for consumer in consuming.consumers.values():
         if consumer.missed_up_to != NOTHING_MISSED and not consumer.is_asking:
-            _ask(channel, consumer)
+            _ask(consuming, consumer)
 
 
-def _ask(channel: BehindChannel, consumer: ConsumeSession) -> None:
+def _ask(consuming: Consuming, consumer: ConsumeSession) -> None:
     def answered(_value: int) -> None:
         """What comes next is what was missed."""
         consumer.is_asking, consumer.missed_up_to = False, NOTHING_MISSED
 
-    correlation = channel.next_correlation()
-    channel.unawaited[correlation] = answered
     consumer.is_asking = True
-    channel.queue_in_use(consumer.group).get_checked_out(consumer, correlation)
-
-
-def give_back(channel: BehindChannel, consumer: ConsumeSession) -> None:
-    """Return what a consumer has missed: it is cancelled, and its client expects nothing more."""
-    first, last = consumer.next_message_id, consumer.missed_up_to
-    if last == NOTHING_MISSED:
-        return
-    consumer.missed_up_to = NOTHING_MISSED
-    if first <= last:
-        consumer.next_message_id = last + 1
-        consumer.held += last - first + 1
-        channel.settle(consumer, Outcome.RETURN, ((first, last),))
+    consuming.context.used[consumer.group].get_checked_out(consumer, consuming.answers.aside(answered))

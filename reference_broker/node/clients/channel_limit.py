@@ -13,95 +13,42 @@ Invariant: something waits only while as many deliveries as the limit allows are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
-from reference_broker.amqp.errors import ReplyCode
-from reference_broker.amqp.events import Cancel, Consume, GlobalQos, Recovered, Settled
+from reference_broker.amqp.events import Cancel, Recovered, Settled
 from reference_broker.message_run import RunSlice, without_first
-from reference_broker.node.clients import reply_to, transactions
 from reference_broker.node.clients.authorization import Handler
-from reference_broker.node.clients.client_ports import ClientPorts, ConnectionPorts
-from reference_broker.node.hosting.local_clients import NodeConnection
-from reference_broker.node.hosting.virtual_hosts import VirtualHost
-from reference_broker.queues.port import Queue
-from reference_broker.queues.session import ConsumeSession
-from reference_broker.types import ChannelId, ConsumerId, GroupId, IdRange, Outcome
+from reference_broker.node.clients.consuming import Consuming
+from reference_broker.node.clients.transactions import HandOut
+from reference_broker.types import ConsumerId, GroupId, Outcome
 
-_NO_LIMIT: Final = 1 << 62
-_FREE: Final = (Settled, Recovered, Cancel, transactions.HandOut)
+NO_LIMIT: Final = 1 << 62
+"""Limit of a channel that has taken its limit away."""
+_FREE: Final = (Settled, Recovered, Cancel, HandOut)
 """Events after which something that waits may go."""
 
 
-class LimitableChannel(Protocol):
-    """What a limit needs of its channel."""
-
-    id: ChannelId
-    node: ClientPorts
-    ports: ConnectionPorts
-    vhost: VirtualHost
-    connection: NodeConnection | None
-    consumers: dict[str, ConsumeSession]
-    limit: ChannelLimit | None
-    unawaited: dict[int, Callable[[int], None]]
-
-    def guard(self) -> None:
-        """Find the handlers anew."""
-
-    def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
-    ) -> None:
-        """Deliver messages of a queue to a consumer."""
-
-    def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
-        """Whether the client reads what a consumer gets."""
-
-    def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
-        """A consumer has missed messages."""
-
-    def committed(self, group: GroupId, last: int) -> bool:
-        """Confirm committed enqueues."""
-
-    def rejected(self, group: GroupId, first: int, last: int) -> None:
-        """Reject refused enqueues."""
-
-    def replied(self, correlation: int, value: int) -> None:
-        """A command was applied."""
-
-    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
-        """Tell the queue the outcome of messages that the consumer held."""
-
-    def queue_in_use(self, group: GroupId) -> Queue:
-        """A queue that the channel has used."""
-
-    def next_correlation(self) -> int:
-        """A number for one question to a queue."""
-
-
 class ChannelLimit:
-    """Stands for a channel (:class:`~reference_broker.node.hosting.local_clients.LocalChannel`), and holds back what is
-    too much."""
+    """Stands for the :class:`~reference_broker.node.clients.consuming.Consuming` of a channel where queues look for it,
+    and holds back what is too much."""
 
-    def __init__(self, channel: LimitableChannel) -> None:
-        self._channel = channel
-        self.connection: NodeConnection | None = channel.connection
-        """The connection of the channel."""
+    def __init__(self, consuming: Consuming) -> None:
+        self._consuming = consuming
         self._leaving: set[str] = set()
         """Consumers that are being cancelled: until cancel-ok, they get what is on its way."""
         self._waiting: deque[tuple[GroupId, ConsumerId, int, list[RunSlice], int]] = deque()
         self._own: dict[str, int] = {}
         """The own prefetches, 0 for none, of the consumers that heed the limit."""
-        self.most = _NO_LIMIT
-        self.takes, self.missed, self.committed = channel.takes, channel.missed, channel.committed
-        self.rejected, self.replied = channel.rejected, channel.replied
+        self.most = NO_LIMIT
+        self.takes, self.missed = consuming.takes, consuming.missed
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         """Deliver what there is room for."""
         if consumer.tag not in self._own or consumer.tag in self._leaving:
-            self._channel.deliver(group, consumer, first_message_id, slices, delivery_count)
+            self._consuming.deliver(group, consumer, first_message_id, slices, delivery_count)
             return
         self._waiting.append((group, consumer, first_message_id, slices, delivery_count))
         self.let_go()
@@ -110,38 +57,36 @@ class ChannelLimit:
         """Deliver from what waits, as much as there is room for."""
         while self._waiting and (room := self.most - self._unacknowledged) > 0:
             group, consumer, first, slices, delivery_count = self._waiting.popleft()
-            known = self._channel.consumers.get(consumer.tag)
+            known = self._consuming.consumers.get(consumer.tag)
             count = sum(each[2] for each in slices)
             if count > room and known is not None and not known.no_ack:
                 rest = without_first(slices, room)
                 self._waiting.appendleft((group, consumer, first + room, rest, delivery_count))
                 slices = first_of(slices, room)
-            self._channel.deliver(group, consumer, first, slices, delivery_count)
+            self._consuming.deliver(group, consumer, first, slices, delivery_count)
 
     @property
     def _unacknowledged(self) -> int:
-        consumers = self._channel.consumers.items()
+        consumers = self._consuming.consumers.items()
         return sum(consumer.held for tag, consumer in consumers if tag in self._own and not consumer.no_ack)
 
     def change(self, most: int) -> None:
         """The limit is another one, also for the consumers that are there."""
-        channel = self._channel
+        consuming = self._consuming
         before, self.most = self.most, most
-        for tag, consumer in channel.consumers.items() if most != before else ():
-            queue = channel.queue_in_use(consumer.group)
+        for tag, consumer in consuming.consumers.items() if most != before else ():
+            queue = consuming.context.used[consumer.group]
             if consumer.is_get or not queue.kind.takes_channel_limits:
                 continue
             own = self._own.setdefault(tag, 0 if consumer.credit == self._default else consumer.credit)
             if not consumer.is_cancelled and tag not in self._leaving:
                 consumer.credit = self._credit(own)
-                correlation = channel.next_correlation()
-                channel.unawaited[correlation] = _ignore
-                queue.subscribe(consumer, consumer.priority, correlation)
+                queue.subscribe(consumer, consumer.priority, consuming.answers.aside(_ignore))
         self.let_go()
 
     @property
     def _default(self) -> int:
-        return self._channel.node.limits.credit_default
+        return self._consuming.context.node.limits.credit_default
 
     def _credit(self, own: int) -> int:
         return min(own or self._default, self.most)
@@ -154,11 +99,11 @@ class ChannelLimit:
             _group, consumer, first, slices, _delivery_count = each
             if consumer.tag != tag:
                 self._waiting.append(each)
-            elif (known := self._channel.consumers.get(tag)) is not None:
+            elif (known := self._consuming.consumers.get(tag)) is not None:
                 last = first + sum(part[2] for part in slices) - 1
                 known.next_message_id = last + 1
                 known.held += last - first + 1
-                self._channel.settle(known, Outcome.RETURN, ((first, last),))
+                self._consuming.settle(known, Outcome.RETURN, ((first, last),))
 
     def forget(self, tag: str) -> None:
         """What waits for a consumer is not the consumer's any more."""
@@ -167,7 +112,7 @@ class ChannelLimit:
     def consuming(self, tag: str, own: int) -> int:
         """A consumer begins, with a prefetch of its own or 0. Returns the prefetch for the queue."""
         self._leaving.discard(tag)
-        self._own = {known: prefetch for known, prefetch in self._own.items() if known in self._channel.consumers}
+        self._own = {known: prefetch for known, prefetch in self._own.items() if known in self._consuming.consumers}
         self._own[tag] = own
         return self._credit(own)
 
@@ -195,32 +140,6 @@ def first_of(slices: list[RunSlice], count: int) -> list[RunSlice]:
         if not count:
             break
     return found
-
-
-def consume(channel: LimitableChannel, event: Consume) -> None:
-    """basic.consume. On a channel with a limit, a queue that cannot heed it closes the connection, as in RabbitMQ."""
-    if channel.limit is not None:
-        queue = channel.vhost.queues.get(event.queue)
-        is_limited = channel.limit.most != _NO_LIMIT and not event.no_ack
-        if is_limited and queue is not None and not queue.kind.takes_channel_limits:
-            text = f"{channel.vhost.queue_called(event.queue)} does not support global qos"
-            channel.ports.handle(channel.ports.core.connection_error(ReplyCode.NOT_IMPLEMENTED, text, "basic.consume"))
-            return
-        if queue is not None and queue.kind.takes_channel_limits:
-            event = replace(event, prefetch=channel.limit.consuming(event.consumer_tag, event.prefetch))
-    reply_to.consume(channel, event)  # type: ignore[arg-type]
-
-
-def set_limit(channel: LimitableChannel, event: GlobalQos) -> None:
-    """basic.qos with ``global``; a count of 0 takes the limit away."""
-    limit = channel.limit
-    if limit is None:
-        if not event.prefetch:
-            return
-        limit = channel.limit = ChannelLimit(channel)
-        channel.node.clients.channels[channel.id.connection] = limit
-        channel.guard()
-    limit.change(event.prefetch or _NO_LIMIT)
 
 
 def _ignore(_next_message_id: int) -> None:

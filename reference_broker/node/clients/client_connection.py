@@ -163,7 +163,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_writable = True
         self._note_unread(0)
         for channel in list(self.channels.values()):
-            channel.pay_credit()
+            channel.consuming.pay_credit()
         self._let_catch_up()
 
     # local_clients.Connection
@@ -212,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection if a channel has waited for too long, for nodes that are out of reach."""
         waiting = [(number, channel) for number, channel in self.channels.items() if channel.tick()]
         for number, channel in waiting:
-            patience, timeout_ms = channel.patience, self._node.limits.answer_timeout_ms
+            patience, timeout_ms = channel.answers.patience, self._node.limits.answer_timeout_ms
             waited_ms = round(patience.ticks * TICK_S * 1000)
             if isinstance(patience.waits_for, Queue):
                 code, text = ReplyCode.CONNECTION_FORCED, self._why_leave(patience.waits_for, waited_ms)
@@ -414,8 +414,8 @@ class ClientConnection(asyncio.Protocol):
             if not self.core.has_open(event.channel):
                 return  # it was read before the channel was closed with an exception
             channel = self.channels[event.channel] = ClientChannel(self, self._node, event.channel)
-        if channel.awaited is not None:
-            channel.waiting.append(event)
+        if channel.answers.awaited is not None:
+            channel.answers.waiting.append(event)
         else:
             channel.handlers[type(event)](channel, event)
 

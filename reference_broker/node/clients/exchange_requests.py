@@ -7,14 +7,14 @@ only what a node can refuse by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from pamqp import decode
 
 from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import BindingChange, ExchangeDeclare, ExchangeDelete, ExchangeEvent
 from reference_broker.machines.cluster.exchanges import ExchangeOutcome
+from reference_broker.node.clients.queue_access import QueueAccess
 from reference_broker.node.hosting import declaration
 from reference_broker.node.hosting.declaration import DeclarationError
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
@@ -31,49 +31,26 @@ from reference_broker.routing.records import (
 
 _RESERVED: Final = "amq."
 _ALTERNATE: Final = ALTERNATE.decode()
-T = TypeVar("T")
 
 
-class AskingChannel(Protocol):
-    """What the requests need of their channel."""
-
-    vhost: VirtualHost
-
-    def exchange_done(self, event: ExchangeEvent) -> None:
-        """Answer the client, unless it wants no answer."""
-
-    def refuse(self, code: int, text: str, method: str) -> None:
-        """Close the channel."""
-
-    def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
-        """Make the channel busy until the returned function is called, which calls ``answered`` if the channel is still
-        there."""
-
-    def repeats_when_current(self, event: ExchangeDeclare) -> bool:
-        """Repeat the request once this node knows all earlier declarations; False if that was done."""
-
-    def refuses_binding_to(self, queue: str, method: str) -> bool:
-        """Refuse a queue that this client may not use, or whose only node is out of reach."""
-
-
-def declare(channel: AskingChannel, event: ExchangeDeclare) -> None:
+def declare(access: QueueAccess, event: ExchangeDeclare) -> None:
     """exchange.declare."""
-    existing = channel.vhost.exchanges.table.exchange(event.exchange)
+    existing = access.context.vhost.exchanges.table.exchange(event.exchange)
     try:
         _check_not_default(event.exchange)
         if not event.passive:
             if existing is None:
-                _check_new(event, channel.vhost.exchange_called(event.exchange))
-            _declare_new(channel, event)
+                _check_new(event, access.context.vhost.exchange_called(event.exchange))
+            _declare_new(access, event)
             return
         if existing is None:
-            if channel.repeats_when_current(event):
+            if access.answers.repeats_when_current(event):
                 return
-            raise DeclarationError(ReplyCode.NOT_FOUND, f"no {channel.vhost.exchange_called(event.exchange)}")
+            raise DeclarationError(ReplyCode.NOT_FOUND, f"no {access.context.vhost.exchange_called(event.exchange)}")
     except DeclarationError as refused:
-        channel.refuse(refused.code, refused.text, event.method)
+        access.answers.refuse(refused.code, refused.text, event.method)
         return
-    channel.exchange_done(event)
+    _done(access, event)
 
 
 def check(event: ExchangeDeclare, what: str, existing: Exchange | None) -> None:
@@ -97,65 +74,73 @@ def _wanted(event: ExchangeDeclare) -> Exchange:
     )
 
 
-def _declare_new(channel: AskingChannel, event: ExchangeDeclare) -> None:
+def _declare_new(access: QueueAccess, event: ExchangeDeclare) -> None:
     wanted = _wanted(event)
 
     def answered(existing: Exchange) -> None:
         try:
-            _check_equal(event, channel.vhost.exchange_called(event.exchange), wanted, existing)
+            _check_equal(event, access.context.vhost.exchange_called(event.exchange), wanted, existing)
         except DeclarationError as refused:
-            channel.refuse(refused.code, refused.text, event.method)
+            access.answers.refuse(refused.code, refused.text, event.method)
         else:
-            channel.exchange_done(event)
+            _done(access, event)
 
-    channel.vhost.exchanges.declare(wanted, channel.until(answered))
+    access.context.vhost.exchanges.declare(wanted, access.answers.until(answered))
 
 
-def delete(channel: AskingChannel, event: ExchangeDelete) -> None:
+def delete(access: QueueAccess, event: ExchangeDelete) -> None:
     """exchange.delete. The deletion of an exchange that does not exist succeeds, as in RabbitMQ."""
     try:
         _check_not_default(event.exchange)
         if event.exchange.startswith(_RESERVED):
-            text = f"deletion of system {channel.vhost.exchange_called(event.exchange)} not allowed"
+            text = f"deletion of system {access.context.vhost.exchange_called(event.exchange)} not allowed"
             raise DeclarationError(ReplyCode.ACCESS_REFUSED, text)
     except DeclarationError as refused:
-        channel.refuse(refused.code, refused.text, event.method)
+        access.answers.refuse(refused.code, refused.text, event.method)
         return
 
     def answered(outcome: ExchangeOutcome) -> None:
         if outcome.is_in_use:
-            text = f"{channel.vhost.exchange_called(event.exchange)} in use"
-            channel.refuse(ReplyCode.PRECONDITION_FAILED, text, event.method)
+            text = f"{access.context.vhost.exchange_called(event.exchange)} in use"
+            access.answers.refuse(ReplyCode.PRECONDITION_FAILED, text, event.method)
         else:
-            channel.exchange_done(event)
+            _done(access, event)
 
-    channel.vhost.exchanges.delete(event.exchange, channel.until(answered), if_unused=event.if_unused)
+    access.context.vhost.exchanges.delete(event.exchange, access.answers.until(answered), if_unused=event.if_unused)
 
 
-def change_binding(channel: AskingChannel, event: BindingChange) -> None:
+def change_binding(access: QueueAccess, event: BindingChange) -> None:
     """exchange.bind, exchange.unbind, queue.bind, queue.unbind."""
     to = event.destination
     try:
         _check_not_default(event.source)
         if to.is_exchange:
             _check_not_default(to.name)
-        elif channel.refuses_binding_to(to.name, event.method):
+        elif (queue := access.context.vhost.queues.get(to.name)) is not None and access.refuses(queue, event.method):
             return
     except DeclarationError as refused:
-        channel.refuse(refused.code, refused.text, event.method)
+        access.answers.refuse(refused.code, refused.text, event.method)
         return
     binding = Binding(source=event.source, destination=to, key=event.routing_key, arguments=event.fields)
 
     def answered(outcome: ExchangeOutcome) -> None:
         if outcome.missing is not None:
-            channel.refuse(ReplyCode.NOT_FOUND, f"no {_called(channel.vhost, outcome.missing)}", event.method)
+            access.answers.refuse(
+                ReplyCode.NOT_FOUND, f"no {_called(access.context.vhost, outcome.missing)}", event.method
+            )
         elif outcome.wrong_match is not None:
-            channel.refuse(ReplyCode.PRECONDITION_FAILED, _wrong_match(outcome.wrong_match), event.method)
+            access.answers.refuse(ReplyCode.PRECONDITION_FAILED, _wrong_match(outcome.wrong_match), event.method)
         else:
-            channel.exchange_done(event)
+            _done(access, event)
 
-    exchanges = channel.vhost.exchanges
-    (exchanges.bind if event.adds else exchanges.unbind)(binding, channel.until(answered))
+    exchanges = access.context.vhost.exchanges
+    (exchanges.bind if event.adds else exchanges.unbind)(binding, access.answers.until(answered))
+
+
+def _done(access: QueueAccess, event: ExchangeEvent) -> None:
+    """Answer the client, unless it wants no answer."""
+    if not event.nowait:
+        access.context.core.exchange_ok(access.context.number, event.method)
 
 
 def _check_not_default(name: str) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import Get
 from reference_broker.message_run import RunSlice
+from reference_broker.node.clients.channel_context import ChannelContext
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import ConsumeSession
 from reference_broker.records import record
-from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId, Outcome
+from reference_broker.types import GET_TAG, ConsumerId, GroupId, Outcome
 
 
 @record
@@ -23,50 +22,29 @@ class FetchedMessage:
     delivery_count: int
 
 
-class FetchingChannel(Protocol):
-    """What a get needs of its channel."""
-
-    id: ChannelId
-    consumers: dict[str, ConsumeSession]
-
-    def set_apart(self, tag: str) -> None:
-        """Free a tag for another queue."""
-
-    def queue_in_use(self, group: GroupId) -> Queue:
-        """A queue that the channel has used."""
-
-    def request(self, queue: Queue, answered: Callable[[int], None], event: Get, by: str) -> int:
-        """Make the channel busy until the queue has answered."""
-
-
 class Gets:
-    """The open get of a channel."""
+    """The open get of a channel. ``consumers`` are those of the channel, by tag."""
 
-    __slots__ = ("_fetched", "_open")
+    __slots__ = ("_consumers", "_context", "_fetched", "_open")
 
-    def __init__(self) -> None:
+    def __init__(self, context: ChannelContext, consumers: dict[str, ConsumeSession]) -> None:
+        self._context = context
+        self._consumers = consumers
         self._open: ConsumeSession | None = None
         self._fetched: FetchedMessage | None = None
 
-    def ask(self, channel: FetchingChannel, core: ServerConnection, queue: Queue, event: Get) -> None:
-        """Ask the queue for one message, and answer the client then."""
-        group, getter = queue.record.group, ConsumerId(channel.id, GET_TAG)
+    def begin(self, queue: Queue, event: Get, set_apart: Callable[[str], None]) -> ConsumeSession:
+        """The consumer that gets one message of the queue. ``set_apart`` frees a tag."""
+        group, getter = queue.record.group, ConsumerId(self._context.id, GET_TAG)
         # A fetched message is settled like a consumer's; in the core, the tag of such messages names the queue.
-        consumer = channel.consumers.setdefault(event.consumer_tag, ConsumeSession(getter, group, event.no_ack))
+        consumer = self._consumers.setdefault(event.consumer_tag, ConsumeSession(getter, group, event.no_ack))
         if consumer.group != group:  # the queue was deleted and declared again meanwhile
-            channel.set_apart(event.consumer_tag)
-            consumer = channel.consumers[event.consumer_tag] = ConsumeSession(getter, group, event.no_ack)
+            set_apart(event.consumer_tag)
+            consumer = self._consumers[event.consumer_tag] = ConsumeSession(getter, group, event.no_ack)
         self._open = consumer
+        return consumer
 
-        def answered(value: int) -> None:
-            counted = queue.kind.counts_first_get
-            self._answer(channel, core, consumer, event, left=max(value - 1, 0), counted=counted)
-
-        queue.get(consumer, event.no_ack, channel.request(queue, answered, event, "basic.get"))
-
-    def deliver(
-        self, channel: FetchingChannel, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int
-    ) -> None:
+    def deliver(self, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int) -> None:
         """Keep the message of the open get. If no get waits and the client never had the message, return it: after this
         node has skipped entries, the queue repeats such deliveries."""
         if self._open is not None and self._open.group == group:
@@ -74,22 +52,14 @@ class Gets:
                 self._fetched = FetchedMessage(first, slices[0], delivery_count)
             return
         last = first + sum(each[2] for each in slices) - 1
-        for consumer in channel.consumers.values():
+        for consumer in self._consumers.values():
             if consumer.is_get and consumer.group == group and consumer.next_message_id <= first:
-                channel.queue_in_use(group).settle(consumer, Outcome.RETURN, ((first, last),))
+                self._context.used[group].settle(consumer, Outcome.RETURN, ((first, last),))
 
-    def _answer(
-        self,
-        channel: FetchingChannel,
-        core: ServerConnection,
-        consumer: ConsumeSession,
-        event: Get,
-        *,
-        left: int,
-        counted: bool,
-    ) -> None:
-        """Answer the client. The message, if there is one, came just before the queue's reply. ``counted``: it says
-        how often it came back, also if it never did."""
+    def answer(self, consumer: ConsumeSession, event: Get, *, left: int, counted: bool) -> None:
+        """Answer the client. The message, if there is one, came just before the queue's reply. ``left``: messages left
+        in the queue. ``counted``: the answer says how often the message came back, also if it never did."""
+        core = self._context.core
         fetched, self._fetched, self._open = self._fetched, None, None
         if fetched is None:
             core.get_empty(event.channel)
@@ -98,4 +68,4 @@ class Gets:
         consumer.next_message_id = number + 1
         what = number, fetched.message, fetched.delivery_count, left, event.no_ack
         if not core.get_ok(event.channel, event.consumer_tag, *what, counted=counted) and not event.no_ack:
-            channel.queue_in_use(consumer.group).settle(consumer, Outcome.RETURN, ((number, number),))
+            self._context.used[consumer.group].settle(consumer, Outcome.RETURN, ((number, number),))

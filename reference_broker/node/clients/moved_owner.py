@@ -8,63 +8,44 @@ owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-from reference_broker.amqp.connection import ServerConnection
 from reference_broker.node.clients.channel_limit import ChannelLimit
+from reference_broker.node.clients.consuming import Consuming
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_YET, ConsumeSession
 from reference_broker.types import IN_EXCLUSIVE_USE
 
 
-class FailingOver(Protocol):
-    """A channel, as this module sees it."""
-
-    consumers: dict[str, ConsumeSession]
-    limit: ChannelLimit | None
-    unawaited: dict[int, Callable[[int], None]]
-
-    def next_correlation(self) -> int:
-        """A number for one question to a queue."""
-
-
-def go_on(channel: FailingOver, core: ServerConnection, number: int, queue: Queue) -> bool:
-    """Subscribe the channel's consumers of a queue anew. ``number``: AMQP's number of the channel. Returns whether the
-    queue is still used."""
-    group = queue.record.group
+def go_on(consuming: Consuming, limit: ChannelLimit | None, queue: Queue) -> bool:
+    """Subscribe the channel's consumers of a queue anew. Returns whether the queue is still used."""
+    context, group = consuming.context, queue.record.group
     goes_on = False
-    for tag, former in list(channel.consumers.items()):
+    for tag, former in list(consuming.consumers.items()):
         if former.group != group:
             continue
-        del channel.consumers[tag]
-        core.set_apart(number, tag)  # what was delivered is not this consumer's any more
-        if channel.limit is not None:
-            channel.limit.forget(tag)
+        del consuming.consumers[tag]
+        context.core.set_apart(context.number, tag)  # what was delivered is not this consumer's any more
+        if limit is not None:
+            limit.forget(tag)
         if former.is_cancelled or former.is_get:
             continue
         if former.cancels_on_failover:
-            core.cancelled_by_broker(number, tag)
+            context.core.cancelled_by_broker(context.number, tag)
             continue
         goes_on = True
-        _subscribe(channel, core, number, queue, tag, former)
+        _subscribe(consuming, queue, tag, former)
     return goes_on
 
 
-def _subscribe(
-    channel: FailingOver, core: ServerConnection, number: int, queue: Queue, tag: str, former: ConsumeSession
-) -> None:
-    session = channel.consumers[tag] = former.begun_anew()
+def _subscribe(consuming: Consuming, queue: Queue, tag: str, former: ConsumeSession) -> None:
+    session = consuming.consumers[tag] = former.begun_anew()
 
     def subscribed(next_message_id: int) -> None:
-        if channel.consumers.get(tag) is not session:
+        if consuming.consumers.get(tag) is not session:
             return
         if next_message_id == IN_EXCLUSIVE_USE:
-            del channel.consumers[tag]
-            core.cancelled_by_broker(number, tag)
+            del consuming.consumers[tag]
+            consuming.context.core.cancelled_by_broker(consuming.context.number, tag)
         elif session.next_message_id == NOTHING_YET:
             session.next_message_id = next_message_id
 
-    correlation = channel.next_correlation()
-    channel.unawaited[correlation] = subscribed
-    queue.subscribe(session, session.priority, correlation)
+    queue.subscribe(session, session.priority, consuming.answers.aside(subscribed))

@@ -11,29 +11,29 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Container
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from reference_broker.amqp.addressing import Address, with_reply_to
-from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.errors import BASIC_PUBLISH, ReplyCode, SoftError
 from reference_broker.amqp.events import Consume, QueueDeclare
 from reference_broker.message_run import MessageRun
-from reference_broker.node.clients.client_ports import ClientPorts, ConnectionPorts
-from reference_broker.node.hosting.virtual_hosts import VirtualHost
+from reference_broker.node.clients.answers import Answers
+from reference_broker.node.clients.channel_context import ChannelContext
 from reference_broker.queues.port import Queue
 from reference_broker.types import REPLY_TO
 
 NAME: Final = REPLY_TO.decode()
-T = TypeVar("T")
 
 
 class Replies:
     """The consumer of direct replies of one channel, if it has one."""
 
-    __slots__ = ("_consumers", "_queue", "_tag")
+    __slots__ = ("_answers", "_consumers", "_context", "_queue", "_tag")
 
-    def __init__(self, consumers: Container[str]) -> None:
+    def __init__(self, context: ChannelContext, answers: Answers, consumers: Container[str]) -> None:
         """``consumers``: the tags that consume."""
+        self._context = context
+        self._answers = answers
         self._consumers = consumers
         self._tag: str | None = None
         self._queue = ""
@@ -42,10 +42,6 @@ class Replies:
     def is_set(self) -> bool:
         """Whether the channel consumes direct replies."""
         return self._tag is not None and self._tag in self._consumers
-
-    def begin(self, tag: str, queue: str) -> None:
-        """The consumer of this tag gets the replies, which come to this queue."""
-        self._tag, self._queue = tag, queue
 
     def addressed(self, run: MessageRun, address: Address) -> MessageRun:
         """The messages of one address, which say where their answers go. Raises SoftError 406 for messages that ask for
@@ -57,62 +53,38 @@ class Replies:
             raise SoftError(ReplyCode.PRECONDITION_FAILED, text, BASIC_PUBLISH)
         return with_reply_to(run, self._queue)
 
+    def consume(self, event: Consume, begin: Callable[[Consume], None]) -> None:
+        """basic.consume of direct replies; ``begin`` consumes from a queue."""
+        if not event.no_ack:
+            self._refuse("reply consumer cannot acknowledge")
+        elif self.is_set:
+            self._refuse("reply consumer already set")
+        else:
+            self._begin(event, begin)
 
-class ReplyChannel(Protocol):
-    """What direct replies need of their channel."""
+    def _refuse(self, text: str) -> None:
+        self._answers.refuse(ReplyCode.PRECONDITION_FAILED, text, "basic.consume")
 
-    replies: Replies
-    node: ClientPorts
-    ports: ConnectionPorts
-    vhost: VirtualHost
+    def _begin(self, event: Consume, begin: Callable[[Consume], None]) -> None:
+        context = self._context
+        name = f"{NAME}.{secrets.token_urlsafe(16)}"
+        wanted = QueueDeclare(
+            channel=event.channel, queue="", passive=False, durable=False, exclusive=True, auto_delete=True,
+            nowait=True, arguments={},
+        )  # fmt: skip
 
-    def consume(self, event: Consume) -> None:
-        """Consume from a queue."""
+        def declared(queue: Queue) -> None:
+            context.ports.owns(queue)
+            self._tag, self._queue = event.consumer_tag, name
+            begin(replace(event, queue=name))
+
+        record = context.node.new_record(wanted, context.vhost.qualified(name), context.ports.number)
+        context.node.declare(record, self._answers.until(declared))
 
     def declare(self, event: QueueDeclare) -> None:
-        """Declare a queue."""
-
-    def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
-        """Make the channel busy until the returned function is called."""
-
-    def refuse(self, code: int, text: str, method: str) -> None:
-        """Close the channel."""
-
-
-def consume(channel: ReplyChannel, event: Consume) -> None:
-    """basic.consume, of a queue or of direct replies."""
-    if event.queue != NAME:
-        channel.consume(event)
-    elif not event.no_ack:
-        channel.refuse(ReplyCode.PRECONDITION_FAILED, "reply consumer cannot acknowledge", "basic.consume")
-    elif channel.replies.is_set:
-        channel.refuse(ReplyCode.PRECONDITION_FAILED, "reply consumer already set", "basic.consume")
-    else:
-        _begin(channel, event)
-
-
-def _begin(channel: ReplyChannel, event: Consume) -> None:
-    name = f"{NAME}.{secrets.token_urlsafe(16)}"
-    wanted = QueueDeclare(
-        channel=event.channel, queue="", passive=False, durable=False, exclusive=True, auto_delete=True, nowait=True,
-        arguments={},
-    )  # fmt: skip
-
-    def declared(queue: Queue) -> None:
-        channel.ports.owns(queue)
-        channel.replies.begin(event.consumer_tag, name)
-        channel.consume(replace(event, queue=name))
-
-    record = channel.node.new_record(wanted, channel.vhost.qualified(name), channel.ports.number)
-    channel.node.declare(record, channel.until(declared))
-
-
-def declare(channel: ReplyChannel, event: QueueDeclare) -> None:
-    """queue.declare. Of a queue for direct replies it only tells whether somebody still waits there."""
-    if not event.queue.startswith(NAME):
-        channel.declare(event)
-    elif event.queue != NAME and event.queue not in channel.vhost.queues:
-        channel.refuse(ReplyCode.NOT_FOUND, f"no {channel.vhost.queue_called(event.queue)}", "queue.declare")
-    elif not event.nowait:
-        core: ServerConnection = channel.ports.core
-        core.queue_declare_ok(event.channel, event.queue, 0, 1)
+        """queue.declare of a queue for direct replies, which only tells whether somebody still waits there."""
+        vhost = self._context.vhost
+        if event.queue != NAME and event.queue not in vhost.queues:
+            self._answers.refuse(ReplyCode.NOT_FOUND, f"no {vhost.queue_called(event.queue)}", "queue.declare")
+        elif not event.nowait:
+            self._context.core.queue_declare_ok(event.channel, event.queue, 0, 1)

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-tx.select gives the channel another table of handlers, :data:`HANDLERS`, and a :class:`Transaction`. A publish is
+tx.select gives the channel a :class:`Transaction`, and handlers of events that keep them there. A publish is
 checked and kept, an acknowledgement is kept. tx.commit hands the publishes to their queues, then the acknowledgements,
 with the handlers of any other channel. The client gets tx.commit-ok when every queue has confirmed every publish, so
 the transaction is as durable as publisher confirms are. tx.rollback drops what was kept, and the core makes the
@@ -16,49 +16,20 @@ other publishes may have arrived. What an open transaction keeps is bounded (``t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from reference_broker.amqp import addressing
 from reference_broker.amqp.errors import ReplyCode, SoftError
-from reference_broker.amqp.events import Event, Publish, Settled, TxCommit, TxRollback, TxSelect
+from reference_broker.amqp.events import Publish, Settled, TxCommit, TxRollback
 from reference_broker.amqp.transactions import CommitTracker
-from reference_broker.node.clients import routed_publishes
-from reference_broker.node.clients.client_ports import ClientPorts, ConnectionPorts
+from reference_broker.node.clients import basic_publish
+from reference_broker.node.clients.consuming import Consuming
+from reference_broker.node.clients.publishing import Publishing
 from reference_broker.queues.session import ConsumeSession
 from reference_broker.types import COPIES, IdRange, Outcome
 
-T = TypeVar("T")
 Settle = tuple[ConsumeSession, Outcome, tuple[IdRange, ...]]
-
-
-class Transaction:
-    """What a channel in tx mode keeps, and the state of its commit."""
-
-    __slots__ = ("commands", "committed", "is_handed_out", "octets", "publishes", "settles", "tracker")
-
-    def __init__(self) -> None:
-        self.tracker = CommitTracker(self.look)
-        self.publishes: list[Publish] = []
-        self.settles: list[Settle] = []
-        self.octets = 0
-        """Octets of the messages that are kept."""
-        self.commands = 0
-        """Runs of messages, and ranges of acknowledgements, that are kept."""
-        self.is_handed_out = False
-        """The queues have everything, and some have not confirmed yet."""
-        self.committed: Callable[[None], None] | None = None
-
-    def look(self) -> None:
-        """End the commit if all queues have confirmed."""
-        if self.is_handed_out and self.tracker.is_resolved and self.committed is not None:
-            committed, self.committed, self.is_handed_out = self.committed, None, False
-            committed(None)
-
-    def clear(self) -> None:
-        """Keep nothing any more."""
-        self.publishes, self.settles = [], []
-        self.octets = self.commands = 0
 
 
 class HandOut:
@@ -73,139 +44,123 @@ class HandOut:
         self.settles = settles
 
 
-Handlers = Mapping[type, Callable[[Any, Any], None]]
-
-
-class TransactionalChannel(routed_publishes.PublishingChannel, Protocol):
-    """What transactions need of their channel."""
-
-    ports: ConnectionPorts
-    node: ClientPorts
-    transaction: Transaction | None
-    consumers: dict[str, ConsumeSession]
-    is_gone: bool
+class TransactionalChannel(Protocol):
+    """The channel, which has other handlers in tx mode."""
 
     @property
     def is_open(self) -> bool:
         """Whether the channel has not ended."""
 
-    def handle(self, event: Event | HandOut) -> None:
-        """Handle an event now, or behind those that wait."""
-
     def keep_back(self, keeps: bool) -> None:
         """Give publishes and acknowledgements to the transaction from now on, or to their queues."""
 
-    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
-        """Tell the queue the outcome of messages that the consumer held."""
 
-    def until(self, answered: Callable[[T], None]) -> Callable[[T], None]:
-        """Make the channel busy until the returned function is called, which calls ``answered`` if the channel is still
-        there."""
+class Transaction:
+    """What a channel in tx mode keeps, and the state of its commit."""
 
-    def refuse(self, code: int, text: str, method: str) -> None:
-        """Close the channel."""
+    __slots__ = (
+        "_channel", "_commands", "_committed", "_consuming", "_is_handed_out", "_publishes", "_publishing", "_settles",
+        "octets", "tracker",
+    )  # fmt: skip
 
+    def __init__(self, channel: TransactionalChannel, publishing: Publishing, consuming: Consuming) -> None:
+        self._channel = channel
+        self._publishing = publishing
+        self._consuming = consuming
+        self.tracker = CommitTracker(self._look)
+        self._publishes: list[Publish] = []
+        self._settles: list[Settle] = []
+        self.octets = 0
+        """Octets of the messages that are kept."""
+        self._commands = 0
+        """Runs of messages, and ranges of acknowledgements, that are kept."""
+        self._is_handed_out = False
+        """The queues have everything, and some have not confirmed yet."""
+        self._committed: Callable[[None], None] | None = None
 
-def select(channel: TransactionalChannel, event: TxSelect) -> None:
-    """Put the channel in tx mode."""
-    channel.transaction = Transaction()
-    channel.keep_back(True)
-    channel.ports.core.tx_selected(event.channel, channel.transaction.tracker)
-
-
-def _publish(channel: TransactionalChannel, event: Publish) -> None:
-    """Keep a run of publishes. As in RabbitMQ, an exchange that the client may not publish to is refused at once."""
-    if not routed_publishes.may_publish(channel, event):
-        return
-    if event.ttl_ms == COPIES:
-        try:
-            for _start, run, address in addressing.stretches(event.run):
-                address.check()
-                channel.replies.addressed(run, address)
-        except SoftError as refused:
-            channel.refuse_publish(event, refused.code, refused.text)
+    def publish(self, event: Publish) -> None:
+        """Keep a run of publishes. As in RabbitMQ, an exchange that the client may not publish to is refused at
+        once."""
+        publishing = self._publishing
+        if not basic_publish.may_publish(publishing, event):
             return
-    transaction = _of(channel)
-    transaction.publishes.append(event)
-    transaction.octets += len(event.run.data)
-    transaction.commands += 1
-    channel.ports.published()
-    _check_size(channel, transaction, "basic.publish")
+        if event.ttl_ms == COPIES:
+            try:
+                for _start, run, address in addressing.stretches(event.run):
+                    address.check()
+                    publishing.replies.addressed(run, address)
+            except SoftError as refused:
+                publishing.refuse(refused.code, refused.text)
+                return
+        self._publishes.append(event)
+        self.octets += len(event.run.data)
+        self._commands += 1
+        publishing.context.ports.published()
+        self._check_size("basic.publish")
 
+    def settle(self, event: Settled) -> None:
+        """Keep acknowledgements."""
+        consumer = self._consuming.consumers.get(event.consumer_tag)
+        if consumer is not None:
+            self._settles.append((consumer, event.outcome, event.ranges))
+            self._commands += len(event.ranges)
+            self._check_size("basic.ack")
 
-def _settle(channel: TransactionalChannel, event: Settled) -> None:
-    """Keep acknowledgements."""
-    consumer = channel.consumers.get(event.consumer_tag)
-    if consumer is not None:
-        transaction = _of(channel)
-        transaction.settles.append((consumer, event.outcome, event.ranges))
-        transaction.commands += len(event.ranges)
-        _check_size(channel, transaction, "basic.ack")
+    def _check_size(self, method: str) -> None:
+        limits = self._publishing.context.node.limits
+        if self.octets > limits.transaction_bytes_max:
+            what = f"{limits.transaction_bytes_max} octets (transaction_bytes_max)"
+        elif self._commands > limits.transaction_commands_max:
+            what = f"{limits.transaction_commands_max} publishes and acknowledgements (transaction_commands_max)"
+        else:
+            return
+        self._clear()
+        text = f"transaction is larger than {what}: commit more often"
+        self._publishing.answers.refuse(ReplyCode.PRECONDITION_FAILED, text, method)
 
+    def _clear(self) -> None:
+        """Keep nothing any more."""
+        self._publishes, self._settles = [], []
+        self.octets = self._commands = 0
 
-def _check_size(channel: TransactionalChannel, transaction: Transaction, method: str) -> None:
-    limits = channel.node.limits
-    if transaction.octets > limits.transaction_bytes_max:
-        what = f"{limits.transaction_bytes_max} octets (transaction_bytes_max)"
-    elif transaction.commands > limits.transaction_commands_max:
-        what = f"{limits.transaction_commands_max} publishes and acknowledgements (transaction_commands_max)"
-    else:
-        return
-    transaction.clear()
-    channel.refuse(ReplyCode.PRECONDITION_FAILED, f"transaction is larger than {what}: commit more often", method)
+    def commit(self, event: TxCommit) -> None:
+        """tx.commit: hand out the publishes, and the acknowledgements behind them."""
+        self._channel.keep_back(False)
+        everything: list[Any] = [*self._publishes, HandOut(event.channel, self._settles)]
+        self._clear()
+        for each in everything:
+            if not self._channel.is_open:
+                return  # a publish was refused
+            self._publishing.answers.handle(each)
 
+    def hand_out(self, event: HandOut) -> None:
+        """The queues have the publishes. Hand out the acknowledgements, and wait for the confirms."""
+        for consumer, outcome, ranges in event.settles:
+            if any(each is consumer for each in self._consuming.consumers.values()):  # else its queue is gone
+                self._consuming.settle(consumer, outcome, ranges)
+        if self._publishing.answers.is_gone:
+            return  # the client has ended the channel behind its commit
+        self._committed = self._publishing.answers.until(lambda _: self._end(event.number))
+        self._is_handed_out = True
+        self._look()
 
-def _commit(channel: TransactionalChannel, event: TxCommit) -> None:
-    transaction = _of(channel)
-    channel.keep_back(False)
-    publishes, settles = transaction.publishes, transaction.settles
-    transaction.clear()
-    everything: list[Publish | HandOut] = [*publishes, HandOut(event.channel, settles)]
-    for each in everything:
-        if not channel.is_open:
-            return  # a publish was refused
-        channel.handle(each)
+    def _look(self) -> None:
+        """End the commit if all queues have confirmed."""
+        if self._is_handed_out and self.tracker.is_resolved and self._committed is not None:
+            committed, self._committed, self._is_handed_out = self._committed, None, False
+            committed(None)
 
+    def _end(self, number: int) -> None:
+        refused = self.tracker.refused
+        self.tracker.forget()
+        self._channel.keep_back(True)
+        if refused:
+            self._publishing.answers.refuse(ReplyCode.PRECONDITION_FAILED, "partial tx completion", "tx.commit")
+        else:
+            self._publishing.context.core.tx_ended(number, committed=True)
 
-def hand_out_settles(channel: TransactionalChannel, event: HandOut) -> None:
-    """The queues have the publishes of a transaction. Hand out the acknowledgements, and wait for the confirms."""
-    for consumer, outcome, ranges in event.settles:
-        if any(each is consumer for each in channel.consumers.values()):  # else its queue is gone
-            channel.settle(consumer, outcome, ranges)
-    if channel.is_gone:
-        return  # the client has ended the channel behind its commit
-    transaction = _of(channel)
-    transaction.committed = channel.until(lambda _: _committed(channel, transaction, event.number))
-    transaction.is_handed_out = True
-    transaction.look()
-
-
-def _committed(channel: TransactionalChannel, transaction: Transaction, number: int) -> None:
-    refused = transaction.tracker.refused
-    transaction.tracker.forget()
-    channel.keep_back(True)
-    if refused:
-        channel.refuse(ReplyCode.PRECONDITION_FAILED, "partial tx completion", "tx.commit")
-    else:
-        channel.ports.core.tx_ended(number, committed=True)
-
-
-def _rollback(channel: TransactionalChannel, event: TxRollback) -> None:
-    transaction = _of(channel)
-    transaction.clear()
-    transaction.tracker.forget()
-    channel.ports.core.tx_ended(event.channel, committed=False)
-
-
-def _of(channel: TransactionalChannel) -> Transaction:
-    assert channel.transaction is not None, "the core sends tx events of channels in tx mode alone"
-    return channel.transaction
-
-
-HANDLERS: Final[Handlers] = {
-    Publish: _publish,
-    Settled: _settle,
-    TxCommit: _commit,
-    TxRollback: _rollback,
-}
-"""The handlers of a channel in tx mode that differ from those of other channels; the channel adds the others."""
+    def rollback(self, event: TxRollback) -> None:
+        """tx.rollback: drop what is kept."""
+        self._clear()
+        self.tracker.forget()
+        self._publishing.context.core.tx_ended(event.channel, committed=False)

@@ -201,6 +201,7 @@ class Mailer:
         self._node = node
         self._queue = queue
         self._owner = owner
+        self.deliveries = self.publishing = self.answers = self
         self._channel = node.clients.new_channel(self, 1)
         self._targets: dict[GroupId, tuple[Queue, PublishSession]] = {}
         """The target queues of letters, each with a session."""

@@ -49,11 +49,8 @@ class NodeConnection(Protocol):
         """The link to the only node of a queue broke."""
 
 
-class LocalChannel(Protocol):
-    """A channel on this node, as queues see it."""
-
-    connection: NodeConnection | None
-    """The connection to flush after a call; None for a channel of the node itself."""
+class Deliveries(Protocol):
+    """Where queues deliver to the consumers of a channel."""
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
@@ -67,14 +64,42 @@ class LocalChannel(Protocol):
     def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
         """A consumer gets no messages up to id ``last`` until the channel asks for them."""
 
+
+class Publishes(Protocol):
+    """Where queues answer the publishes of a channel."""
+
     def committed(self, group: GroupId, last: int) -> bool:
         """Enqueues of the channel are committed. Returns whether its client gets a confirm."""
 
     def rejected(self, group: GroupId, first: int, last: int) -> None:
         """Enqueues of the channel were refused by a full queue."""
 
+
+class Replied(Protocol):
+    """Where queues answer the other commands of a channel."""
+
     def replied(self, correlation: int, value: int) -> None:
         """A command of the channel was applied."""
+
+
+class LocalChannel(Protocol):
+    """A channel on this node, as queues see it: by what it is composed of."""
+
+    @property
+    def connection(self) -> NodeConnection | None:
+        """The connection to flush after a call; None for a channel of the node itself."""
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """Where messages go."""
+
+    @property
+    def publishing(self) -> Publishes:
+        """Where confirms go."""
+
+    @property
+    def answers(self) -> Replied:
+        """Where other answers go."""
 
 
 class LocalClients:
@@ -131,7 +156,7 @@ class LocalClients:
     ) -> None:
         """Hand messages to the channel of the consumer."""
         if (channel := self.channels.get(consumer.channel.connection)) is not None:
-            channel.deliver(group, consumer, first_message_id, slices, delivery_count)
+            channel.deliveries.deliver(group, consumer, first_message_id, slices, delivery_count)
             self._anatomy.hold(channel.connection)
             count = sum(each[2] for each in slices)
             self.delivered += count
@@ -142,19 +167,19 @@ class LocalClients:
     def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
         """Ask the channel of the consumer. A delivery to a channel that is gone is dropped anyway."""
         channel = self.channels.get(consumer.channel.connection)
-        return channel is not None and channel.takes(group, consumer, last)
+        return channel is not None and channel.deliveries.takes(group, consumer, last)
 
     def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
         """Have the channel of the consumer ask for messages, when its connection is flushed."""
         if (channel := self.channels.get(consumer.channel.connection)) is not None:
-            channel.missed(group, consumer, last)
+            channel.deliveries.missed(group, consumer, last)
             if channel.connection is not None:
                 self.touch(channel.connection)
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """Hand commits to the publisher's channel."""
         if (known := self.channels.get(channel.connection)) is not None:
-            is_told = known.committed(group, last)
+            is_told = known.publishing.committed(group, last)
             if self._anatomy.begun:
                 if is_told:
                     self._anatomy.hold(known.connection)
@@ -166,14 +191,14 @@ class LocalClients:
     def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
         """Hand refusals to the publisher's channel."""
         if (known := self.channels.get(channel.connection)) is not None:
-            known.rejected(group, first, last)
+            known.publishing.rejected(group, first, last)
             if known.connection is not None:
                 self.touch(known.connection)
 
     def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
         """Hand an answer to the channel that asked."""
         if (known := self.channels.get(channel.connection)) is not None:
-            known.replied(correlation, value)
+            known.answers.replied(correlation, value)
             if known.connection is not None:
                 self.touch(known.connection)
 

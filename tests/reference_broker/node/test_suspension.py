@@ -11,12 +11,11 @@ from pamqp.commands import Basic
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.commands import Checkout, Enqueue, Get
 from reference_broker.message_run import MessageRun, RunSlice
-from reference_broker.node.clients.client_channel import GET_TAG
 from reference_broker.node.replication.sender import Sender
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.roles import Role
-from reference_broker.types import ConsumerId, GroupId, NodeId, Priority
+from reference_broker.types import GET_TAG, ConsumerId, GroupId, NodeId, Priority
 from tests.reference_broker.amqp.testing import publish
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
 from tests.reference_broker.node.test_back_pressure import Client, World, run
@@ -38,7 +37,7 @@ class Reader:
 
     def __init__(self, cluster: QuietCluster, shard: Shard, group: GroupId, log: list[tuple[NodeId, int, int]]) -> None:
         self.cluster, self.shard, self.log = cluster, shard, log
-        self.connection = self
+        self.connection = self.deliveries = self.publishing = self.answers = self
         self.channel = shard.clients.new_channel(self, 1)  # type: ignore[arg-type]
         self.consumer = ConsumerId(self.channel, "c")
         self.replies: list[int] = []
