@@ -40,7 +40,6 @@ from reference_broker.amqp.events import (
 )
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.clients import (
-    basic_publish,
     behind,
     consuming,
     exchange_requests,
@@ -54,7 +53,7 @@ from reference_broker.node.clients.channel_context import ChannelContext
 from reference_broker.node.clients.channel_limit import NO_LIMIT, ChannelLimit
 from reference_broker.node.clients.client_ports import ClientPorts, ConnectionPorts
 from reference_broker.node.clients.consuming import Consuming
-from reference_broker.node.clients.publishing import Publishing
+from reference_broker.node.clients.publishing import Publishing, publish
 from reference_broker.node.clients.queue_access import QueueAccess
 from reference_broker.node.clients.reply_to import Replies
 from reference_broker.node.clients.transactions import HandOut, Transaction
@@ -226,7 +225,7 @@ def _transaction(channel: ClientChannel) -> Transaction:
 
 
 HANDLERS: Final[Mapping[type, Handler]] = {
-    Publish: basic_publish.publish,
+    Publish: publish,
     Settled: consuming.settled,
     Recovered: consuming.settled,
     Consume: ClientChannel._consume,

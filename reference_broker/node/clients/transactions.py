@@ -23,9 +23,8 @@ from reference_broker.amqp import addressing
 from reference_broker.amqp.errors import ReplyCode, SoftError
 from reference_broker.amqp.events import Publish, Settled, TxCommit, TxRollback
 from reference_broker.amqp.transactions import CommitTracker
-from reference_broker.node.clients import basic_publish
 from reference_broker.node.clients.consuming import Consuming
-from reference_broker.node.clients.publishing import Publishing
+from reference_broker.node.clients.publishing import Publishing, may_publish
 from reference_broker.queues.session import ConsumeSession
 from reference_broker.types import COPIES, IdRange, Outcome
 
@@ -82,7 +81,7 @@ class Transaction:
         """Keep a run of publishes. As in RabbitMQ, an exchange that the client may not publish to is refused at
         once."""
         publishing = self._publishing
-        if not basic_publish.may_publish(publishing, event):
+        if not may_publish(publishing, event):
             return
         if event.ttl_ms == COPIES:
             try:
