@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import json
 import re
 import shlex
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -24,7 +26,7 @@ from perftest.engine.publishing import publisher
 from perftest.engine.workers import health, shares
 from perftest.exits import MEANING
 from perftest.options.table import OPTIONS
-from perftest.results import run_checks, steadiness, trust, trust_list
+from perftest.results import run_checks, schema, steadiness, trust, trust_list
 from perftest.spec import check
 from perftest.spec.behaviour import Bodies, Connecting, Consuming, Exchange, Publishing, Tls
 from perftest.spec.load import load_workload
@@ -34,9 +36,15 @@ from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
 from reference_broker.log.config import LogConfig
 from reference_broker.log.counters import COUNTERS
+from reference_broker.log.wal_codec import RowKind
+from reference_broker.machines.batch import CommandKind
+from reference_broker.machines.effects import Effect
 from reference_broker.machines.fifo import PACED_MESSAGES_MIN
 from reference_broker.node.config import Limits
 from reference_broker.node.config import load as load_node
+from reference_broker.node.endpoints.control import _OWN as CONTROL_OPERATIONS
+from reference_broker.node.links.peers import FrameKind
+from reference_broker.queues import port
 from reports.stats import knee
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +59,7 @@ PROSE_WIDTH_MAX = 120
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^(?:\$ )?(perftest(?: .*)?)$", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:\$ )?(perftest(?: \S.*)?)$", re.MULTILINE)
 _INLINE = re.compile(r"`(perftest [^`]+)`")
 _POINTER = re.compile(r"`((?:perftest|reference_broker|reports|infra)/[\w/]+\.py):([\w.]+)`")
 _FILE = re.compile(r"`((?:perftest|reference_broker|reports|infra|tests|workloads)/[\w/.]+\.(?:py|txt|yaml|json))`")
@@ -73,7 +81,7 @@ def test_the_pages_are_found() -> None:
     assert {"README.md", "docs/tutorial.md", "docs/internals/raft.md", "workloads/README.md"} <= set(NAMES)
 
 
-@pytest.mark.parametrize(("name", "lines"), [("README.md", 90)])
+@pytest.mark.parametrize(("name", "lines"), [("README.md", 90), ("ARCHITECTURE.md", 160)])
 def test_the_first_pages_stay_short(name: str, lines: int) -> None:
     """A newcomer reads one screen; what does not fit there has a page of its own."""
     assert len(read(name).splitlines()) <= lines
@@ -240,6 +248,114 @@ def test_pointers_into_the_code_hold(name: str) -> None:
         if not ROOT.joinpath(path).exists() or function not in definitions(path)
     }
     assert not gone
+
+
+def test_every_folder_is_in_the_table_of_rooms() -> None:
+    """A newcomer looks for a folder in this table; a folder that is not there has no place in the house."""
+    rows = dict(re.findall(r"^\| `([\w/]+)` \| (.+) \|$", read("ARCHITECTURE.md"), re.MULTILINE))
+    packages = {
+        path.parent.relative_to(ROOT)
+        for package in ("perftest", "reference_broker", "reports", "infra")
+        for path in ROOT.joinpath(package).rglob("__init__.py")
+    } - {Path("perftest"), Path("reference_broker"), Path("reports")}
+    told = set(rows) | {name for text in rows.values() for name in re.findall(r"`([\w/]+)`", text)}
+    homeless = {str(each) for each in packages if str(each) not in told and each.name not in told}
+    assert not homeless
+    first = {f"{name}/{file}" for name, text in rows.items() for file in re.findall(r"`([\w/]+\.\w+)`", text)}
+    assert not {name for name in {*rows, *first} if not ROOT.joinpath(name).exists()}
+
+
+# Tables of the internals, held to the enums, ports and constants that they describe
+
+
+def rows_of(name: str, head: str) -> list[list[str]]:
+    """The rows of the table of a page whose first line begins with ``head``, as cells."""
+    lines = iter(read(name).splitlines())
+    assert any(line.startswith(head) for line in lines), f"{name} has no table {head}"
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines)
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table][1:]
+
+
+def words_of(cells: list[str]) -> set[str]:
+    """The words in backticks of some cells."""
+    return {word for cell in cells for word in re.findall(r"`([\w.-]+)`", cell)}
+
+
+def spelt(name: str) -> str:
+    """The name of a class or a member, as a page writes it."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+
+
+def test_every_frame_between_nodes_is_drawn() -> None:
+    """A peer in another language would be written from this table."""
+    cells = [row[0] for row in rows_of("docs/internals/node.md", "| kind | body |")]
+    assert [pair for cell in cells for pair in re.findall(r"(\d+) ([a-z ]+)", cell)] == [
+        (str(kind.value), spelt(kind.name)) for kind in FrameKind
+    ]
+
+
+def test_every_module_of_a_node_is_in_its_table() -> None:
+    """The table is the way into the largest part of the broker."""
+    rows = rows_of("docs/internals/node.md", "| room | module | what it does |")
+    node = ROOT / "reference_broker" / "node"
+    room, told = "", set()
+    for first, modules, _what in rows:
+        room = first.strip("`") or room
+        folder = node if room == "the floor itself" else node / room
+        told |= {folder / name for name in re.findall(r"`(\w+\.py)`", modules)}
+    assert not {str(path) for path in told if not path.exists()}
+    assert not {str(path) for path in node.glob("*/*.py") if path not in told and path.name != "__init__.py"}
+
+
+def test_every_request_of_the_control_port_is_listed() -> None:
+    """Scripts of operators are written from this table."""
+    text = " ".join(row[0] for row in rows_of("docs/internals/node.md", "| request | answer |"))
+    folder = ROOT / "reference_broker" / "node" / "operations"
+    method = re.compile(r'^\s+"([a-z-]+)": (?:functools\.partial\()?self\._', re.MULTILINE)
+    known = set(CONTROL_OPERATIONS)
+    for path in folder.glob("*_requests.py"):
+        known.update(method.findall(path.read_text(encoding="utf-8")))
+    assert len(known) >= 35
+    told = set(re.findall(r'"op": "([a-z-]+)"', text)) | set(re.findall(r"`([a-z-]+)`", text))
+    # Permissions for routing keys have one line together with the other permissions.
+    assert {name for name in known if name.replace("topic-permissions", "permissions") not in told} == set()
+
+
+def test_every_command_and_effect_of_a_queue_is_drawn() -> None:
+    """The octets of a log are read with this page in hand."""
+    name = "docs/internals/commands.md"
+    kinds = {int(row[0]): row[1] for row in rows_of(name, "| kind | command |")}
+    written = {"enqueue expiring": "enqueue with a time to live", "enqueue keyed": "enqueue with labels"}
+    assert kinds == {kind.value: written.get(spelt(kind.name), spelt(kind.name)) for kind in CommandKind}
+    told = {row[0] for row in rows_of(name, "| command | effect on the state |")}
+    assert told == set(kinds.values()) - set(written.values())
+    assert {row[0] for row in rows_of(name, "| effect | executed by |")} == {
+        spelt(each.__name__) for each in get_args(Effect)
+    }
+
+
+def test_every_row_of_a_log_file_is_drawn() -> None:
+    """As for commands: the rows of WAL and meta log."""
+    rows = rows_of("docs/internals/wal-format.md", "| kind | name | meaning |")
+    assert {int(row[0]): row[1] for row in rows} == {kind.value: spelt(kind.name) for kind in RowKind}
+
+
+def test_every_method_of_the_queue_port_is_listed() -> None:
+    """A new kind of queue is written from these tables."""
+    name = "docs/internals/queues.md"
+    heads = ("| `Queue` | what the queue does | the channel hears |", "| `Queue` | what the node says |")
+    asked = words_of([row[0] for head in heads for row in rows_of(name, head)])
+    assert asked == {each for each in vars(port.Queue) if callable(vars(port.Queue)[each]) and not each.startswith("_")}
+    answered = words_of([row[0] for row in rows_of(name, "| `Channels` | the channel is told |")])
+    assert answered == {each for each in vars(port.Channels) if callable(vars(port.Channels)[each]) and each[0] != "_"}
+    fields = words_of([row[0] for row in rows_of(name, "| field | meaning |")])
+    assert fields == {field.name for field in dataclasses.fields(port.QueueKind)}
+
+
+def test_every_file_of_a_run_directory_is_listed() -> None:
+    """The run directory is a contract: a file that the page does not know is one that nobody may rely on."""
+    told = words_of([row[0] for row in rows_of("docs/internals/run-directory.md", "| file | one record is |")])
+    assert told == {schema.MANIFEST, *schema.BESIDE_MANIFEST, schema.ROUNDS, schema.LAYOUTS}
 
 
 # Limits
