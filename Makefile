@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim fuzz storm damage partitions bench bench-pipeline profile round spark-cluster-test setup clean help
+.PHONY: demo test check sim fuzz storm damage partitions bench bench-pipeline profile round spark-cluster-test setup docs clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -52,6 +52,13 @@ round: $(SETUP)  ## wake-ups, frames, syncs, system calls and calls of functions
 
 spark-cluster-test: $(SETUP)  ## reports on a Spark cluster: a master and two workers on the loopback
 	$(BIN)/pytest -m spark_cluster tests/reports/pipeline/test_spark_cluster.py
+
+docs: $(SETUP)  ## the documentation as a site in build/docs, to be read from its files or over HTTP
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@rm -rf build/pages build/docs && mkdir -p build/pages
+	@cp -r --parents README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs workloads/README.md build/pages
+	$(BIN)/zensical build --strict
+	@echo "open build/docs/index.html"
 
 setup: $(SETUP)  ## create .venv and install everything
 

@@ -20,6 +20,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
+import workloads
 from perftest.cli.main import cli
 from perftest.engine.accounting import stamp
 from perftest.engine.publishing import publisher
@@ -125,9 +126,12 @@ def problem(line: str) -> str | None:
         if found is None:
             return f"there is no command {words[0]!r}"
         command, words = found, words[1:]
-    # A placeholder in capitals, or nothing at all, names a command rather than calls it.
+    # A placeholder in capitals, or nothing at all, names a command rather than calls it: only its options can be wrong.
     if not words or any(word.isupper() or word.rstrip(".").isupper() for word in words):
-        return None
+        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)} | {"--help"}
+        own = itertools.takewhile(lambda word: word != "--", words)
+        unknown = [word for word in own if word.startswith("--") and not any(f.startswith(word) for f in flags)]
+        return f"no such options: {unknown}" if unknown else None
     try:
         command.make_context("perftest", list(words), resilient_parsing=False)
     except click.exceptions.Exit:
@@ -143,8 +147,34 @@ def test_commands_parse(name: str) -> None:
     assert not {line: found for line in commands(name) if (found := problem(line))}
 
 
+PLACEHOLDERS = {
+    *("hosts.yaml", "lab/hosts.yaml", "mine.yaml", "own_log.yaml", "one_disk.yaml", "two_disks.yaml"),
+    *("1-topic-1kb.yaml", "playlists/flow.json", "setup.json"),
+}
+"""Files in command lines that are the reader's own."""
+
+
+def absent(line: str) -> set[str]:
+    """The workloads, layouts and files of a command line that are neither there nor a placeholder."""
+    words = {part for word in shlex.split(line)[1:] for part in re.split(r"[,=]", word)}
+    bundled = {*workloads.names(), *workloads.layout_names()}
+    folders = "|".join(sorted({name.partition("/")[0] for name in bundled}))
+    named = {word for word in words if re.fullmatch(rf"({folders})/[a-z0-9_]+", word)}
+    files = {word for word in words if re.fullmatch(r"[\w./-]+\.(?:ya?ml|json)", word)} - PLACEHOLDERS
+    return (named - bundled) | {file for file in files if not ROOT.joinpath(file).exists()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_workloads_and_files_of_commands_are_there(name: str) -> None:
+    """A workload that was renamed would leave the reader with an error on the first try, as an option would."""
+    assert not {line: found for line in commands(name) if (found := absent(line))}
+
+
 def test_a_wrong_command_would_be_found() -> None:
-    """The check above must be able to fail."""
+    """The checks above must be able to fail."""
+    assert absent("perftest sweep flow_control/nothing --layout disks/one_hdd") == {"flow_control/nothing"}
+    assert absent("perftest remote run other.yaml mine.yaml") == {"other.yaml"}
+    assert problem("perftest sweep FILE --no-such-option 5") is not None
     assert problem("perftest run --no-such-option") is not None
     assert problem("perftest nothing") is not None
     assert problem("perftest broker start --nodes 2") is not None
