@@ -280,6 +280,16 @@ def test_pointers_into_the_code_hold(name: str) -> None:
     assert not gone
 
 
+@pytest.mark.parametrize("name", ["docs/internals/message-way.md", "docs/internals/ra-and-rabbit-fifo.md"])
+def test_pointers_below_the_broker_hold(name: str) -> None:
+    """These pages leave out the package that they are about."""
+    pointers = re.findall(r"`([a-z_]+/[\w/]+\.py)(?::([\w.]+))?`", read(name))
+    assert len(pointers) >= 10
+    places = [(f"reference_broker/{path}", function) for path, function in pointers]
+    gone = {place for place, _ in places if not ROOT.joinpath(place).exists()}
+    assert not gone | {f"{place}:{name}" for place, name in places if name and name not in definitions(place)}
+
+
 def test_every_folder_is_in_the_table_of_rooms() -> None:
     """A newcomer looks for a folder in this table; a folder that is not there has no place in the house."""
     rows = dict(re.findall(r"^\| `([\w/]+)` \| (.+) \|$", read("ARCHITECTURE.md"), re.MULTILINE))
@@ -486,6 +496,21 @@ def test_prose_fits(name: str) -> None:
 def blocks(name: str, language: str) -> list[str]:
     """The code blocks of a page in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```", read(name), re.MULTILINE | re.DOTALL)
+
+
+def test_local_delivery_is_shown_as_the_tests_run_it() -> None:
+    """A drawing that the machine does not make would teach another broker than the one that is there."""
+    data = ROOT / "tests" / "reference_broker" / "machines" / "data"
+    drawn = [line for block in blocks("docs/local-delivery.md", "text") for line in block.splitlines() if line]
+    run = [
+        line
+        for name in ("local_delivery.txt", "consumer_failure.txt", "proxied.txt")
+        for line in data.joinpath(name).read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert drawn == run
+    (excerpt,) = blocks("docs/tutorial.md", "text")
+    assert excerpt in data.joinpath("local_delivery.txt").read_text(encoding="utf-8")
 
 
 def test_the_workload_example_can_be_run(tmp_path: Path) -> None:
