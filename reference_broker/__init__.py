@@ -5,4 +5,4 @@ give values back; ``log`` and ``node`` are the shells that own files, sockets, t
 ``ARCHITECTURE.md`` draws the way of one message through them.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

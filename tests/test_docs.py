@@ -21,6 +21,7 @@ import pytest
 from pydantic import BaseModel
 
 import workloads
+from perftest import __version__
 from perftest.cli.main import cli
 from perftest.engine.accounting import stamp
 from perftest.engine.publishing import publisher
@@ -44,9 +45,11 @@ from reference_broker.machines.fifo import PACED_MESSAGES_MIN
 from reference_broker.node.config import Limits
 from reference_broker.node.config import load as load_node
 from reference_broker.node.endpoints.control import _OWN as CONTROL_OPERATIONS
+from reference_broker.node.links.handshake import VERSION as LINK_VERSION
 from reference_broker.node.links.peers import FrameKind
 from reference_broker.queues import port
 from reports.stats import knee
+from reports.store.schema import STORE_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -120,7 +123,7 @@ def problem(line: str) -> str | None:
     command: click.Command = cli
     context = click.Context(cli)
     while isinstance(command, click.Group):
-        if not words or words[0] == "COMMAND":
+        if not words or words[0] in {"COMMAND", *(flag for each in command.params for flag in each.opts)}:
             return None
         found = command.get_command(context, words[0].rstrip(","))
         if found is None:
@@ -456,6 +459,11 @@ LIMITS = {
         f"at least {PACED_MESSAGES_MIN} messages",
         f"`entries_uncommitted_max` ({Limits().entries_uncommitted_max})",
     ],
+    "docs/internals/node.md": [f"`version` is {LINK_VERSION}."],
+    "docs/internals/report-store.md": [f'{{"version": {STORE_VERSION}, "number"'],
+    "docs/internals/run-directory.md": [f'"schema": {schema.SCHEMA_VERSION}', f'"version": "{__version__}"'],
+    "docs/stability.md": [f"Version {__version__} promises", f'`"schema": {schema.SCHEMA_VERSION}` in `manifest.json`'],
+    "CHANGELOG.md": [f"## {__version__} ("],
     "docs/tutorial.md": [
         f"{Limits().election_ticks_min} to {Limits().election_ticks_max} ticks of {Limits().tick_ms} ms",
     ],

@@ -143,4 +143,4 @@ def test_every_command_has_three_examples_that_parse(command: SectionedCommand) 
 def test_the_console_script_and_the_modules_are_one(module: str) -> None:
     """`python -m perftest` works where the script is not on the PATH."""
     done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "perftest, version 0.1.0\n")
+    assert (done.returncode, done.stdout) == (0, "perftest, version 1.0.0\n")
