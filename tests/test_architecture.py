@@ -7,7 +7,8 @@ could grow until nobody reads them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -313,8 +314,14 @@ def longest_prefix(name: str, table: tuple[str, ...]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def imported_names(tree: ast.AST, *, for_types: bool = False) -> Iterator[tuple[str, int]]:
-    """Each imported dotted name and its line; imports that only type checkers see count ``for_types`` alone."""
+@cache
+def imported_names(name: str, *, for_types: bool = False) -> tuple[tuple[str, int], ...]:
+    """Each dotted name that a module imports, and its line. Imports that only type checkers see count ``for_types``
+    alone."""
+    return tuple(_imported_names(parsed(name), for_types=for_types))
+
+
+def _imported_names(tree: ast.AST, *, for_types: bool) -> Iterator[tuple[str, int]]:
     only_types = {
         id(inner)
         for node in ast.walk(tree)
@@ -334,29 +341,44 @@ def imported_names(tree: ast.AST, *, for_types: bool = False) -> Iterator[tuple[
                 yield (full if full in MODULES else node.module or "", node.lineno)
 
 
+@cache
 def parsed(name: str) -> ast.Module:
     return ast.parse(MODULES[name].read_text(), str(MODULES[name]))
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_stay_within_the_rules(name: str) -> None:
+def importers(names: Iterable[str], forbidden: Callable[[str], bool]) -> list[str]:
+    """What some modules import that they may not, by file and line."""
+    return [
+        f"{MODULES[name]}:{line}: {imported}"
+        for name in names
+        for imported, line in imported_names(name)
+        if forbidden(imported)
+    ]
+
+
+def test_imports_stay_within_the_rules() -> None:
     """The generator knows nothing of the broker, the broker nothing of the generator, and so on down the house."""
-    rule = longest_prefix(name, tuple(MAY_IMPORT))
-    assert rule is not None
-    for imported, line in imported_names(parsed(name)):
-        if imported.split(".")[0] in OURS and imported != rule.split(".")[0]:
-            allowed = longest_prefix(imported, MAY_IMPORT[rule])
-            assert allowed, f"{MODULES[name]}:{line}: {rule} may not import {imported}"
+    rules = {name: longest_prefix(name, tuple(MAY_IMPORT)) for name in MODULES}
+    assert not [name for name, rule in rules.items() if rule is None]
+    broken = []
+    for name, rule in rules.items():
+        assert rule is not None
+        for imported, line in imported_names(name):
+            ours = imported.split(".")[0] in OURS and imported != rule.split(".")[0]
+            if ours and not longest_prefix(imported, MAY_IMPORT[rule]):
+                broken.append(f"{MODULES[name]}:{line}: {rule} may not import {imported}")
+    assert not broken
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_of_the_node_knows_only_the_rooms_below(room: str) -> None:
-    allowed = tuple(f"{_ROOMS}.{each}" for each in (room, *ROOMS[room], *_BASE))
-    inside = f"{_ROOMS}.{room}."
-    for name in (each for each in MODULES if each.startswith(inside)):
-        for imported, line in imported_names(parsed(name), for_types=True):
-            if imported.startswith(f"{_ROOMS}."):
-                assert longest_prefix(imported, allowed), f"{MODULES[name]}:{line}: {room} may not import {imported}"
+def test_a_room_of_the_node_knows_only_the_rooms_below() -> None:
+    broken = []
+    for room, below in ROOMS.items():
+        allowed = tuple(f"{_ROOMS}.{each}" for each in (room, *below, *_BASE))
+        for name in (each for each in MODULES if each.startswith(f"{_ROOMS}.{room}.")):
+            for imported, line in imported_names(name, for_types=True):
+                if imported.startswith(f"{_ROOMS}.") and not longest_prefix(imported, allowed):
+                    broken.append(f"{MODULES[name]}:{line}: {room} may not import {imported}")
+    assert not broken
 
 
 def test_the_rooms_of_the_node_are_all_in_the_table() -> None:
@@ -390,7 +412,7 @@ def test_a_name_stands_for_one_thing() -> None:
 def test_no_files_import_each_other() -> None:
     """Files in a circle can only be read, tested and replaced together. An import for type checkers counts, too: who
     names a type depends on it. An object gets the small port that it needs instead, defined where it is needed."""
-    graph = {name: {i for i, _ in imported_names(parsed(name), for_types=True) if i in MODULES} for name in MODULES}
+    graph = {name: {i for i, _ in imported_names(name, for_types=True) if i in MODULES} for name in MODULES}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -399,9 +421,8 @@ def test_no_files_import_each_other() -> None:
 
 def test_nothing_imports_the_command() -> None:
     """perftest.cli is the composition root: what everything hangs from must not be hung from."""
-    for name in MODULES:
-        if not name.startswith(("perftest.cli", "perftest.__main__")):
-            assert not [i for i, _ in imported_names(parsed(name)) if i.startswith("perftest.cli")], name
+    names = [name for name in MODULES if not name.startswith(("perftest.cli", "perftest.__main__"))]
+    assert not importers(names, lambda imported: imported.startswith("perftest.cli"))
 
 
 def test_only_the_command_knows_click() -> None:
@@ -413,37 +434,34 @@ def test_only_the_command_knows_click() -> None:
 
 def test_only_the_pipeline_starts_spark() -> None:
     """A load generator or a page writer that starts a JVM would disturb what it measures, or make readers wait."""
-    for name in MODULES:
-        if not name.startswith("reports.pipeline"):
-            assert not [i for i, _ in imported_names(parsed(name)) if i.split(".")[0] in ("pyspark", "py4j")], name
+    names = [name for name in MODULES if not name.startswith("reports.pipeline")]
+    assert not importers(names, lambda imported: imported.split(".")[0] in ("pyspark", "py4j"))
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if longest_prefix(name, PURE)])
-def test_pure_cores_do_no_io(name: str) -> None:
+def test_pure_cores_do_no_io() -> None:
     """One seed must replay a whole cluster: a core that reads a clock or a socket cannot be replayed."""
-    found = [(i, line) for i, line in imported_names(parsed(name)) if i.split(".")[0] in IMPURE_IMPORTS]
-    assert not found, f"{MODULES[name]}: {found}"
+    names = [name for name in MODULES if longest_prefix(name, PURE)]
+    assert {longest_prefix(name, PURE) for name in names} == {*PURE}
+    assert not importers(names, lambda imported: imported.split(".")[0] in IMPURE_IMPORTS)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_nothing_unpickles(name: str) -> None:
+def test_nothing_unpickles() -> None:
     """A peer, a client or a run directory from elsewhere must never run code here."""
-    assert not [i for i, _ in imported_names(parsed(name)) if i.split(".")[0] in BANNED_IMPORTS]
+    assert not importers(MODULES, lambda imported: imported.split(".")[0] in BANNED_IMPORTS)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_functions_fit_on_a_screen(name: str) -> None:
+def test_functions_fit_on_a_screen() -> None:
     """A function that does not fit on a screen is not read, and what is not read is not right."""
-    for node in ast.walk(parsed(name)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= FUNCTION_LINES_MAX, f"{MODULES[name]}:{node.lineno}: {node.name} has {lines} lines"
-    assert len(MODULES[name].read_text().splitlines()) <= MODULE_LINES_MAX, f"{name} is too long"
+    long = [name for name, path in MODULES.items() if len(path.read_text().splitlines()) > MODULE_LINES_MAX]
+    for name in MODULES:
+        for node in ast.walk(parsed(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    long.append(f"{MODULES[name]}:{node.lineno}: {node.name} has {lines} lines")
+    assert not long
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_module_says_what_it_is(name: str) -> None:
+def test_every_module_says_what_it_is() -> None:
     """A newcomer finds the room for a change by the modules' first lines."""
-    tree = parsed(name)
-    if tree.body:
-        assert ast.get_docstring(tree), f"{MODULES[name]} has no docstring"
+    assert not [path for name, path in MODULES.items() if parsed(name).body and not ast.get_docstring(parsed(name))]

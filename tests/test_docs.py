@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -45,8 +45,8 @@ from reference_broker.machines.fifo import PACED_MESSAGES_MIN
 from reference_broker.node.config import Limits
 from reference_broker.node.config import load as load_node
 from reference_broker.node.endpoints.control import _OWN as CONTROL_OPERATIONS
-from reference_broker.node.links.handshake import VERSION as LINK_VERSION
 from reference_broker.node.links.frame_kinds import FrameKind
+from reference_broker.node.links.handshake import VERSION as LINK_VERSION
 from reference_broker.queues import port
 from reports.stats import knee
 from reports.store.schema import STORE_VERSION
@@ -69,11 +69,13 @@ _POINTER = re.compile(r"`((?:perftest|reference_broker|reports|infra)/[\w/]+\.py
 _FILE = re.compile(r"`((?:perftest|reference_broker|reports|infra|tests|workloads)/[\w/.]+\.(?:py|txt|yaml|json))`")
 
 
+@cache
 def read(name: str) -> str:
     """One page."""
     return ROOT.joinpath(name).read_text(encoding="utf-8")
 
 
+@cache
 def anchors(text: str) -> set[str]:
     """The anchors a page has, as GitHub makes them of its headings."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
@@ -91,18 +93,20 @@ def test_the_first_pages_stay_short(name: str, lines: int) -> None:
     assert len(read(name).splitlines()) <= lines
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_links_lead_somewhere(name: str) -> None:
-    """A dead link is a page that nobody can find, or an anchor that was renamed."""
-    dead = []
+def dead_links(name: str) -> Iterator[str]:
+    """The links of a page to what is not there."""
     for target in _LINK.findall(_FENCE.sub("", read(name))):
         path, _, anchor = target.partition("#")
         if re.match(r"[a-z]+:", path):
             continue
         found = (ROOT / name).parent / path if path else ROOT / name
         if not found.exists() or (anchor and anchor not in anchors(found.read_text(encoding="utf-8"))):
-            dead.append(target)
-    assert not dead, f"{name} links to what is not there"
+            yield target
+
+
+def test_links_lead_somewhere() -> None:
+    """A dead link is a page that nobody can find, or an anchor that was renamed."""
+    assert not [f"{name}: {target}" for name in NAMES for target in dead_links(name)]
 
 
 # Commands
@@ -144,10 +148,9 @@ def problem(line: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_commands_parse(name: str) -> None:
+def test_commands_parse() -> None:
     """An option that was renamed would leave the reader with an error on the first try."""
-    assert not {line: found for line in commands(name) if (found := problem(line))}
+    assert not {(name, line): found for name in NAMES for line in commands(name) if (found := problem(line))}
 
 
 PLACEHOLDERS = {
@@ -258,7 +261,7 @@ def test_reserved_exit_codes_are_used_by_no_command() -> None:
 # Pointers into the code
 
 
-@lru_cache
+@cache
 def definitions(path: str) -> frozenset[str]:
     """Functions, classes and ``Class.method`` of a module, and its constants."""
     found: set[str] = set()
@@ -270,17 +273,18 @@ def definitions(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_pointers_into_the_code_hold(name: str) -> None:
-    """The tutorial sends readers to a function: it must be there."""
+def pointers_to_nothing(name: str) -> Iterator[str]:
+    """What a page says of the code that is not there: files, and functions of files."""
     text = _FENCE.sub("", read(name))
-    gone = {path for path in _FILE.findall(text) if not ROOT.joinpath(path).exists()}
-    gone |= {
-        f"{path}:{function}"
-        for path, function in _POINTER.findall(text)
-        if not ROOT.joinpath(path).exists() or function not in definitions(path)
-    }
-    assert not gone
+    yield from (path for path in _FILE.findall(text) if not ROOT.joinpath(path).exists())
+    for path, function in _POINTER.findall(text):
+        if not ROOT.joinpath(path).exists() or function not in definitions(path):
+            yield f"{path}:{function}"
+
+
+def test_pointers_into_the_code_hold() -> None:
+    """The tutorial sends readers to a function: it must be there."""
+    assert not [f"{name}: {pointer}" for name in NAMES for pointer in pointers_to_nothing(name)]
 
 
 @pytest.mark.parametrize("name", ["docs/internals/message-way.md", "docs/internals/ra-and-rabbit-fifo.md"])
@@ -470,11 +474,10 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITS)
-def test_limits_are_those_of_the_code(name: str) -> None:
+def test_limits_are_those_of_the_code() -> None:
     """A limit that was changed in the code alone would be argued with from the page."""
-    text = " ".join(read(name).split())
-    assert not [phrase for phrase in LIMITS[name] if phrase not in text]
+    texts = {name: " ".join(read(name).split()) for name in LIMITS}
+    assert not [f"{name}: {phrase}" for name, text in texts.items() for phrase in LIMITS[name] if phrase not in text]
 
 
 def test_every_check_of_the_trust_list_is_explained() -> None:
@@ -487,11 +490,11 @@ def test_every_check_of_the_trust_list_is_explained() -> None:
     assert not {name for name in names if trust.title(name) not in text}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_prose_fits(name: str) -> None:
+def test_prose_fits() -> None:
     """Lines that fit are read, and differ where they differ. Tables, links and code are as long as they must be."""
     long = [
-        line
+        f"{name}: {line}"
+        for name in NAMES
         for line in _FENCE.sub("", read(name)).splitlines()
         if len(line) > PROSE_WIDTH_MAX and not line.startswith("|") and " " in line.strip()
     ]
