@@ -5,13 +5,31 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim fuzz storm damage partitions bench bench-pipeline profile round spark-cluster-test setup docs clean help
+PYTEST := $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# Marks of the tests that `make test` leaves out. The tests on a Spark cluster run by themselves: beside other tests they
+# take longer than their own limits.
+REST := rabbitmq or lab or remote or drives or clients or slow
+
+.PHONY: demo test test-rest test-all hunt check sim fuzz storm damage partitions bench bench-pipeline profile round spark-cluster-test setup docs clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
 
-test: check  ## ruff, mypy --strict, pytest
-	$(BIN)/pytest -m "not spark_cluster" --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+test: $(SETUP)  ## what a change can break: ruff and mypy --strict beside pytest; ARGS=PATH runs a part
+	@told=$$(mktemp); $(MAKE) --no-print-directory check >$$told 2>&1 & check=$$!; \
+	$(PYTEST) -m "not ($(REST) or spark_cluster)" $(ARGS); tests=$$?; \
+	wait $$check; checked=$$?; cat $$told; rm -f $$told; [ $$tests -eq 0 ] && exit $$checked; exit $$tests
+
+test-rest: $(SETUP)  ## what `make test` leaves out: RabbitMQ beside us, labs, drives, other clients, many examples; ARGS
+	$(PYTEST) -m "($(REST) or hypothesis or seeds) and not spark_cluster" --hypothesis-profile=many $(ARGS)
+
+test-all:  ## `make test` and all the rest, also reports on a Spark cluster
+	$(MAKE) test
+	$(MAKE) test-rest
+	$(MAKE) spark-cluster-test
+
+hunt: $(SETUP)  ## a night of generated cases: ten times as many examples and seeds, new ones each time; ARGS=PATH
+	$(PYTEST) -m "hypothesis or seeds" --hypothesis-profile=hunt $(ARGS)
 
 check: $(SETUP)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

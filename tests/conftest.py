@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import json
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import cache
+from functools import cached_property, partial
 from pathlib import Path
 
 import psutil
@@ -17,16 +19,33 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 # Of a machine that is busy nothing may be concluded: the same examples each time, however long they take.
-settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
+_EVERY = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", _EVERY, max_examples=30)  # make test
+settings.register_profile("many", _EVERY, max_examples=300)  # make test-rest
+settings.register_profile("hunt", _EVERY, max_examples=3000, derandomize=False, print_blob=True)  # make hunt
+settings.load_profile("few")
+_SEEDS_SHARE = {"few": 0.1, "many": 1, "hunt": 10}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test with the mark ``seeds`` its seeds: how many depends on the profile of Hypothesis."""
+    if mark := metafunc.definition.get_closest_marker("seeds"):
+        share = _SEEDS_SHARE[metafunc.config.getoption("--hypothesis-profile") or "few"]
+        metafunc.parametrize("seed", range(max(1, round(mark.args[0] * share))))
+
 
 # No test leaves a process behind that makes an archive for reports to come.
 os.environ["PERFTEST_CLASS_DATA"] = "off"
 
 _SHARED = ("rabbitmq", "spark")
-"""Marks of what is started once: all files that use a RabbitMQ, or a JVM, are one group."""
+"""Marks of what is started once: all tests that use a RabbitMQ, or a JVM, are one group. Other groups are files, as
+their fixtures are made once."""
+
+_MOUNTING = ("drives", "lab")
+"""Marks of tests that mount drives, or start processes with a mount namespace of their own."""
 
 _SECONDS = {
     "rabbitmq": 200,
@@ -64,22 +83,26 @@ _SECONDS = {
 --durations 100`` gives the tests to add up."""
 
 
-@cache
-def _group(root: Path, file: str) -> str:
-    """What one worker does alone: all files with a shared mark, or else a file, as its fixtures are made once."""
-    text = (root / file).read_text(encoding="utf-8")
-    return next((mark for mark in _SHARED if f"pytest.mark.{mark}" in text), file)
-
-
 class _Groups(LoadScopeScheduling):
     """Gives the workers whole groups, in the order of the collection.
 
     The scheduler that pytest-xdist has for groups finds none with pytest 9.2: it gets them in the names of the tests,
-    which plugins can no longer change (https://github.com/pytest-dev/pytest-xdist/issues/1386).
+    which plugins can no longer change (https://github.com/pytest-dev/pytest-xdist/issues/1386). A scheduler knows the
+    names alone, so a worker writes the marks of the tests down before it tells their names.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return _group(self.config.rootpath, nodeid.partition("::")[0])
+        return self._marks.get(nodeid) or nodeid.partition("::")[0]
+
+    @cached_property
+    def _marks(self) -> dict[str, str]:
+        marks: dict[str, str] = json.loads(self.config.stash[_MARKS].read_text(encoding="utf-8"))
+        return marks
+
+
+_MARKS = pytest.StashKey[Path]()
+"""The file with the mark of each test that shares what is started once."""
+_MOUNTING_FILES = pytest.StashKey[set[Path]]()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -87,28 +110,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Groups
     return _Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker where the marks are to be written."""
+    if _MARKS not in node.config.stash:
+        folder = tempfile.mkdtemp(prefix="perftest-tests-")
+        node.config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        node.config.stash[_MARKS] = Path(folder, "marks.json")
+    node.workerinput["marks"] = str(node.config.stash[_MARKS])
+
+
+def _shared_mark(item: pytest.Item) -> str | None:
+    return next((mark for mark in _SHARED if item.get_closest_marker(mark)), None)
+
+
 @pytest.hookimpl(trylast=True)  # after the modules were shuffled
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the groups that take longest first, as workers take groups in this order: the small ones fill the end."""
-
-    def seconds(item: pytest.Item) -> int:
-        return _SECONDS.get(_group(config.rootpath, item.nodeid.partition("::")[0]), 0)
-
-    if hasattr(config, "workerinput"):
-        items.sort(key=seconds, reverse=True)
-
-
-_MOUNTS = (
-    "infra.drives",
-    "import drives",
-    ", drives",
-    "FuseDrives",
-    "infra.lab",
-    "lab: Lab",
-    "netns",
-    "partitions.network",
-)
-"""Words of the modules that mount drives, or start processes with a mount namespace of their own."""
+    config.stash[_MOUNTING_FILES] = {item.path for item in items if any(map(item.get_closest_marker, _MOUNTING))}
+    if not hasattr(config, "workerinput"):
+        return
+    marks = {item.nodeid: mark for item in items if (mark := _shared_mark(item))}
+    items.sort(key=lambda item: -_SECONDS.get(marks.get(item.nodeid) or item.nodeid.partition("::")[0], 0))
+    path = Path(config.workerinput["marks"])
+    own = path.with_suffix(f".{os.getpid()}")  # all workers write the same, and none reads half a file
+    own.write_text(json.dumps(marks), encoding="utf-8")
+    own.replace(path)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,8 +145,7 @@ def _mounts_in_turn(request: pytest.FixtureRequest) -> Iterator[None]:
     A new mount namespace holds a copy of every mount of the moment. A drive that was mounted then stays in use until
     the last process of that namespace has ended, and cannot be taken apart meanwhile.
     """
-    text = request.path.read_text(encoding="utf-8")
-    if not any(word in text for word in _MOUNTS):
+    if request.path not in request.config.stash[_MOUNTING_FILES]:
         yield
         return
     path = Path(tempfile.gettempdir(), f"perftest-tests-{os.getuid()}.mounts")

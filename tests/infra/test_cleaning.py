@@ -207,6 +207,7 @@ def mounted_below(directory: Path) -> bool:
     return bool(mounts_below(directory)) or any(str(directory) in each for each in backing)
 
 
+@pytest.mark.drives
 @on_drives
 def test_a_filled_drive_with_a_process_on_it_is_taken_apart(tmp_path: Path) -> None:
     """Everything at once, in the order that works: the process holds the drive, the drive holds the directory."""
@@ -234,6 +235,7 @@ def test_a_filled_drive_with_a_process_on_it_is_taken_apart(tmp_path: Path) -> N
     assert cleaning.clean(tmp_path) == []
 
 
+@pytest.mark.drives
 @on_drives
 def test_a_mount_that_is_not_the_drives_own_stays(tmp_path: Path) -> None:
     """An operator may have mounted something else over the place meanwhile."""
@@ -250,6 +252,7 @@ def test_a_mount_that_is_not_the_drives_own_stays(tmp_path: Path) -> None:
     assert not mounted_below(tmp_path)
 
 
+@pytest.mark.drives
 @on_drives
 def test_a_directory_with_a_mount_in_it_is_not_removed(tmp_path: Path) -> None:
     """Removing it would remove what is on the drive."""
@@ -266,6 +269,7 @@ def test_a_directory_with_a_mount_in_it_is_not_removed(tmp_path: Path) -> None:
     assert outcomes(tmp_path) == {str(tmp_path / "run"): CleanupOutcome.UNDONE}
 
 
+@pytest.mark.drives
 @on_drives
 def test_a_kept_drive_outlives_its_command(tmp_path: Path) -> None:
     crashed(
@@ -279,6 +283,7 @@ def test_a_kept_drive_outlives_its_command(tmp_path: Path) -> None:
     assert not mounted_below(tmp_path)
 
 
+@pytest.mark.drives
 @on_drives
 @pytest.mark.parametrize("step", ["_start_device", "_attach", "_mount"])
 def test_ctrl_c_while_a_drive_is_made_leaves_nothing(
@@ -301,6 +306,7 @@ def test_ctrl_c_while_a_drive_is_made_leaves_nothing(
     assert not mounted_below(tmp_path) and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.drives
 @on_drives
 @pytest.mark.parametrize("step", ["_start_device", "_attach", "_mount"])
 def test_a_step_that_fails_leaves_nothing(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +319,7 @@ def test_a_step_that_fails_leaves_nothing(tmp_path: Path, step: str, monkeypatch
     assert not mounted_below(tmp_path) and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.drives
 @on_drives
 def test_a_filled_drive_has_no_room_until_it_is_freed(tmp_path: Path) -> None:
     drive, register = drives.make(tmp_path / "d1", 64), Register(tmp_path)

@@ -21,7 +21,10 @@ from infra.cleaning import CleanupOutcome, clean
 from infra.drives import BlockDrive, DriveError
 from infra.node_process import wait
 
-pytestmark = pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}")
+pytestmark = [
+    pytest.mark.drives,
+    pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}"),
+]
 SIZE_MB = 64
 
 

@@ -68,6 +68,7 @@ def test_the_line_of_a_layout_says_that_the_drive_is_modelled_and_not_where_it_i
         "fast (FUSE, modelled nvme, 512 MiB) wal; io pool:4"  # fmt: skip
 
 
+@pytest.mark.drives
 @needs_fuse
 def test_nodes_have_drives_of_their_own_which_go_with_the_cluster(place: Path) -> None:
     """Files in the wrong place would measure the drive of this machine."""
@@ -86,6 +87,7 @@ def test_nodes_have_drives_of_their_own_which_go_with_the_cluster(place: Path) -
     assert [each.name for each in place.iterdir()] == []
 
 
+@pytest.mark.drives
 @needs_fuse
 def test_what_a_killed_command_leaves_is_cleaned(place: Path) -> None:
     """A mount that stays keeps memory and a loop device until the machine is started again."""
@@ -99,6 +101,7 @@ def test_what_a_killed_command_leaves_is_cleaned(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.drives
 @needs_fuse
 def test_a_cluster_that_stays_finds_its_drives_again(place: Path, base_port: int) -> None:
     directory = place / "cluster"
@@ -119,6 +122,7 @@ def test_a_cluster_that_stays_finds_its_drives_again(place: Path, base_port: int
     assert not (directory / "drives" / "node1-disk").exists()
 
 
+@pytest.mark.drives
 @needs_fuse
 def test_a_cluster_that_does_not_start_leaves_no_drives(
     place: Path, base_port: int, monkeypatch: pytest.MonkeyPatch

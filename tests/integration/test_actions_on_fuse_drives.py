@@ -24,6 +24,7 @@ from infra.node_process import wait
 from perftest.exits import Exit
 
 pytestmark = [
+    pytest.mark.drives,
     pytest.mark.processes,
     pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}"),
 ]
@@ -150,7 +151,10 @@ def test_drives_of_other_names_are_told() -> None:
             "rabbitmq",
             CHANGES,
             id="rabbitmq",
-            marks=pytest.mark.skipif(not rabbitmq_cluster.is_installed(), reason="RabbitMQ is not installed"),
+            marks=[
+                pytest.mark.rabbitmq,
+                pytest.mark.skipif(not rabbitmq_cluster.is_installed(), reason="RabbitMQ is not installed"),
+            ],
         ),
     ],
 )

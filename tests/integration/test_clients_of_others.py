@@ -18,6 +18,8 @@ import pytest
 
 from infra import rabbitmq_cluster
 
+pytestmark = pytest.mark.clients
+
 PROGRAMS = Path(__file__).parent / "clients"
 INSTALLED = Path(os.environ.get("AMQP_CLIENTS") or PROGRAMS.parents[2] / ".cache" / "clients").absolute()
 JARS = INSTALLED / "java" / "*"

@@ -29,6 +29,7 @@ from infra.description import NodePlace, describe, usual_ports, write
 from infra.node_process import wait
 
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.processes,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are made by root only"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="there is no `ip` (iproute2) to make network namespaces"),

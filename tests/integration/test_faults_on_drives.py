@@ -21,6 +21,7 @@ from infra.node_process import wait
 from infra.register import Register
 
 pytestmark = [
+    pytest.mark.drives,
     pytest.mark.processes,
     pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}"),
 ]

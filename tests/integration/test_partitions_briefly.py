@@ -11,7 +11,11 @@ import pytest
 from tests.partitions.network import impossible
 
 NO_NETWORK = impossible()
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(NO_NETWORK), reason=f"no partitions here: {NO_NETWORK}")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(NO_NETWORK), reason=f"no partitions here: {NO_NETWORK}"),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 CUTS, SEED = 3, 5149

@@ -20,6 +20,7 @@ from infra.drives import BlockDrive
 from infra.local_cluster import Cluster
 
 pytestmark = [
+    pytest.mark.drives,
     pytest.mark.processes,
     pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}"),
 ]

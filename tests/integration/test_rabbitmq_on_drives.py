@@ -21,7 +21,7 @@ from infra.rabbitmq_cluster import RabbitMQ, RabbitMQError
 
 MISSING = drives.impossible() or ("" if rabbitmq_cluster.is_installed() else "RabbitMQ is not installed")
 on_drives = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.drives, pytest.mark.processes]
 SIZE_MB = 512
 BODIES = [b"%04d" % number + b"x" * 1000 for number in range(60)]
 QUORUM = {"x-queue-type": "quorum"}

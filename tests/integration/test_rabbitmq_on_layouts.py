@@ -14,6 +14,8 @@ from infra.mounts import mounts_below
 from perftest.exits import Exit
 
 pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.drives,
     pytest.mark.processes,
     pytest.mark.skipif(not rabbitmq_cluster.is_installed(), reason="RabbitMQ is not installed"),
 ]

@@ -11,7 +11,11 @@ from tests.infra.conftest import NO_LAB
 from tests.integration.test_runs_in_a_lab import Runs, lab
 
 __all__ = ["lab"]
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(NO_LAB), reason=f"no lab of hosts here: {NO_LAB}")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(NO_LAB), reason=f"no lab of hosts here: {NO_LAB}"),
+]
 
 AWAY = 6
 """So many intervals of a second pass while the host is away."""

@@ -14,7 +14,7 @@ from tests.infra.remote.conftest import SSHD
 from tests.integration.test_remote_run import Lab, _works, begin, lab, manifest
 
 __all__ = ["lab"]
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
+pytestmark = [pytest.mark.remote, pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
 
 
 def worker_of(lab: Lab, host: str, run: subprocess.Popen[str]) -> psutil.Process:

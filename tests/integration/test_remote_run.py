@@ -23,7 +23,7 @@ from perftest.cli.main import call
 from tests.infra.remote.conftest import SSHD, Sshd
 from tests.infra.remote.test_supply_commands import Recorder, is_shown
 
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
+pytestmark = [pytest.mark.remote, pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
 
 HOSTS = """
 defaults:

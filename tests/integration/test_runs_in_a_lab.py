@@ -23,7 +23,11 @@ from infra.lab.lab import clocks_impossible
 from infra.node_process import MARK
 from tests.infra.conftest import NO_LAB
 
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(NO_LAB), reason=f"no lab of hosts here: {NO_LAB}")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(NO_LAB), reason=f"no lab of hosts here: {NO_LAB}"),
+]
 
 OFFSET_S = 0 if NO_LAB or clocks_impossible() else 5
 

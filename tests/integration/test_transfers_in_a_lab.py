@@ -23,7 +23,7 @@ from perftest.cli.main import call
 from tests.infra.conftest import lab, on_lab
 
 __all__ = ["lab"]
-pytestmark = [pytest.mark.processes, on_lab]
+pytestmark = [pytest.mark.lab, pytest.mark.processes, on_lab]
 
 SIZE = 16_000_000
 ENOUGH = 2_000_000

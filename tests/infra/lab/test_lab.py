@@ -24,7 +24,7 @@ from infra.node_process import wait
 from infra.remote.ssh import connect
 from tests.infra.conftest import on_lab
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.lab, pytest.mark.processes]
 
 
 def said(host: LabHost, code: str) -> str:

@@ -150,6 +150,7 @@ def arrive(lab: Lab, source: int, target: int, *, packets: int = 20) -> int:
         return int(receiver.stdout.readline())
 
 
+@pytest.mark.lab
 def test_agents_cut_one_way_and_give_the_link_back(hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]]) -> None:
     lab, links, _ = hosts
     links.probe(delay=False)
@@ -164,6 +165,7 @@ def test_agents_cut_one_way_and_give_the_link_back(hosts: tuple[Lab, HostLinks, 
     assert TABLE not in rules_of(lab, 1)
 
 
+@pytest.mark.lab
 def test_agents_narrow_a_link(hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]]) -> None:
     lab, links, _ = hosts
     links.probe(delay=False)
@@ -173,6 +175,7 @@ def test_agents_narrow_a_link(hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]
     assert "htb" not in shaping_of(lab, 0)
 
 
+@pytest.mark.lab
 def test_a_kernel_without_delays_is_told_before_the_run(
     hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]],
 ) -> None:
@@ -189,6 +192,7 @@ def test_a_kernel_without_delays_is_told_before_the_run(
         assert "perftest lab" in refused.value.fix
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("end", ["stdin", signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_what_an_agent_did_is_undone_however_it_ends(
     hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]], end: signal.Signals | str
@@ -216,6 +220,7 @@ def test_what_an_agent_did_is_undone_however_it_ends(
     assert TABLE not in rules_of(lab, 0) and "htb" not in shaping_of(lab, 1)
 
 
+@pytest.mark.lab
 def test_a_shell_undoes_what_killed_agents_left(hosts: tuple[Lab, HostLinks, dict[str, LocalAgent]]) -> None:
     lab, links, agents = hosts
     links.probe(delay=False)
@@ -229,6 +234,7 @@ def test_a_shell_undoes_what_killed_agents_left(hosts: tuple[Lab, HostLinks, dic
     assert TABLE not in rules_of(lab, 0) and "htb" not in shaping_of(lab, 1)
 
 
+@pytest.mark.lab
 def test_the_links_of_a_lab_are_again_what_somebody_had_made_of_them(lab: Lab) -> None:
     lab.links.set("host1", "host2", delay_ms=1.0)
     links = SwitchLinks(lab.links)

@@ -87,6 +87,7 @@ def host_key(sshd: Sshd) -> str:
     return " ".join((sshd.directory / "keys" / "host.pub").read_text().split()[:2])
 
 
+@pytest.mark.remote
 @pytest.mark.parametrize("first", ["@cert-authority *.example.com", "@revoked old.example.com", "# nothing,"])
 @pytest.mark.parametrize("hosts", ["[127.0.0.1]:{port}", "[127.0.0.?]:*", "*"])
 def test_a_host_is_found_among_other_lines(sshd: Sshd, tmp_path: Path, first: str, hosts: str) -> None:
@@ -99,6 +100,7 @@ def test_a_host_is_found_among_other_lines(sshd: Sshd, tmp_path: Path, first: st
         assert connection.run(["echo", "here"]).stdout == b"here\n"
 
 
+@pytest.mark.remote
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -121,6 +123,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / ".ssh"
 
 
+@pytest.mark.remote
 def test_the_configuration_includes_others_and_names_the_key(sshd: Sshd, home: Path) -> None:
     """As people split their configuration, and as clouds name hosts that change their addresses."""
     (home / "config").write_text("Include config.d/*.conf\nHost lab\n  Port 1\n")
@@ -143,6 +146,7 @@ def test_what_stands_behind_an_include_belongs_to_its_block(home: Path) -> None:
     assert ssh_config.said_of("a")["user"] == "everybody"
 
 
+@pytest.mark.remote
 def test_files_that_include_each_other_are_refused(sshd: Sshd, home: Path) -> None:
     (home / "config").write_text("Include config\n")
     with pytest.raises(RemoteError, match="do they include each other"):

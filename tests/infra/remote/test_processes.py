@@ -51,6 +51,7 @@ def wait_for_lines(installed: InstalledProject, name: str) -> None:
     assert wait(lambda: log.exists() and b"line 999\n" in log.read_bytes(), 30.0)
 
 
+@pytest.mark.remote
 def test_a_started_process_outlives_its_connection_and_is_found_again(
     sshd: Sshd, connection: SshConnection, installed: InstalledProject
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_started_process_outlives_its_connection_and_is_found_again(
         assert processes.running(another) == [] and processes.end(another) == []
 
 
+@pytest.mark.remote
 def test_stubborn_and_paused_processes_end_too(connection: SshConnection, installed: InstalledProject) -> None:
     """Nothing of ours is left on a host, whatever state it is in."""
     stubborn = processes.start(connection, installed, "stubborn", "sleeper", "stubborn")
@@ -79,6 +81,7 @@ def test_stubborn_and_paused_processes_end_too(connection: SshConnection, instal
     assert processes.running(connection) == []
 
 
+@pytest.mark.remote
 def test_processes_of_other_directories_go_on(
     sshd: Sshd, connection: SshConnection, installed: InstalledProject
 ) -> None:
@@ -92,6 +95,7 @@ def test_processes_of_other_directories_go_on(
     assert [each.pid for each in processes.running(connection)] == [mine.pid]
 
 
+@pytest.mark.remote
 def test_a_process_that_lives_with_its_connection_is_ended_as_well(
     connection: SshConnection, installed: InstalledProject
 ) -> None:
@@ -102,6 +106,7 @@ def test_a_process_that_lives_with_its_connection_is_ended_as_well(
     worker.close()
 
 
+@pytest.mark.remote
 def test_names_that_would_leave_the_directory_are_refused(
     connection: SshConnection, installed: InstalledProject
 ) -> None:
@@ -110,6 +115,7 @@ def test_names_that_would_leave_the_directory_are_refused(
             processes.start(connection, installed, name, "sleeper")
 
 
+@pytest.mark.remote
 def test_what_lies_on_a_host_is_fetched_once(connection: SshConnection, tmp_path: Path) -> None:
     """A file that is here already is not fetched again, one that was cut goes on, and one that changed comes again."""
     directory = Path(connection.host.directory)
@@ -132,11 +138,13 @@ def test_what_lies_on_a_host_is_fetched_once(connection: SshConnection, tmp_path
     assert (target / "logs" / "node1.log").read_text() == "more\n"
 
 
+@pytest.mark.remote
 def test_a_host_that_has_nothing_gives_nothing(connection: SshConnection, tmp_path: Path) -> None:
     assert collection.collect(connection, tmp_path / "here").files == 0
     assert processes.logs(connection, 100) == {} and not Path(connection.host.directory).exists()
 
 
+@pytest.mark.remote
 def test_a_host_that_names_files_elsewhere_is_refused(
     connection: SshConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_what_a_host_installs_is_small_and_has_no_spark(bundle: Bundle) -> None:
     assert unpacked < 150e6
 
 
+@pytest.mark.remote
 def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: SshConnection, bundle: Bundle) -> None:
     shipped = shipping.ship(connection, lambda _kind: bundle)
     assert shipped.wheels == len(bundle.wheels)
@@ -86,6 +87,7 @@ def test_a_host_gets_the_project_once_and_can_run_all_of_it(connection: SshConne
     assert (again.octets, again.wheels, again.installed) == (0, 0, shipped.installed)
 
 
+@pytest.mark.remote
 def test_only_what_is_new_is_sent(connection: SshConnection, bundle: Bundle, tmp_path: Path) -> None:
     fewer = Bundle(bundle.kind, bundle.wheels[1:])
     shipping.ship(connection, lambda _kind: fewer)
@@ -99,6 +101,7 @@ def small(bundle: Bundle) -> Bundle:
     return Bundle(bundle.kind, tuple(wheel for wheel in bundle.wheels if wheel.path.stat().st_size < 300_000))
 
 
+@pytest.mark.remote
 def test_a_site_that_lost_octets_is_made_again(connection: SshConnection, small: Bundle) -> None:
     """A host that lost its power while it wrote has files without content."""
     shipped = shipping.ship(connection, lambda _kind: small)
@@ -114,6 +117,7 @@ def test_a_site_that_lost_octets_is_made_again(connection: SshConnection, small:
     assert not [path for path in site.parent.iterdir() if path.name.startswith(".")], "nothing is left beside"
 
 
+@pytest.mark.remote
 def test_a_wheel_that_arrives_damaged_is_not_used(
     connection: SshConnection, small: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +136,7 @@ def test_a_wheel_that_arrives_damaged_is_not_used(
     assert (directory / "sites" / small.digest / ".complete").exists() and not list((directory / "incoming").iterdir())
 
 
+@pytest.mark.remote
 def test_sites_of_yesterday_go_unless_a_process_runs_from_them(connection: SshConnection, small: Bundle) -> None:
     """A host that is used for months does not fill up, and nobody's run loses its modules."""
     sites = []
@@ -156,6 +161,7 @@ def test_sites_of_yesterday_go_unless_a_process_runs_from_them(connection: SshCo
         running.close()
 
 
+@pytest.mark.remote
 def test_hosts_with_an_older_libc_are_told(sshd: Sshd, tmp_path: Path) -> None:
     """An import that fails in the middle of a run would tell the same with a traceback."""
     wheel = tmp_path / "numpy-1-cp311-cp311-manylinux_2_99_x86_64.manylinux_3_1_x86_64.whl"
@@ -179,6 +185,7 @@ def _named(bundle: Bundle, name: str) -> Wheel:
     return next(wheel for wheel in bundle.wheels if wheel.path.name.startswith(f"{name}-"))
 
 
+@pytest.mark.remote
 def test_hosts_that_cannot_take_part(
     sshd: Sshd, tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.remote
 def test_every_word_reaches_the_program_as_it_is(connection: SshConnection) -> None:
     program = "import sys; sys.stdout.buffer.write(b'\\0'.join(map(__import__('os').fsencode, sys.argv[1:])))"
     found = connection.run(["python3", "-c", program, *HOSTILE])
@@ -57,6 +58,7 @@ def test_every_word_reaches_the_program_as_it_is(connection: SshConnection) -> N
         command_line(["a\0b"])
 
 
+@pytest.mark.remote
 def test_a_command_gets_its_stdin_and_all_output_comes_back(connection: SshConnection) -> None:
     program = (
         "import sys; data = sys.stdin.buffer.read(); sys.stderr.buffer.write(data[::-1]); "
@@ -69,12 +71,14 @@ def test_a_command_gets_its_stdin_and_all_output_comes_back(connection: SshConne
         connection.run(["sh", "-c", "echo no such thing >&2; exit 3"])
 
 
+@pytest.mark.remote
 def test_a_command_that_takes_too_long_is_given_up(connection: SshConnection) -> None:
     with pytest.raises(RemoteError, match=r"did not end within 0\.2 s"):
         connection.run(["sleep", "60"], timeout_s=0.2)
     assert connection.run(["echo", "still here"]).stdout == b"still here\n"
 
 
+@pytest.mark.remote
 def test_a_process_is_spoken_to(connection: SshConnection) -> None:
     process = connection.start(["cat"])
     process.write(b"one\n")
@@ -86,6 +90,7 @@ def test_a_process_is_spoken_to(connection: SshConnection) -> None:
     process.close()
 
 
+@pytest.mark.remote
 def test_a_lost_connection_ends_what_waits_for_it(sshd: Sshd) -> None:
     with connect(sshd.host) as connection:
         server = int(connection.run(["sh", "-c", "echo $PPID"]).stdout)
@@ -109,6 +114,7 @@ def problem(host: RemoteHost) -> RemoteError:
     return raised.value
 
 
+@pytest.mark.remote
 def test_hosts_that_cannot_be_reached(sshd: Sshd) -> None:
     (unused,) = free_ports(1)
     refused = problem(replace(sshd.host, port=unused))
@@ -117,6 +123,7 @@ def test_hosts_that_cannot_be_reached(sshd: Sshd) -> None:
     assert "the address is not known" in nowhere.what or "not known" in nowhere.what
 
 
+@pytest.mark.remote
 def test_logins_that_are_refused(sshd: Sshd) -> None:
     other = problem(replace(sshd.host, key=sshd.directory / "keys" / "other"))
     assert "refuses the login" in other.what
@@ -125,6 +132,7 @@ def test_logins_that_are_refused(sshd: Sshd) -> None:
     assert "no such file" in missing.what
 
 
+@pytest.mark.remote
 def test_a_host_key_that_is_not_known_is_refused_with_its_fingerprint(sshd: Sshd, tmp_path: Path) -> None:
     empty = tmp_path / "known_hosts"
     empty.write_text("")
@@ -149,6 +157,7 @@ def problem_of_list(host: RemoteHost) -> RemoteError:
     return raised.value
 
 
+@pytest.mark.remote
 def test_a_host_is_reached_through_another(sshd: Sshd) -> None:
     behind = replace(sshd.host, name="behind", jump=sshd.host)
     with connect(behind) as connection:
@@ -158,6 +167,7 @@ def test_a_host_is_reached_through_another(sshd: Sshd) -> None:
     assert raised.value.where == "host lab1", "the host that cannot reach it"
 
 
+@pytest.mark.remote
 def test_files_go_there_and_come_back(connection: SshConnection, tmp_path: Path) -> None:
     directory = PurePosixPath(str(tmp_path / "there" / "deep"))
     transfer.make_directory(connection, directory)
@@ -180,6 +190,7 @@ def test_files_go_there_and_come_back(connection: SshConnection, tmp_path: Path)
     assert back.read_bytes() == source.read_bytes()
 
 
+@pytest.mark.remote
 def test_a_transfer_that_was_cut_goes_on(connection: SshConnection, tmp_path: Path) -> None:
     source, target = tmp_path / "source", PurePosixPath(str(tmp_path / "target"))
     octets = os.urandom(1_000_000)
@@ -193,6 +204,7 @@ def test_a_transfer_that_was_cut_goes_on(connection: SshConnection, tmp_path: Pa
     assert back.read_bytes() == octets
 
 
+@pytest.mark.remote
 def test_a_beginning_of_something_else_is_not_kept(connection: SshConnection, tmp_path: Path) -> None:
     source, target = tmp_path / "source", PurePosixPath(str(tmp_path / "target"))
     source.write_bytes(b"right" * 1000)
@@ -206,12 +218,14 @@ def test_a_beginning_of_something_else_is_not_kept(connection: SshConnection, tm
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.remote
 def test_files_that_cannot_be_transferred(connection: SshConnection, tmp_path: Path) -> None:
     with pytest.raises(RemoteError) as raised:
         transfer.put_octets(connection, b"x", PurePosixPath("/proc/nothing/here"))
     assert raised.value.where == "host lab1"
 
 
+@pytest.mark.remote
 @pytest.mark.parametrize("text", ["Port abc\n", "no sense at all = = =\nHost\n"])
 def test_a_configuration_that_cannot_be_used_is_told(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
@@ -222,6 +236,7 @@ def test_a_configuration_that_cannot_be_used_is_told(
     assert "~/.ssh/config cannot be used" in problem(replace(sshd.host, port=None)).what
 
 
+@pytest.mark.remote
 def test_jumps_that_go_round_in_a_circle_are_told(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text("Host *\n  ProxyJump bastion\n")
@@ -230,6 +245,7 @@ def test_jumps_that_go_round_in_a_circle_are_told(sshd: Sshd, tmp_path: Path, mo
         connect(replace(sshd.host, port=None))
 
 
+@pytest.mark.remote
 def test_a_passphrase_is_asked_for_once_for_many_hosts(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +279,7 @@ def test_a_passphrase_is_asked_for_once_for_many_hosts(
     assert asked == [f"passphrase of {locked}: "]
 
 
+@pytest.mark.remote
 def test_a_private_key_that_others_can_read_is_refused(sshd: Sshd, tmp_path: Path) -> None:
     assert sshd.host.key is not None
     lax = tmp_path / "lax"
@@ -273,6 +290,7 @@ def test_a_private_key_that_others_can_read_is_refused(sshd: Sshd, tmp_path: Pat
     assert refused.value.fix == f"chmod 600 {lax}"
 
 
+@pytest.mark.remote
 def test_a_host_that_goes_silent_in_a_transfer_is_given_up(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

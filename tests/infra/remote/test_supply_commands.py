@@ -69,6 +69,7 @@ def hosts(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return inventory
 
 
+@pytest.mark.remote
 def test_up_tells_each_host_and_sends_nothing_twice(hosts: Path, capsys: Captured) -> None:
     """A host that is gone is told, and the others are ready all the same."""
     assert call(["remote", "up", str(hosts)]) == 1
@@ -80,6 +81,7 @@ def test_up_tells_each_host_and_sends_nothing_twice(hosts: Path, capsys: Capture
     assert (row["host"], row["sent_octets"]) == ("load1", 0) and row["directory"].endswith("at-load1")
 
 
+@pytest.mark.remote
 @pytest.mark.parametrize("words", [("up",), ("check",), ("logs",), ("collect",), ("down",)])
 def test_a_dry_run_shows_every_command_and_connects_to_nobody(
     hosts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, words: tuple[str, ...]
@@ -98,6 +100,7 @@ def test_a_dry_run_shows_every_command_and_connects_to_nobody(
     assert [line for line in recorder.commands if not is_shown(line, shown)] == []
 
 
+@pytest.mark.remote
 def test_down_and_logs_reach_what_was_left(hosts: Path, sshd: Sshd, tmp_path: Path, capsys: Captured) -> None:
     """After a coordinator that died, one command shows what the processes said, and one ends them."""
     directory = tmp_path / "at-load2"
