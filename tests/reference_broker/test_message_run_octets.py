@@ -6,12 +6,11 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.message_run import DamagedRunError, MessageRun, decode, encoded_size
 
-EXACT = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 ROUTES = st.binary(max_size=300)
 CONTENTS = st.lists(st.binary(max_size=30), min_size=1, max_size=9)
 BEFORE = st.binary(max_size=9)
@@ -20,7 +19,6 @@ UNIFORM = MessageRun(3, b"\x00\x01q", b"aabbcc", 2)
 RAGGED = MessageRun.of(b"\x00\x01q", [b"a", b"", b"bcd"])
 
 
-@EXACT
 @given(ROUTES, CONTENTS, BEFORE, BEFORE)
 def test_a_ragged_run_comes_back_content_by_content(
     route: bytes, contents: list[bytes], before: bytes, after: bytes
@@ -35,7 +33,6 @@ def test_a_ragged_run_comes_back_content_by_content(
     assert encoded_size(payload, len(before)) == len(octets)
 
 
-@EXACT
 @given(ROUTES, st.integers(1, 50), st.integers(1, 9), BEFORE, BEFORE)
 def test_a_uniform_run_comes_back_content_by_content(
     route: bytes, stride: int, count: int, before: bytes, after: bytes
@@ -92,7 +89,6 @@ def test_a_head_that_contradicts_itself_is_refused(octets: str, why: str) -> Non
         decode(bytes.fromhex(octets), 0)
 
 
-@EXACT
 @given(ROUTES, CONTENTS, st.integers(1, 5))
 def test_parts_of_a_ragged_run_are_its_messages_in_order(route: bytes, contents: list[bytes], size: int) -> None:
     """A run is cut where a consumer must not wait for all of it; a shifted cut mixes two messages."""
@@ -103,7 +99,6 @@ def test_parts_of_a_ragged_run_are_its_messages_in_order(route: bytes, contents:
         assert decode(b"".join(part.buffers()), 0).content(part.count - 1) == part.content(part.count - 1)
 
 
-@EXACT
 @given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 20))
 def test_parts_of_a_uniform_run_are_its_messages_in_order(count: int, stride: int, size: int) -> None:
     run = MessageRun(count, b"\x00\x01q", bytes(range(256))[: count * stride].ljust(count * stride, b"z"), stride)

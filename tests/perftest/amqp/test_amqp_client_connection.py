@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header, heartbeat
 from pamqp.commands import Basic
@@ -238,7 +238,6 @@ def merge_multiples(flat: list[object]) -> list[object]:
     return kept
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
 @given(parts=st.lists(st.one_of(CONFIRM, DELIVER, OTHER), max_size=12), cuts=st.randoms(use_true_random=False))
 def test_any_cut_of_any_stream_gives_the_same_events(parts: list[tuple[object, ...]], cuts: random.Random) -> None:
     """The fast path may never see something else than what is there, nor hold something back that is complete."""
@@ -253,7 +252,6 @@ def test_any_cut_of_any_stream_gives_the_same_events(parts: list[tuple[object, .
     assert merge_multiples(seen) == merge_multiples(meaning)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
 @given(position=st.integers(0, 4000), value=st.integers(0, 255))
 def test_a_flipped_octet_is_never_a_crash(position: int, value: int) -> None:
     """Whatever a broker sends, the client ends with an error of its own kind, or takes it as data."""

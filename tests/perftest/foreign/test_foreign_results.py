@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogWriter
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.cli.main import call
@@ -299,7 +299,6 @@ def test_damage_is_told_with_its_place(text: str, where: str, what: str) -> None
 GOOD = [CSV.encode(), json.dumps(OMB).encode(), log_of([[5, 900], [7]], tag="e2e"), json.dumps(MULTI).encode()]
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_no_damage_is_a_traceback(data: st.DataObject) -> None:
     """Whatever the octets: a run, no known format, or an error for people."""
@@ -319,7 +318,6 @@ def test_no_damage_is_a_traceback(data: st.DataObject) -> None:
         assert error.what and error.where.startswith("file") and error.fix
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_counters_of_anybody_are_counted_or_refused(octets: bytes) -> None:
     inner = struct.pack(">IIiIQQd", 0x1C849303 | 0x10, len(octets), 0, 3, 1, 3_600_000_000, 1.0) + octets

@@ -24,7 +24,6 @@ def encoded(recorded: list[int]) -> tuple[HdrHistogram, str]:
     return histogram, histogram.encode().decode()
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
 @given(st.lists(values, min_size=1, max_size=4))
 def test_merging_is_the_histogram_of_the_union(parts: list[list[int]]) -> None:
     """Over workers, intervals and hosts: the same counters, bucket by bucket, and the same percentiles."""
@@ -39,7 +38,7 @@ def test_merging_is_the_histogram_of_the_union(parts: list[list[int]]) -> None:
         assert merged.percentiles_ns((percent,))[0] == union.get_value_at_percentile(percent)
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values)
 def test_the_librarys_own_addition_agrees(recorded: list[int]) -> None:
     """The oracle is hdrhistogram's decode_and_add."""

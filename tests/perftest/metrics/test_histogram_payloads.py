@@ -10,7 +10,7 @@ import numpy as np
 import pyhdrh
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.metrics.histogram import (
@@ -52,7 +52,6 @@ def histogram_of(payload: str, max_ns: int | None = None) -> Histogram:
     return histogram
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=5))
 def test_merging_gives_the_payload_of_decode_and_add(parts: list[list[int]]) -> None:
     """Percentiles over workers and hosts would be wrong by what a merge loses."""
@@ -64,7 +63,6 @@ def test_merging_gives_the_payload_of_decode_and_add(parts: list[list[int]]) -> 
     assert merged.encode() == expected.encode().decode()
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
 @given(VALUES.filter(bool), st.lists(st.floats(0.1, 100.0), min_size=1, max_size=4))
 def test_figures_are_those_of_hdrhistogram(values: list[int], percentiles: list[float]) -> None:
     """A p99 in a report must be the p99 every other HdrHistogram tool reads from the same log."""
@@ -171,7 +169,6 @@ def test_damaged_payloads_are_refused(name: str) -> None:
         decode(DAMAGED[name])
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
 @given(st.data())
 def test_no_flipped_bit_crashes_the_decoder(data: st.DataObject) -> None:
     """Either a payload is refused or it is a histogram: never anything else."""
@@ -200,7 +197,6 @@ def varint(value: int) -> bytes:
     return bytes([*octets, value & 0xFF])
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(VARINTS, st.binary(max_size=4))
 def test_counters_are_those_that_the_decoder_of_hdrhistogram_fills_in(varints: list[int], more: bytes) -> None:
     """Counters are decoded into an array that is used again: one payload must leave nothing behind for the next."""

@@ -60,7 +60,6 @@ def test_each_bucket_has_hdrhistograms_edges() -> None:
     assert (bucket_index(np.array(highs)) == everywhere).all()
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
 @given(values=VALUES)
 def test_counts_and_percentiles_are_hdrhistograms(values: list[int]) -> None:
     histogram, reference = ours(values), oracle(values)
@@ -70,7 +69,7 @@ def test_counts_and_percentiles_are_hdrhistograms(values: list[int]) -> None:
     assert histogram.max_ns == max(values)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(first=VALUES, second=VALUES)
 def test_a_payload_decodes_to_the_union_after_merging(first: list[int], second: list[int]) -> None:
     """What reports do with the lines of latency.hlog."""
@@ -97,7 +96,7 @@ def test_an_empty_histogram_has_no_percentiles_and_encodes() -> None:
     assert HdrHistogram.decode(Histogram().encode()).get_total_count() == 0
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     parts=st.lists(
         st.tuples(

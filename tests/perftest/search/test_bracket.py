@@ -46,7 +46,7 @@ def test_a_good_guess_takes_few_probes() -> None:
     assert 85_000 <= answer.rate <= 90_000
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_chance_near_the_limit_does_not_win(seed: int) -> None:
     """Between 90 and 110 a probe passes by chance, the more often the lower: the answer lies there, or near."""
     chance = random.Random(seed)

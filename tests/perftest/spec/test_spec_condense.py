@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.spec import Isolation, Plan, QueueSpec, QueueType, Settings, Step
@@ -201,7 +201,6 @@ def plans(draw: st.DrawFn) -> Plan:
     return replace(plan, groups=(plan.load, *beside, *plan.background))
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
 @given(plans())
 def test_a_plan_survives_its_file(plan: Plan) -> None:
     """plan -> YAML -> plan; nothing but the address comes from elsewhere."""
@@ -210,7 +209,6 @@ def test_a_plan_survives_its_file(plan: Plan) -> None:
     assert expand(workload, plan.uris) == plan
 
 
-@settings(derandomize=True, max_examples=200)
 @given(times)
 def test_a_duration_is_written_exactly(seconds: float) -> None:
     """A unit that loses a digit would make another experiment of it."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import workloads
@@ -181,7 +181,6 @@ def test_a_missing_file_is_an_error_for_people(tmp_path: Path) -> None:
         plan_for(tmp_path / "no.yaml", ())
 
 
-@settings(derandomize=True, max_examples=60)
 @given(plans)
 def test_a_plan_survives_json(plan: Plan) -> None:
     """Workers get their plan as JSON: one that comes out differently measures something else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.spec.sweep import swept_value
@@ -71,7 +71,6 @@ def test_a_part_of_a_message_is_refused(bad: object) -> None:
         parse_count(bad)
 
 
-@settings(derandomize=True)
 @given(st.integers(min_value=0, max_value=10**6))
 def test_a_formatted_duration_is_the_same_duration(milliseconds: int) -> None:
     """The plan that is shown is the plan that runs."""

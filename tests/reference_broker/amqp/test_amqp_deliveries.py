@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, header
 
@@ -53,7 +53,6 @@ def messages(heard: list[tuple[int, Heard]], channel: int, largest: int) -> list
     return found
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
 @given(
     data=st.data(),
     sizes=st.one_of(

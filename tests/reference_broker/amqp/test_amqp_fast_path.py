@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import FrameType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame
 
@@ -180,7 +180,6 @@ def cuts(size: int, seed: int) -> Iterator[int]:
         size -= cut
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
 @given(STEPS, st.booleans(), st.integers(0, 1000))
 def test_events_are_what_was_sent_however_it_was_cut(
     steps: list[tuple[object, ...]], confirming: bool, seed: int
@@ -355,7 +354,6 @@ def test_more_routes_than_are_kept() -> None:
     assert len(client.server._publishes._routes) <= 1024
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(
     STEPS,
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4),

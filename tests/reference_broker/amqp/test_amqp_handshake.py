@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
@@ -274,7 +274,6 @@ def test_lost_socket() -> None:
     assert client.server.connection_lost("again") == []
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5), st.booleans())
 def test_no_handshake_makes_it_raise(changes: list[tuple[int, int]], amqplain: bool) -> None:
     """Strangers speak before anybody knows who they are."""

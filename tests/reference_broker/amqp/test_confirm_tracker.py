@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
@@ -75,7 +75,6 @@ STEPS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=400, deadline=None)
 @given(STEPS)
 def test_confirms_equal_the_rule_applied_message_by_message(steps: list[tuple[str, object]]) -> None:
     """A confirm too many tells a publisher that a lost message is safe; one too few blocks it for ever."""

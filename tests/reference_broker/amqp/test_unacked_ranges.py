@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.amqp.unacked import Taken, Unacked
@@ -23,7 +23,6 @@ def flat(taken: list[Taken]) -> list[tuple[str, int]]:
     return [(tag, each) for tag, first, last in taken for each in range(first, last + 1)]
 
 
-@settings(derandomize=True, max_examples=500, deadline=None)
 @given(STEPS)
 def test_ranges_hold_what_a_dict_of_tags_holds(steps: list[tuple[str, int, str, int]]) -> None:
     """An acknowledgement translated to the wrong message deletes a message that was never processed."""

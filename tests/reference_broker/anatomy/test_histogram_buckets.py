@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -20,7 +20,6 @@ from reference_broker.anatomy.histogram import (
     lowest_value,
 )
 
-EXACT = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 VALUES = st.one_of(st.integers(0, 5000), st.integers(0, HIGHEST), st.integers(0, 41).map(lambda bits: 1 << bits))
 
 
@@ -33,7 +32,6 @@ def test_there_are_as_many_buckets() -> None:
     assert hdr().counts_len == BUCKETS
 
 
-@EXACT
 @given(st.lists(VALUES, min_size=1, max_size=8))
 def test_each_value_falls_into_the_librarys_bucket(values: list[int]) -> None:
     """A bucket off by one shifts every percentile of every stage."""
@@ -45,7 +43,6 @@ def test_each_value_falls_into_the_librarys_bucket(values: list[int]) -> None:
         assert highest_value(index) == oracle.get_highest_equivalent_value(value)
 
 
-@EXACT
 @given(st.lists(st.tuples(VALUES, VALUES, st.integers(1, 5000)), min_size=1, max_size=8))
 def test_weighted_rows_are_the_librarys_counts(rows: list[tuple[int, int, int]]) -> None:
     """One row stands for many messages: its weight must reach every column, and the sums too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.anatomy.anatomy import ROWS, Anatomy, Snapshot
@@ -16,7 +16,6 @@ from reference_broker.machines.effects import Span
 from reference_broker.message_run import MessageRun, stamped
 from reference_broker.types import ChannelId, LogIndex, NodeId
 
-EXACT = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 CLOCK = 7
 CHANNEL = ChannelId(NodeId(1), 1, 1, 1)
 
@@ -41,7 +40,6 @@ def slow(stamps: list[int]) -> list[int]:
     return durations
 
 
-@EXACT
 @given(st.sampled_from(Chain).flatmap(lambda chain: rows(len(CHAINS[chain]) + 1)))
 def test_stages_sum_to_the_whole_and_none_is_negative(stamps: list[list[int]]) -> None:
     """If they did not, the bars of a report would not add up to the latency they explain."""

@@ -265,7 +265,7 @@ def test_a_store_that_cannot_write_how_it_stopped_stops_all_the_same(call: int) 
     world.check_reads()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_a_run_is_cut_where_its_messages_part_ways(seed: int) -> None:
     """Against the obvious: each message asked for itself."""
     chance = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.log.errors import AppendGapError
@@ -60,7 +60,6 @@ def play(steps: list[tuple[str, int, int]]) -> tuple[Extents, dict[int, Place]]:
 
 
 @given(STEPS)
-@settings(derandomize=True, max_examples=300, deadline=None)
 def test_extents_are_a_dictionary(steps: list[tuple[str, int, int]]) -> None:
     """A wrong place would serve one message for another."""
     extents, model = play(steps)
@@ -73,7 +72,6 @@ def test_extents_are_a_dictionary(steps: list[tuple[str, int, int]]) -> None:
 
 
 @given(STEPS, st.integers(1, 30), st.integers(0, 15))
-@settings(derandomize=True, max_examples=300, deadline=None)
 def test_missing_finds_the_first_hole(steps: list[tuple[str, int, int]], first: int, length: int) -> None:
     """Recovery refuses a log with a hole: it must see each one."""
     extents, model = play(steps)
@@ -89,7 +87,6 @@ def as_ranges(indexes: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 @given(STEPS, st.integers(0, 30), RANGES)
-@settings(derandomize=True, max_examples=300, deadline=None)
 def test_keep_drops_nothing_that_is_wanted(steps: list[tuple[str, int, int]], floor: int, live: list[int]) -> None:
     """Dropping the place of a live entry loses a message; keeping dead ones forever fills the drive."""
     extents, model = play(steps)
@@ -103,7 +100,6 @@ def test_keep_drops_nothing_that_is_wanted(steps: list[tuple[str, int, int]], fl
 
 
 @given(RANGES, st.integers(1, 30), st.integers(0, 6))
-@settings(derandomize=True, deadline=None)
 def test_ranges_are_sets(indexes: list[int], first: int, length: int) -> None:
     """Membership and overlap of ranges decide what is live."""
     ranges = as_ranges(indexes)

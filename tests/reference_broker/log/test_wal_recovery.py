@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.log import wal_codec
@@ -317,7 +317,6 @@ def test_a_missing_live_entry_is_refused() -> None:
     st.integers(1, 1 << 60),
     st.integers(1, 1 << 40),
 )
-@settings(derandomize=True, max_examples=100, deadline=None)
 def test_whatever_is_written_is_read_back(contents: list[list[bytes]], number: int, first: int) -> None:
     """Any payloads, empty ones included, at any index and batch number."""
     parts, index = [], first

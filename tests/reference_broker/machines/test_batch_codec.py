@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker import message_run
@@ -35,8 +35,6 @@ from reference_broker.machines.commands import (
 from reference_broker.machines.config import DamagedConfigError, DeadLetterStrategy, FifoConfig, KeyedConfig, Overflow
 from reference_broker.message_run import MessageRun
 from reference_broker.types import TTL_MS_MAX, ChannelId, ConsumerId, NodeId
-
-EXACT = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 CHANNELS = st.builds(ChannelId, U16.map(NodeId), U32, U32, U16)
@@ -133,7 +131,6 @@ def comparable(command: Command) -> object:
     return command
 
 
-@EXACT
 @given(U64, st.lists(COMMANDS, max_size=6))
 def test_a_batch_comes_back_as_it_went(time_ms: int, commands: list[Command]) -> None:
     """A command that changes on its way through the log would differ between the leader and everybody else."""
@@ -143,7 +140,6 @@ def test_a_batch_comes_back_as_it_went(time_ms: int, commands: list[Command]) ->
     assert [comparable(command) for _, command in decoded] == [comparable(command) for command in commands]
 
 
-@EXACT
 @given(st.lists(COMMANDS, max_size=6))
 def test_the_offset_of_an_enqueue_is_where_its_run_is(commands: list[Command]) -> None:
     """Deliveries are positions: one octet off, and consumers get garbage."""

@@ -39,7 +39,7 @@ def deal_one_by_one(wants: list[tuple[int, int]], count: int) -> tuple[dict[int,
     return got, sorted(line, key=lambda turn: -wants[turn][1])
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.seeds(300)
 def test_dealing_a_run_equals_dealing_each_message(seed: int) -> None:
     """The round robin is visible to clients; a faster one that deals otherwise would be another queue."""
     random = Random(seed)
@@ -74,7 +74,7 @@ def test_work_of_dealing_follows_messages_not_consumers() -> None:
     assert len(queue.deal(3)[2]) == 3
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.seeds(100)
 def test_releasing_any_ids_gives_up_exactly_those(seed: int) -> None:
     """Settles come out of order, overlap and repeat: each id is given up once, all others stay."""
     random = Random(seed)
@@ -96,7 +96,7 @@ def test_releasing_any_ids_gives_up_exactly_those(seed: int) -> None:
         assert one.credit == 10_000 - len(expected)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.seeds(100)
 def test_holding_goes_on_while_ids_are_given_up(seed: int) -> None:
     """One long run, dealt bit by bit to a consumer that settles at the end, in the middle, anywhere in between."""
     random = Random(seed)

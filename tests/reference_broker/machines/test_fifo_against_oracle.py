@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.machines import dead_letters
@@ -28,8 +28,6 @@ from .oracle import Oracle, Place
 
 LIMITS = st.sampled_from((-1, -1, 0, 1, 3))
 RANDOMS = st.builds(Random, st.integers(0, 2**32))  # a draw per command would cost more than the test
-FEW = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-MANY = settings(max_examples=600, deadline=None, derandomize=True, database=None)
 
 
 class Pair:
@@ -125,7 +123,6 @@ def _departed(entry: int, offset: int, start: int, count: int, step: int) -> Ite
         yield entry, offset, position
 
 
-@MANY
 @given(RANDOMS, LIMITS)
 def test_any_log_gives_what_one_message_at_a_time_gives(random: Random, limit: int) -> None:
     """Ranges are an optimisation: nobody may get other messages, ids or confirms because of them."""
@@ -136,7 +133,6 @@ def test_any_log_gives_what_one_message_at_a_time_gives(random: Random, limit: i
     pair.compare_ready()
 
 
-@MANY
 @given(RANDOMS)
 def test_any_settings_give_what_one_message_at_a_time_gives(random: Random) -> None:
     """Limits, times to live, one active consumer, gets and dead letters too: who gets, loses or is refused what."""
@@ -147,7 +143,6 @@ def test_any_settings_give_what_one_message_at_a_time_gives(random: Random) -> N
         pair.compare_ready()
 
 
-@MANY
 @given(RANDOMS)
 def test_a_machine_beside_a_store_gives_what_one_message_at_a_time_gives(random: Random) -> None:
     """A classic queue, with priorities or without: places of its own, each message leaves once, gets beside a single
@@ -162,7 +157,6 @@ def test_a_machine_beside_a_store_gives_what_one_message_at_a_time_gives(random:
             pair.apply_commands(log.now_ms, log.commands(random.randint(1, 4)), random)
 
 
-@MANY
 @given(RANDOMS)
 def test_keys_give_what_one_message_at_a_time_gives(random: Random) -> None:
     """One message of a key at a time, delays, retries, and consumers that hold a message for too long."""
@@ -176,7 +170,6 @@ def test_keys_give_what_one_message_at_a_time_gives(random: Random) -> None:
             pair.restart()
 
 
-@MANY
 @given(RANDOMS)
 def test_keys_beside_a_store_give_what_one_message_at_a_time_gives(random: Random) -> None:
     """The same machine without a log."""
@@ -188,7 +181,6 @@ def test_keys_beside_a_store_give_what_one_message_at_a_time_gives(random: Rando
         look_through(NodeId(1), pair.queue)
 
 
-@MANY
 @given(RANDOMS)
 def test_masses_give_what_one_message_at_a_time_gives(random: Random) -> None:
     """What expires, is dropped or dead-lettered in masses leaves packed, and not all of it is told at once. Here a few
@@ -231,7 +223,6 @@ def test_long_logs_with_any_settings_give_what_one_message_at_a_time_gives(seed:
     pair.compare_live_entries()
 
 
-@FEW
 @given(RANDOMS)
 def test_snapshot_and_tail_equal_a_full_replay_at_every_position(random: Random) -> None:
     """I13. A member that restarts from a snapshot, or is sent one, must not differ from the others ever after."""
@@ -252,7 +243,6 @@ def test_snapshot_and_tail_equal_a_full_replay_at_every_position(random: Random)
             assert (restored.snapshot(), effects) == history[index]
 
 
-@FEW
 @given(RANDOMS)
 def test_three_members_agree_at_each_index(random: Random) -> None:
     """I13. One member restarts from its snapshot after each entry, one never does, one gets its octets anew."""
@@ -268,7 +258,6 @@ def test_three_members_agree_at_each_index(random: Random) -> None:
         members[2] = FifoMachine.restore(snapshots.pop())
 
 
-@FEW
 @given(RANDOMS, LIMITS)
 def test_how_commands_are_cut_into_entries_changes_nothing(random: Random, limit: int) -> None:
     """Under load more commands share an entry. That must change latency, never who gets what."""
@@ -297,7 +286,6 @@ def test_how_commands_are_cut_into_entries_changes_nothing(random: Random, limit
     assert one_by_one.service_order() == at_once.service_order()
 
 
-@FEW
 @given(RANDOMS, LIMITS)
 def test_invariants_hold_after_each_entry(random: Random, limit: int) -> None:
     """I14 (nothing is lost or made up), I16 (a message is in one place), I18 (no ready message waits for an idle
@@ -325,7 +313,6 @@ def test_invariants_hold_after_each_entry(random: Random, limit: int) -> None:
             assert delivery_count >= counts_seen[place]
 
 
-@FEW
 @given(RANDOMS)
 def test_a_consumer_sees_increasing_ids_and_messages(random: Random) -> None:
     """I20: ids go up by one from the id in the checkout's reply. I21: first deliveries to one consumer are in queue
@@ -362,7 +349,6 @@ def test_a_consumer_sees_increasing_ids_and_messages(random: Random) -> None:
                         latest[effect.consumer] = place
 
 
-@FEW
 @given(RANDOMS)
 def test_effects_are_few_and_ordered(random: Random) -> None:
     """An entry costs one confirm and one delivery per channel: that is where the throughput comes from."""

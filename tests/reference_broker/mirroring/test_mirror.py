@@ -112,7 +112,7 @@ class Pair:
             self.copy.fill(b"".join(b"".join(each.buffers()) for each in (add, *taken)))
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.seeds(120)
 def test_a_mirror_has_the_masters_messages_at_the_same_batch(seed: int) -> None:
     """Whatever is published, taken and written meanwhile. With a mirror that begins late: from its first message on."""
     chance = Random(seed)

@@ -105,7 +105,7 @@ class World:
             assert len(self.taken[elder]) >= len(self.taken[younger]), (elder, younger)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.seeds(300)
 def test_survivors_have_the_same_batches_in_order(seed: int) -> None:
     """Whoever is lost, and whenever the others hear of it."""
     world = World(seed, count=2 + seed % 4)

@@ -201,7 +201,6 @@ LYING_MESSAGES = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=100)
 @given(st.lists(LYING_MESSAGES, max_size=6))
 def test_a_well_formed_lie_is_at_most_a_contradiction(messages: list[Message]) -> None:
     """Who has the secret is believed. What cannot be true of any leader stops the node before it serves anybody, and

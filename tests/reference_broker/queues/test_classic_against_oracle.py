@@ -5,16 +5,14 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reference_broker.queues.classic_world import ClassicWorld
 
 RANDOMS = st.builds(Random, st.integers(0, 2**32))
-MANY = settings(max_examples=400, deadline=None, derandomize=True, database=None)
 
 
-@MANY
 @given(RANDOMS)
 def test_a_classic_queue_tells_what_one_message_at_a_time_tells(random: Random) -> None:
     """Over restarts of every sort: what was confirmed is there, in order, and only what may have been delivered is

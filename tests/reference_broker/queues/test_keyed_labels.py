@@ -7,7 +7,7 @@ from random import Random
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.amqp.properties import HEADERS, Fields, long, text, write_properties, write_table
@@ -114,7 +114,6 @@ def unrolled(labels: Labels) -> list[Label]:
     return [*chain.from_iterable(repeat(each, count) for count, each in labels)]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.builds(Random, st.integers(0, 2**32)))
 def test_any_run_has_the_labels_of_its_messages(random: Random) -> None:
     """The label of a neighbour breaks the order of two keys."""

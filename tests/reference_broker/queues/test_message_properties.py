@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.amqp.properties import read_properties, table, write_properties
@@ -39,7 +39,6 @@ def slow_sort(one: bytes) -> Sort:
     return Sort(found.get(DELIVERY_MODE) == b"\x02", found.get(PRIORITY, b"\x00")[0])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.builds(Random, st.integers(0, 2**32)))
 def test_any_run_is_cut_where_the_properties_change(random: Random) -> None:
     """A persistent message that is taken for a transient one is lost."""

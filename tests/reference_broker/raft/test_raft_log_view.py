@@ -102,7 +102,6 @@ TestLogViewAgainstList.settings = settings(
 )
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
 @given(st.tuples(st.integers(1, 9), st.integers(0, 9)), st.tuples(st.integers(1, 9), st.integers(0, 9)))
 def test_up_to_date_orders_by_term_then_index(mine: tuple[int, int], theirs: tuple[int, int]) -> None:
     """5.4.1. The wrong order elects a leader without the committed entries."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.raft.quorum import VoteResult, committed_index, describe, majority, vote_result
@@ -35,7 +35,6 @@ def test_committed_index_is_drawn_as_recorded() -> None:
         assert drawn == recorded
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=7))
 def test_committed_index_is_the_best_that_some_majority_shares(synced: list[int]) -> None:
     """The oracle tries every majority; the function only sorts."""
@@ -44,7 +43,6 @@ def test_committed_index_is_the_best_that_some_majority_shares(synced: list[int]
     assert committed_index([LogIndex(index) for index in synced]) == oracle
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.integers(1, 7), st.data())
 def test_vote_result_is_what_every_completion_agrees_on(members: int, data: st.DataObject) -> None:
     """PENDING must mean that the missing answers decide; else an election hangs or is won twice."""

@@ -6,7 +6,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.raft.configuration import Configuration, noop_payload
@@ -94,7 +94,6 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(derandomize=True, max_examples=400, deadline=None)
 @given(st.integers(0, 2**64 - 1), MESSAGES)
 def test_every_message_comes_back(group: int, message: Message) -> None:
     """A field lost on the wire is a vote counted twice or an entry at the wrong index."""
@@ -103,7 +102,6 @@ def test_every_message_comes_back(group: int, message: Message) -> None:
     assert decode(memoryview(body)) == (group, message)
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
 @given(MESSAGES, st.data())
 def test_a_body_cut_short_or_too_long_is_refused(message: Message, data: st.DataObject) -> None:
     """A frame of the wrong length must close the link, not become another message. Only snapshot chunks have no
@@ -119,7 +117,6 @@ def test_a_body_cut_short_or_too_long_is_refused(message: Message, data: st.Data
             decode(body + b"\0")
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=4), st.data())
 def test_any_damage_to_a_payload_is_found_and_named(payloads: list[bytes], data: st.DataObject) -> None:
     """Else one flipped bit would be replicated, confirmed and delivered."""
@@ -135,7 +132,6 @@ def test_any_damage_to_a_payload_is_found_and_named(payloads: list[bytes], data:
     assert str(refused.value.index) in str(refused.value)
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_noise_is_refused_with_a_typed_error(noise: bytes) -> None:
     """Whatever arrives, the node answers with a closed link and not with a traceback."""
@@ -208,7 +204,6 @@ def test_an_unknown_kind_of_entry_is_refused() -> None:
         decode(bytes(body))
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
 @given(configurations(), st.data())
 def test_a_configuration_comes_back_and_no_other_octets_pass_for_one(
     configuration: Configuration, data: st.DataObject

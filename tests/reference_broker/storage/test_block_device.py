@@ -23,7 +23,7 @@ class FixedDrive:
         return now_ns + 5_000
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_power_cut_gives_each_block_its_new_or_its_flushed_content(seed: int) -> None:
     chance = random.Random(seed)
     disk = Disk(bytearray(BLOCKS * BLOCK_BYTES), chance)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.charts import knee, shares, spectrum, theme, timeline
@@ -203,7 +203,6 @@ ROWS = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
 @given(ROWS, st.integers(1, 40))
 def test_thinning_keeps_the_worst_latency_and_the_mean_rate(
     rows: list[tuple[int, str, int, int]], columns_max: int

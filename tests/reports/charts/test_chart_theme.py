@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.charts import theme
@@ -69,7 +69,6 @@ def test_themes_know_the_same_tokens() -> None:
     assert len(theme.SCALES["light"]) == len(theme.SCALES["dark"])
 
 
-@settings(derandomize=True)
 @given(st.integers(1, 40))
 def test_settings_take_distinct_places_from_end_to_end(count: int) -> None:
     """Otherwise two settings share a colour, or the scale is used in part."""
@@ -105,7 +104,6 @@ def test_log_axes_ask_for_the_ticks_that_give_1_2_5_or_decades(values: list[floa
     assert theme.log_axis("x", values)["nticks"] == ticks
 
 
-@settings(derandomize=True)
 @given(st.text(max_size=40))
 def test_plain_text_cannot_mark_up_or_template(name: str) -> None:
     """Otherwise a queue named ``<b>`` or ``%{x}`` changes the figure."""

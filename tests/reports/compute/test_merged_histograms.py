@@ -45,7 +45,7 @@ def recorded(values: np.ndarray, at: int, synthetic_runs: ModuleType) -> dict[st
     }
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 24), max_size=4))
 def test_generated_histograms_merge_to_those_of_hdrhistogram(
     synthetic_runs: ModuleType, seed: int, cuts: list[int]
@@ -83,7 +83,6 @@ def run(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path])
     return RunFiles(source=str(path), contents=contents)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
 @given(
     edits=st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=6), st.integers(0, 40)), min_size=1, max_size=8)
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.metrics.histogram import Histogram
@@ -43,7 +43,6 @@ def parsed(run: Path, file: str) -> tuple[Rows, Rows]:
     return good, bad
 
 
-@settings(derandomize=True, max_examples=80, deadline=None)
 @given(
     lines=st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), max_size=12),
     whole=st.booleans(),

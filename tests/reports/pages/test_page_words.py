@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.pages import words
@@ -49,7 +49,6 @@ def test_latency_takes_the_unit_that_reads_best(value_ns: float, text: str) -> N
     assert words.latency(value_ns) == text
 
 
-@settings(derandomize=True)
 @given(st.floats(1, 3.6e12))
 def test_a_latency_in_words_is_within_half_a_per_cent(value_ns: float) -> None:
     """Rounding must never move a figure by more than its last digit."""

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.stats.change_points import PART_MIN, change_points, split_energies
@@ -22,7 +22,6 @@ def energy(left: list[float], right: list[float]) -> float:
     return len(left) * len(right) / (len(left) + len(right)) * (2 * means[0] - means[1] - means[2])
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(-(10**6), 10**6), min_size=2 * PART_MIN, max_size=40))
 def test_energies_are_those_of_the_definition(values: list[int]) -> None:
     series = [float(value) for value in values]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.results.folder import Folder
@@ -32,7 +32,6 @@ def change(run_id: str, value: int) -> StoreChange:
     return StoreChange(batches=(batch,), runs=(run,))
 
 
-@settings(max_examples=150, deadline=None)
 @given(order=st.lists(st.integers(0, 2), max_size=60), kept=st.integers(1, 3))
 def test_writers_at_once_all_land_in_every_order(order: list[int], kept: int) -> None:
     """Each publication follows all that landed before: nothing is lost, whoever is stopped between two calls, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.store import manifest
@@ -65,7 +65,6 @@ def manifests(draw: st.DrawFn) -> StoreManifest:
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(manifests())
 def test_a_manifest_reads_back_as_it_was_written(made: StoreManifest) -> None:
     """Names of plans and paths of runs are texts of any kind."""
@@ -133,7 +132,6 @@ def test_batches_become_no_larger_than_files_should_be() -> None:
     assert [len(group) for group in groups] == [4, 4, 4, 4]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(100, 3_000_000), min_size=1, max_size=250))
 def test_the_number_of_batches_stays_small_and_octets_are_copied_seldom(sizes: list[int]) -> None:
     """Over many publications of one run each, batches grow as the logarithm of what was written, and so do copies."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.engine.accounting import account as account_module
@@ -117,7 +117,6 @@ class Apart:
 
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("apart", [False, True])
-@settings(derandomize=True, deadline=None, max_examples=200)
 @given(operations=OPERATIONS, drained=st.booleans())
 def test_the_account_is_that_of_the_slow_ledger(
     small: bool, apart: bool, operations: list[tuple[object, ...]], drained: bool
@@ -282,7 +281,6 @@ def test_a_publisher_of_nobody_is_unexpected_wherever_it_is_delivered() -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(
     deliveries=st.lists(st.tuples(st.integers(1, 3), st.floats(0, 1), st.integers(1, 9), st.booleans()), max_size=30),
     returned=st.sets(st.integers(0, 59), max_size=5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.amqp.events import Delivery, DeliveryRun
@@ -63,7 +63,6 @@ RUNS = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
 @given(runs=RUNS)
 def test_runs_and_single_deliveries_give_the_same_account(
     runs: list[tuple[int, int, int, int, int, bool, int, bool]],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.engine.consuming.ack_policy import AckPolicy
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(interval=st.integers(1, 20), runs=st.lists(st.integers(1, 50), max_size=20))
 def test_every_nth_delivery_is_acknowledged_and_no_other(interval: int, runs: list[int]) -> None:
     policy = AckPolicy(interval)
@@ -29,7 +28,6 @@ def test_every_nth_delivery_is_acknowledged_and_no_other(interval: int, runs: li
     assert policy.pending == 0 and not policy.flush().tags
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(runs=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 50)), max_size=20))
 def test_changes_of_the_interval_lose_no_acknowledgement(runs: list[tuple[int, int]]) -> None:
     policy = AckPolicy(1)
@@ -57,7 +55,6 @@ def test_a_lost_channel_leaves_nothing_to_acknowledge() -> None:
     assert list(policy.delivered(1, 10, 0).tags) == [10]
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(
     interval=st.integers(1, 9),
     runs=st.lists(st.integers(1, 30), min_size=1, max_size=8),

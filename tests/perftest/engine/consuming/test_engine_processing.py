@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.engine.consuming.processing import LATEST_NS, SECOND_NS, Processing
@@ -26,7 +26,6 @@ def slow(arrivals: list[tuple[int, int]], latency_ns: int, rate: float | None) -
     return done
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(arrivals=ARRIVALS, latency_ns=LATENCY, rate=RATE, looks=st.lists(st.integers(1, 3000), max_size=20))
 def test_each_message_is_done_when_its_turn_is_over_however_late_one_looks(
     arrivals: list[tuple[int, int]], latency_ns: int, rate: float | None, looks: list[int]
@@ -56,7 +55,6 @@ def test_each_message_is_done_when_its_turn_is_over_however_late_one_looks(
     assert not processing.waiting and processing.wake_ns() is None
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
 @given(count=st.integers(1, 500), latency_ns=st.integers(1, 5_000_000))
 def test_whoever_wakes_when_told_finds_something_done_and_nothing_late(count: int, latency_ns: int) -> None:
     processing = Processing(latency_ns=latency_ns, rate=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.engine.publishing.inflight import ConfirmWindow, UnknownTag
@@ -38,7 +38,6 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(operations=OPERATIONS)
 def test_the_window_settles_each_message_once_with_its_own_times(operations: list[tuple[object, ...]]) -> None:
     """A confirm that frees too much floods the broker, one that frees too little throttles it: both falsify results."""

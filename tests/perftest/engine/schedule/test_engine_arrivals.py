@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perftest.engine.schedule.arrivals import ArrivalTimes, FixedArrivals, PoissonArrivals, TraceArrivals
@@ -27,7 +27,6 @@ RATES = st.sampled_from([0.0, 0.5, 3.0, 100.0, 999.9, 123456.7])
 PORTIONS = st.lists(st.integers(1, 700), min_size=1, max_size=8)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(kind=st.sampled_from(sorted(KINDS)), portions=PORTIONS)
 def test_a_time_does_not_depend_on_the_portions_taken(kind: str, portions: list[int]) -> None:
     by_portions = Line(rate=1000.0, start_ns=17, arrivals=KINDS[kind]())
@@ -37,7 +36,6 @@ def test_a_time_does_not_depend_on_the_portions_taken(kind: str, portions: list[
     assert times == sorted(times)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     first=RATES,

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.engine.schedule.line import SECOND_NS, Line
@@ -45,7 +45,6 @@ def test_a_new_rate_keeps_what_was_due_and_the_fraction_that_had_accrued() -> No
     assert times[3:] == [255_000_000, 265_000_000, 275_000_000]
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
 @given(rate=RATES, portions=st.lists(st.integers(1, 500), min_size=1, max_size=10))
 def test_a_time_does_not_depend_on_the_portions_taken(rate: float, portions: list[int]) -> None:
     by_portions = Line(rate=rate, start_ns=17)
@@ -56,7 +55,6 @@ def test_a_time_does_not_depend_on_the_portions_taken(rate: float, portions: lis
     assert max(abs(a - b) for a, b in zip(times, exact, strict=True)) <= 1
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
 @given(
     first=RATES,
     steps=st.lists(st.tuples(st.integers(0, 3 * SECOND_NS), st.integers(0, 2000), st.none() | RATES), max_size=8),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.engine.publishing import publisher_schedule
@@ -24,7 +24,6 @@ def take_due(schedule: Schedule, now_ns: int) -> list[int]:
     return [] if times is None else times.tolist()
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(waits=st.lists(st.integers(1, 900 * MS), min_size=1, max_size=30))
 def test_a_cycle_of_rates_is_kept_whenever_somebody_looks(waits: list[int]) -> None:
     """Timers come late; the line does not move for that."""
