@@ -24,6 +24,8 @@ LIMIT: Final = 256 << 20
 MOST: Final = 1.2 * LIMIT
 WAIT_S: Final = 30
 INCOMPLETE_MS: Final = 1000
+REST_S: Final = 0.05
+"""CPU time of an idle node in a quarter of a second, at most."""
 _HEADER: Final = b"AMQP\x00\x00\x09\x01"
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -133,8 +135,19 @@ async def unread(node: Node) -> list[Client]:
         writer.write(frame.marshal(commands.Basic.Qos(0, 50, False), 1))
         writer.write(frame.marshal(commands.Basic.Consume(0, f"unread-{number % 2}"), 1))
         await writer.drain()
-    await asyncio.sleep(3)  # what is not read grows now, or never
+    await asyncio.to_thread(at_rest, node)
     return clients
+
+
+def at_rest(node: Node) -> None:
+    """Wait until a node has nothing more to write: its clients read nothing, and it hardly uses CPU time any more."""
+    process = psutil.Process(node.pid)
+    used, quiet = sum(process.cpu_times()[:2]), 0
+    deadline = time.monotonic() + WAIT_S
+    while quiet < 2 and time.monotonic() < deadline:
+        time.sleep(0.25)
+        before, used = used, sum(process.cpu_times()[:2])
+        quiet = quiet + 1 if used - before <= REST_S else 0
 
 
 async def hung_up(clients: list[Client]) -> None:

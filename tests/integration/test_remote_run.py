@@ -196,14 +196,15 @@ def test_a_dry_run_shows_every_command_that_a_run_would_run(
 
 def holders(process: subprocess.Popen[str], secret: str) -> set[str]:
     """The processes that show a secret in their arguments or environment while a command runs: looked at whenever it
-    says something. What the user typed is the command's own."""
+    says something. What the user typed is the command's own, and that of a child until the child begins its program."""
     found = set()
-    assert process.stdout is not None
+    assert process.stdout is not None and isinstance(process.args, list)
     for _line in process.stdout:
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                shown = "\n".join([*each.cmdline(), *each.environ().values()])
-                if secret in shown and each.pid not in (process.pid, os.getpid()):
+                arguments = each.cmdline()
+                shown = "\n".join([*arguments, *each.environ().values()])
+                if secret in shown and arguments != process.args and each.pid != os.getpid():
                     found.add(each.name())
     return found
 

@@ -121,11 +121,12 @@ def test_a_silent_host_is_given_up_and_the_intervals_that_passed_are_one(
 
 
 class LateTransport(MemoryTransport):
-    """A worker whose second interval and everything after it come when the connection is back, all at once."""
+    """A worker whose second interval and everything after it come when the connection is back, all at once: when the
+    other host has told so many intervals."""
 
-    def __init__(self, away_s: float) -> None:
+    def __init__(self, sink: MemorySink, intervals: int) -> None:
         super().__init__()
-        self._away_s = away_s
+        self._sink, self._intervals = sink, intervals
         self._cuts = 0
         self._back: asyncio.Event | None = None
         self._held: list[bytes] = []
@@ -134,36 +135,42 @@ class LateTransport(MemoryTransport):
         self._cuts += json.loads(line).get("op") == "cut"
         if self._cuts == 2 and self._back is None:
             self._back = asyncio.Event()
-            asyncio.get_running_loop().call_later(self._away_s, self._come_back)
+            self._wait_for(self._others() + self._intervals)
         if self._back is None or self._back.is_set():
             super().send(line)
         else:
             self._held.append(line)
 
-    def _come_back(self) -> None:
+    def _others(self) -> int:
+        return sum(interval.host == "right" for interval in self._sink.intervals)
+
+    def _wait_for(self, others: int) -> None:
         assert self._back is not None
+        if self._others() < others:
+            asyncio.get_running_loop().call_later(0.01, self._wait_for, others)
+            return
         self._back.set()
         for line in self._held:
             MemoryTransport.send(self, line)
 
 
-@pytest.mark.parametrize("away_s", [0.3, 0.6])
+@pytest.mark.parametrize("away", [3, 6])
 def test_intervals_of_a_silent_host_come_later_and_those_of_others_at_once(
-    stub: ModuleType, monkeypatch: pytest.MonkeyPatch, away_s: float
+    stub: ModuleType, monkeypatch: pytest.MonkeyPatch, away: int
 ) -> None:
     monkeypatch.setattr(load, "LATE_S", 0.1)
+    sink = MemorySink()
 
     async def start_worker(first: wire.Message, on_message: Callable[[wire.Message], None], who: str) -> RemoteWorker:
         async def start() -> MemoryTransport:
-            return LateTransport(away_s) if first["host"] == "left" else MemoryTransport()
+            return LateTransport(sink, away) if first["host"] == "left" else MemoryTransport()
 
         return await RemoteWorker.start(first, on_message, who, start)
 
     def longer(made: Any) -> Any:
-        steps = tuple(dataclasses.replace(step, duration_s=1.2, warmup_s=0.0) for step in made.steps[:1])
-        return spread(made.changed(steps=steps, interval_s=0.1))
+        steps = tuple(dataclasses.replace(step, duration_s=2.0, warmup_s=0.0) for step in made.steps[:1])
+        return spread(made.changed(steps=steps, interval_s=0.2))
 
-    sink = MemorySink()
     outcome = run(stub, sink, longer, start_worker=start_worker)
     assert outcome.state == "finished" and not lost(sink), outcome
     ledger = sink.ledgers[-1]
@@ -172,11 +179,11 @@ def test_intervals_of_a_silent_host_come_later_and_those_of_others_at_once(
     left, right = ([each for each in sink.intervals if each.host == host] for host in ("left", "right"))
     for each, other in itertools.pairwise([one for one in left if one.worker == left[0].worker]):
         gap_ns = other.start_ns - each.start_ns - each.length_ns
-        assert abs(gap_ns) < 100_000_000, "in order, without a gap but for what a busy machine leaves open of clocks"
+        assert other.start_ns > each.start_ns, "in order"
+        assert gap_ns < 200_000_000, "no interval is missing, but for what a busy machine leaves open of clocks"
     longest = max(left, key=lambda interval: interval.length_ns)
-    assert longest.length_ns > away_s * 0.5e9
     at = sink.intervals.index(longest)
     before = [each for each in sink.intervals[:at] if each.host == "right" and each.start_ns > longest.start_ns]
-    assert before, "those of the other host were recorded while this one was silent"
+    assert len(before) >= away - 1, "those of the other host were recorded while this one was silent"
     assert {event.get("host") for event in sink.events if event["kind"] == "cut_late"} >= {"left"}
     assert len(right) > len(left)

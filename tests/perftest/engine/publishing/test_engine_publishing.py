@@ -327,14 +327,19 @@ def test_a_cycle_of_rates_and_sizes_tells_each_change(stub: ModuleType) -> None:
             )
             run = Run(broker, replace(SETTINGS, publishers=2), publishing=publishing)
             await run.open()
-            await run.until(lambda: run.events.count("setting_changed") >= 8)
+
+            def told() -> set[str]:
+                events = zip(run.events, run.texts, strict=True)
+                return {text.split()[0] for kind, text in events if kind == "setting_changed"}
+
+            # A busy machine passes over a setting of 20 ms now and then.
+            await run.until(lambda: told() == {"2000", "0", "500", "bodies"})
+            await run.until(lambda: {len(content) for _, _, content in broker.kept} == {40, 400})
+            assert run.events.count("setting_changed") >= 4
             run.session.quiesce()
             began_ns = run.session.context.began_ns
             record = await run.finish()
             honest(record)
-            assert {len(content) for _, _, content in broker.kept} == {40, 400}
-            texts = [text for kind, text in zip(run.events, run.texts, strict=True) if kind == "setting_changed"]
-            assert {text.split()[0] for text in texts} == {"2000", "0", "500", "bodies"}
             for _, _, content in broker.kept:
                 within_ms = (stamp.STAMP.unpack_from(content)[2] - began_ns) / 1e6 % 120
                 assert not 50.001 < within_ms < 69.999
