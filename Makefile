@@ -21,7 +21,7 @@ test: $(SETUP)  ## what a change can break: ruff and mypy --strict beside pytest
 	wait $$check; checked=$$?; cat $$told; rm -f $$told; [ $$tests -eq 0 ] && exit $$checked; exit $$tests
 
 test-rest: $(SETUP)  ## what `make test` leaves out: RabbitMQ beside us, labs, drives, other clients, many examples; ARGS
-	$(PYTEST) -m "($(REST) or hypothesis or seeds) and not spark_cluster" --hypothesis-profile=many $(ARGS)
+	$(PYTEST) -m "($(REST) or hypothesis or seeds or sampled) and not spark_cluster" --hypothesis-profile=many $(ARGS)
 
 test-all:  ## `make test` and all the rest, also reports on a Spark cluster
 	$(MAKE) test

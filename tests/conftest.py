@@ -28,13 +28,25 @@ settings.register_profile("many", _EVERY, max_examples=300)  # make test-rest
 settings.register_profile("hunt", _EVERY, max_examples=3000, derandomize=False, print_blob=True)  # make hunt
 settings.load_profile("few")
 _SEEDS_SHARE = {"few": 0.1, "many": 1, "hunt": 10}
+_STRIDES = {"few": 7, "many": 1, "hunt": 1}
+
+
+def _profile(config: pytest.Config) -> str:
+    return config.getoption("--hypothesis-profile") or "few"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test with the mark ``seeds`` its seeds: how many depends on the profile of Hypothesis."""
     if mark := metafunc.definition.get_closest_marker("seeds"):
-        share = _SEEDS_SHARE[metafunc.config.getoption("--hypothesis-profile") or "few"]
+        share = _SEEDS_SHARE[_profile(metafunc.config)]
         metafunc.parametrize("seed", range(max(1, round(mark.args[0] * share))))
+
+
+@pytest.fixture
+def stride(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
+    """How far apart the cases lie that a test with the mark ``sampled`` looks at: 1 is all of them."""
+    assert request.node.get_closest_marker("sampled"), "make test-rest would not run all cases"
+    return _STRIDES[_profile(pytestconfig)]
 
 
 # No test leaves a process behind that makes an archive for reports to come.

@@ -18,7 +18,7 @@ from infra.local_cluster import Cluster
 from infra.node_process import is_alive, is_paused
 from perftest.results.reader import Run, read_run
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 QUEUE = "acted"
 

@@ -30,7 +30,7 @@ from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
 from infra.node_process import marked, wait
 from infra.replacement import replace_node
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 QUORUM = {"x-queue-type": "quorum"}
 BODIES = [b"%04d" % number + b"x" * 1000 for number in range(60)]

@@ -217,6 +217,7 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer(cluster: Cluster, requ
         assert gone.value.reply_code == 404
 
 
+@pytest.mark.slow
 def test_what_was_confirmed_survives_a_kill_and_the_rest_goes(tmp_path: Path) -> None:
     """Durable queues come back with their persistent messages, in order; other queues and messages do not."""
     with local_cluster.temporary(tmp_path) as cluster:
@@ -253,6 +254,7 @@ def names_below(directory: str) -> list[str]:
     return sorted(path.name for path in Path(directory).rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_classic_queues_on_a_drive_of_their_own_survive_kills_and_are_taken_away(tmp_path: Path) -> None:
     """Nothing of them lies on the drive of the data, and nothing of them is left behind."""
     drives = (
@@ -280,6 +282,7 @@ def test_classic_queues_on_a_drive_of_their_own_survive_kills_and_are_taken_away
     assert not [*(tmp_path / "disk").iterdir(), *(tmp_path / "node1-own").iterdir()]
 
 
+@pytest.mark.slow
 def test_the_drive_of_classic_queues_is_awaited_watched_and_emptied(tmp_path: Path, base_port: int) -> None:
     """A start without the drive is refused, and names the drive; a replaced node begins with an empty directory."""
     directories = local_cluster.Directories(classic_dir=str(tmp_path / "own"))
@@ -310,6 +313,7 @@ def test_the_drive_of_classic_queues_is_awaited_watched_and_emptied(tmp_path: Pa
         local_cluster.stop(local_cluster.load(tmp_path / "c"))
 
 
+@pytest.mark.slow
 def test_messages_that_a_start_finds_lost_are_told_everywhere(tmp_path: Path, base_port: int) -> None:
     """A cut file costs messages that nobody else has. The start says so, with the queue and the number, and delivers
     all others."""

@@ -96,6 +96,7 @@ def deleted_if_empty(connection: pika.BlockingConnection, queue: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_at_least_once_loses_nothing_when_the_leader_dies(tmp_path: Path) -> None:
     """kill -9 of the node that carries the letters, while it carries them: a payment that failed must not vanish."""
     with local_cluster.temporary(tmp_path) as cluster:

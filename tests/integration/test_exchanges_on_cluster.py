@@ -116,6 +116,7 @@ def test_a_chain_of_exchanges_and_an_alternate(cluster: Cluster) -> None:
             publish(publishing, "rest", "", b"", {})
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_exchanges_and_bindings(tmp_path: Path, base_port: int) -> None:
     """Recovery: each node finds them in its own log or snapshot; those of a queue that ended with its node are gone."""
     cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)

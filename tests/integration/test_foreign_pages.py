@@ -128,6 +128,7 @@ def test_the_answer_to_what_is_no_http_tells_the_same(port: int) -> None:
     assert "Content-Security-Policy: default-src 'none'" in answer
 
 
+@pytest.mark.slow
 def test_what_is_no_http_leaves_no_traceback(tmp_path: Path) -> None:
     """A line of the log for many of them: nobody fills the drive so."""
     with local_cluster.temporary(tmp_path, nodes=1) as cluster:

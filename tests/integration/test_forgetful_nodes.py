@@ -20,7 +20,7 @@ from infra.local_cluster import Cluster, ClusterError, Node
 from infra.node_process import wait
 from tests.integration.test_bad_directories import BODIES, consume, newest_wal, publish
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 LEARNS_S = 30.0
 
 

@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from infra import local_cluster, rabbitmq_cluster
 from tests.integration.testing.scripts import Answer, Client, Consumers, Place, client, refusal, until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 DOWN = ("channel", 404, "NOT_FOUND - home node 'HOME' of durable queue 'kept' in vhost '/' is down or inaccessible")
 GONE = ("channel", 404, "NOT_FOUND - no queue 'gone' in vhost '/'")

@@ -28,7 +28,7 @@ from reference_broker.management.writing import WRITERS
 from tests.integration.test_management_as_rabbitmq import Api
 from tests.integration.testing.scripts import until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 GUEST = "Basic " + base64.b64encode(b"guest:guest").decode()
 EXAMPLES = int(os.environ.get("HOSTILE_HTTP", "1500"))
 GROWTH_MAX = 64 << 20

@@ -27,7 +27,7 @@ from tests.integration.test_management_as_rabbitmq import Api
 from tests.integration.testing.scripts import until
 from tests.perftest.testing.certificates import Authority
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 FILES = 512
 KEPT = FILES // 4

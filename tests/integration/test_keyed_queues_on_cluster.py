@@ -210,6 +210,7 @@ def test_a_worker_that_hangs_loses_its_message_and_harms_nobody(
         good.settle("b0")
 
 
+@pytest.mark.slow
 def test_any_of_three_nodes_may_die_with_a_key_out(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> None:
@@ -241,6 +242,7 @@ def test_any_of_three_nodes_may_die_with_a_key_out(
             assert [body for body in done if body[0] == key] == [body for body in order if body[0] == key]
 
 
+@pytest.mark.slow
 def test_the_store_keeps_the_keys_over_a_restart(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> None:

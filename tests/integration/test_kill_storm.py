@@ -191,6 +191,7 @@ def stormy(directory: Path, base_port: int, module: ModuleType, load: Any = None
         local_cluster.stop(local_cluster.load(directory))
 
 
+@pytest.mark.slow
 def test_nothing_confirmed_is_lost_in_a_storm_of_kills(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
     """Leader, follower, two at a time (nothing may be confirmed meanwhile), and over again."""
     chance = random.Random(SEED)
@@ -202,6 +203,7 @@ def test_nothing_confirmed_is_lost_in_a_storm_of_kills(tmp_path: Path, base_port
         run.settle()
 
 
+@pytest.mark.slow
 def test_nothing_confirmed_is_lost_when_all_nodes_die(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
     """Whatever they were writing, and with WAL files that were used many times over, full of old messages: every node
     starts again, and what was confirmed is there."""
@@ -223,6 +225,7 @@ def with_small_wal_files(directory: Path, base_port: int) -> None:
         config.write_text(json.dumps(json.loads(config.read_text()) | {"limits": {"wal_file_bytes": 64 * 1024}}))
 
 
+@pytest.mark.slow
 def test_a_leader_that_was_paused_confirms_nothing_by_itself(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
     """It wakes up believing that it leads, with publishes in its sockets that the new leader knows nothing of."""
     with stormy(tmp_path / "cluster", base_port, storm) as run:
@@ -230,6 +233,7 @@ def test_a_leader_that_was_paused_confirms_nothing_by_itself(tmp_path: Path, bas
         run.settle()
 
 
+@pytest.mark.slow
 def test_a_leader_that_was_paused_delivers_nothing_late_as_if_for_the_first_time(
     tmp_path: Path, base_port: int, storm: ModuleType
 ) -> None:

@@ -19,7 +19,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from infra import local_cluster
 from infra.cluster import Cluster, Node
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 DEADLINE_S = 60
 MIB = 1024 * 1024

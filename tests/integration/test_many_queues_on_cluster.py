@@ -12,6 +12,8 @@ import pytest
 from infra import local_cluster
 from infra.local_cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 QUEUES = 300
 SUMMARY_OCTETS_MAX = 10_000
 

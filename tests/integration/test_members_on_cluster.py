@@ -11,7 +11,7 @@ import pytest
 from infra import local_cluster
 from infra.local_cluster import Cluster, ClusterError
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from infra import local_cluster
 from infra.local_cluster import Cluster, Node
 from perftest.amqp.uri import AmqpUri, parse_uri
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 LIMIT: Final = 256 << 20
 MOST: Final = 1.2 * LIMIT
 WAIT_S: Final = 30

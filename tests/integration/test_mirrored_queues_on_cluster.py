@@ -22,7 +22,7 @@ from infra.local_cluster import Cluster, Node
 from reference_broker.mirroring.master import AHEAD_MIN
 from tests.integration.test_management_as_rabbitmq import Api
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 WAIT_S = 30
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

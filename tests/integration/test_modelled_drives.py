@@ -16,7 +16,7 @@ import pytest
 from infra import control, local_cluster
 from infra.local_cluster import Cluster, ClusterError
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 ROLES = ["wal", "segment", "data", "classic"]
 PATIENCE_S = 60.0

@@ -16,7 +16,7 @@ import pytest
 from infra import local_cluster
 from tests.integration.testing.scripts import until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 FILES = 160
 CLIENTS = 200

@@ -274,6 +274,7 @@ def test_a_consumer_without_acks_is_served_to_the_end(cluster: Cluster, request:
         assert [body for _, _, body in taken] == [b"%d" % number for number in range(5000)]
 
 
+@pytest.mark.slow
 def test_a_follower_that_was_away_catches_up(tmp_path: Path, base_port: int) -> None:
     """With another node lost after that, what was confirmed without the follower must be on it."""
     cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)

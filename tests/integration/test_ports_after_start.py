@@ -11,7 +11,7 @@ from infra import local_cluster
 from infra.cluster import Node
 from tests.integration.test_management_as_rabbitmq import Api
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def test_the_first_request_after_a_start_is_answered(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Phase
 from perftest.results.reader import Run, read_run
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 QUEUE = "survivor"
 RUN_S = 10

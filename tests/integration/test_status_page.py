@@ -13,7 +13,7 @@ from tests.integration.test_management_as_rabbitmq import Api
 from tests.integration.testing.scripts import until
 from tests.reports.browser.browsing import CHROMIUM, FLAGS, MARKS
 
-pytestmark = [pytest.mark.processes, *MARKS]
+pytestmark = [pytest.mark.slow, pytest.mark.processes, *MARKS]
 
 
 def test_the_page_shows_what_there_is(tmp_path: Path) -> None:

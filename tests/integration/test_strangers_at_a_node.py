@@ -25,7 +25,7 @@ from infra.cluster import Cluster, make_secret
 from infra.control_link import ProofError, connected
 from infra.node_process import wait
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 PORTS = ("peer_port", "control_port")
 HANDSHAKE_MS = 300

@@ -23,7 +23,7 @@ from infra.node_process import end_children, spawn, wait
 from infra.ports import free_ports
 from tests.perftest.testing.certificates import Authority
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 NODES = ("a", "b", "c")
 

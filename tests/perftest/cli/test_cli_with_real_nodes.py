@@ -81,6 +81,7 @@ def measure_with_workers(directory: str, out: Path) -> None:
     assert run.ledger["delivered"] == sum(record.delivered for record in run.intervals)
 
 
+@pytest.mark.slow
 def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) -> None:
     """broker start, status, run --cluster, stop."""
     directory = str(tmp_path / "broker")
@@ -101,6 +102,7 @@ def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) 
     assert perftest("broker", "status", "--dir", directory)[0] == 1
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_started_again_is_where_its_clients_look_for_it(tmp_path: Path, base_port: int) -> None:
     """The same command without --port: the default ports would be those of nobody, or of somebody else."""
     directory = str(tmp_path / "broker")
@@ -118,6 +120,7 @@ def test_a_cluster_that_is_started_again_is_where_its_clients_look_for_it(tmp_pa
     assert uris[0] == uris[1] == [f"amqp://guest:guest@127.0.0.1:{base_port}/%2f"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_terminal_ends_the_step_in_good_order(tmp_path: Path) -> None:
     """The signal goes to the whole process group; workers and nodes must outlive it until the ledger is closed."""
     command = [*PERFTEST, "run", "--ui", "line", "--out", str(tmp_path), "-c", "5", "--warmup", "0.2"]
@@ -167,6 +170,7 @@ def started(out: Path, *arguments: str) -> subprocess.Popen[str]:
 SWEEP = ("sweep", "flow_control/in_flight", "--quick", "--no-report")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGINT"], ["SIGTERM"], ["SIGHUP"]], ids="-".join)
 def test_an_interrupted_sweep_leaves_data_and_nothing_else(signals: list[str], tmp_path: Path) -> None:
     """Once, twice, at a shutdown, or with the terminal closed: 130, a run that can be read, and a clean machine."""
@@ -183,6 +187,7 @@ def test_an_interrupted_sweep_leaves_data_and_nothing_else(signals: list[str], t
     assert running(out) == []
 
 
+@pytest.mark.slow
 def test_a_killed_command_takes_its_nodes_along_and_the_next_one_clears_up(tmp_path: Path) -> None:
     """kill -9 can be answered by nobody; the nodes see their pipe close, and the files are found by the next run."""
     out = tmp_path / "results"
@@ -202,6 +207,7 @@ def test_a_killed_command_takes_its_nodes_along_and_the_next_one_clears_up(tmp_p
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_three_lines(tmp_path: Path) -> None:
     """Host and port, and what to do."""
     with socket.socket() as probe:
@@ -225,6 +231,7 @@ OF_A_MACHINE = {"rss_bytes", "metrics.rss_max_bytes"}
 """What a simulated node cannot tell: there is no memory at virtual time."""
 
 
+@pytest.mark.slow
 def test_a_simulated_run_has_the_files_and_columns_of_a_measured_run(tmp_path: Path) -> None:
     """A reader, a page and a comparison find the same names in both, or a figure is silently missing in one."""
     workload, found = tmp_path / "lazy.yaml", []

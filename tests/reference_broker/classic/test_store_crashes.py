@@ -144,11 +144,12 @@ def run_until_fault(script: Script, call: int, error: int = errno.EIO, *, sticky
     return world if world.files.calls - start >= call else None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_every_promise_survives_a_loss_of_power_at_each_call(script: Script) -> None:
+def test_every_promise_survives_a_loss_of_power_at_each_call(script: Script, stride: int) -> None:
     """A node that lost power at the wrong moment would lose confirmed messages, or give wrong ones."""
     call = 0
-    while run_until_fault(script, call := call + 1) is not None:
+    while run_until_fault(script, call := call + stride) is not None:
         for chance in (None, Random(call), Random(-call)):
             world = run_until_fault(script, call)
             assert world is not None
@@ -160,11 +161,12 @@ def test_every_promise_survives_a_loss_of_power_at_each_call(script: Script) -> 
     assert call > 8, "the script makes too few calls to be a test"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_every_promise_survives_a_kill_at_each_call(script: Script) -> None:
+def test_every_promise_survives_a_kill_at_each_call(script: Script, stride: int) -> None:
     """After a kill nothing may come back that the drive was told to be gone, also if the power fails later."""
     call = 0
-    while (world := run_until_fault(script, call := call + 1)) is not None:
+    while (world := run_until_fault(script, call := call + stride)) is not None:
         world.files.heal()
         world.restart(lost_power=False)
         go_on(world)
@@ -172,10 +174,11 @@ def test_every_promise_survives_a_kill_at_each_call(script: Script) -> None:
         world.restart(lost_power=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_crash_during_recovery(script: Script) -> None:
+def test_a_crash_during_recovery(script: Script, stride: int) -> None:
     """A node that loses power again while it starts must still start the third time."""
-    for call in range(1, 200):
+    for call in range(1, 200, stride):
         world = StoreWorld()
         script(world)
         world.files.crash(Random(call))
@@ -190,12 +193,13 @@ def test_a_crash_during_recovery(script: Script) -> None:
     pytest.fail("recovery makes no end of calls")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_every_promise_survives_a_failure_of_each_call(script: Script, error: int) -> None:
+def test_every_promise_survives_a_failure_of_each_call(script: Script, error: int, stride: int) -> None:
     """One call fails and the next ones would not: the store has ended all the same, says which file, and is whole."""
     call = 0
-    while (world := run_until_fault(script, call := call + 1, error, sticky=False)) is not None:
+    while (world := run_until_fault(script, call := call + stride, error, sticky=False)) is not None:
         [reason] = world.failed
         assert world.files.trace[-1][1].split(" ")[0] in reason, "the file is not named, or not the last call"
         world.files.crash(Random(call))

@@ -344,12 +344,15 @@ def run_until_fault(make_world: Callable[..., Any], script: Script, call: int, e
     return world if world.files.calls >= call else None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_every_promise_survives_a_crash_at_each_call(script: Script, make_world: Callable[..., Any]) -> None:
+def test_every_promise_survives_a_crash_at_each_call(
+    script: Script, make_world: Callable[..., Any], stride: int
+) -> None:
     """A node that lost power at the wrong moment would lose confirmed messages, or not start again."""
     call = 0
     while True:
-        call += 1
+        call += stride
         world = run_until_fault(make_world, script, call)
         if world is None:
             break
@@ -363,12 +366,13 @@ def test_every_promise_survives_a_crash_at_each_call(script: Script, make_world:
     assert call > 20, "the script makes too few calls to be a test"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_crash_during_recovery(script: Script, make_world: Callable[..., Any]) -> None:
+def test_crash_during_recovery(script: Script, make_world: Callable[..., Any], stride: int) -> None:
     """A node that loses power again while it starts must still start the third time."""
     call = 0
     while True:
-        call += 1
+        call += stride
         world = make_world().open()
         script(world)
         world.files.crash(Random(call))
@@ -382,11 +386,12 @@ def test_crash_during_recovery(script: Script, make_world: Callable[..., Any]) -
     assert call > 5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_killed_and_then_without_power(script: Script, make_world: Callable[..., Any]) -> None:
+def test_killed_and_then_without_power(script: Script, make_world: Callable[..., Any], stride: int) -> None:
     """What a restarted node reports as its log counts as synced: it must not live in the kernel's memory only."""
     call = 0
-    while (world := run_until_fault(make_world, script, call := call + 1)) is not None:
+    while (world := run_until_fault(make_world, script, call := call + stride)) is not None:
         world.kill()
         for group, model in world.models.items():
             model.confirmed = len(model.states) - 1
@@ -396,14 +401,15 @@ def test_killed_and_then_without_power(script: Script, make_world: Callable[...,
     assert call > 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_every_promise_survives_a_failure_of_each_call(
-    script: Script, error: int, make_world: Callable[..., Any]
+    script: Script, error: int, make_world: Callable[..., Any], stride: int
 ) -> None:
     """One call fails and the next ones would not: the log has stopped all the same, says which file, and is whole."""
     call = 0
-    while (world := run_until_fault(make_world, script, call := call + 1, error)) is not None:
+    while (world := run_until_fault(make_world, script, call := call + stride, error)) is not None:
         failures = [notice.error for notice in world.notices if isinstance(notice, Failed)]
         if hasattr(world, "log"):
             [failure] = failures
@@ -416,9 +422,10 @@ def test_every_promise_survives_a_failure_of_each_call(
     assert call > 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("script", [append_and_roll, flush, take_snapshots], ids=lambda script: script.__name__)
 def test_a_full_drive_costs_nothing_but_the_time_until_there_is_room(
-    script: Script, make_world: Callable[..., Any]
+    script: Script, make_world: Callable[..., Any], stride: int
 ) -> None:
     """The drive is full at the roll-over, at a segment, at a snapshot, wherever it comes to that under load: the log
     stops and names the file, a start on the full drive is refused with the file or serves what is there, and once
@@ -428,7 +435,7 @@ def test_a_full_drive_costs_nothing_but_the_time_until_there_is_room(
     script(clean)
     used = (1 << 30) - clean.files._room
     named: set[str] = set()
-    for room in range(0, used, max(1, used // 60)):
+    for room in range(0, used, stride * max(1, used // 60)):
         world = make_world().open()
         world.faulty = True
         world.files.fill_up(room)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -67,10 +69,19 @@ def test_every_kind_is_looked_at() -> None:
     assert PAGES.keys() == kinds.KINDS.keys()
 
 
+@pytest.fixture(scope="module")
+def html(samples: Samples) -> Callable[[str], str]:
+    """The page of a kind, which is written once for all tests."""
+    return cache(lambda kind: render(PAGES[kind](samples)))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
-def test_a_page_draws_sorts_and_links_without_a_network(browser: Browser, samples: Samples, kind: str) -> None:
+def test_a_page_draws_sorts_and_links_without_a_network(
+    browser: Browser, html: Callable[[str], str], kind: str
+) -> None:
     """In the dark theme, by keyboard, with a clean console."""
-    answer = browser.ask(render(PAGES[kind](samples)), LOOK, state="#theme=dark")
+    answer = browser.ask(html(kind), LOOK, state="#theme=dark")
     assert answer["undrawn"] == [] and answer["figures"] > 0
     assert answer["requests"] == [] and answer["broken"] == [] and answer["without"] == 0
     assert answer["sorted"] == 1 and answer["focused"] and answer["reachable"] and answer["at"]
@@ -78,17 +89,19 @@ def test_a_page_draws_sorts_and_links_without_a_network(browser: Browser, sample
     assert answer["ground"] == "rgb({}, {}, {})".format(*(int(dark[at : at + 2], 16) for at in (1, 3, 5)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
-def test_a_page_fits_360_pixels(browser: Browser, samples: Samples, kind: str) -> None:
+def test_a_page_fits_360_pixels(browser: Browser, html: Callable[[str], str], kind: str) -> None:
     """Nothing sticks out of the narrowest telephone."""
-    scrolled, wide = browser.ask_in_frame(render(PAGES[kind](samples)), NARROW, width=360)
+    scrolled, wide = browser.ask_in_frame(html(kind), NARROW, width=360)
     assert wide == [] and scrolled <= 360
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
-def test_a_page_without_script_is_a_report(browser: Browser, samples: Samples, kind: str) -> None:
+def test_a_page_without_script_is_a_report(browser: Browser, html: Callable[[str], str], kind: str) -> None:
     """The tables of the figures are shown in the place of the figures, and nothing that needs a script."""
-    text = re.sub(r"<script>.*?</script>", "", render(PAGES[kind](samples)), flags=re.S)
+    text = re.sub(r"<script>.*?</script>", "", html(kind), flags=re.S)
     script = """
       const all = (selector) => [...document.querySelectorAll(selector)];
       const seen = (selector) => all(selector).filter((each) => each.checkVisibility()).length;
@@ -98,6 +111,7 @@ def test_a_page_without_script_is_a_report(browser: Browser, samples: Samples, k
     assert browser.ask(text, script.replace("drawn();", "")) == [True, 0, 0]
 
 
+@pytest.mark.slow
 def test_pages_of_a_set_load_the_files_beside_them(browser: Browser, samples: Samples, tmp_path: Path) -> None:
     """From disk, under their own policy."""
     (tmp_path / "shared").mkdir()
@@ -124,15 +138,16 @@ SORTED: Final = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 def test_keys_alone_sort_a_table_of_every_kind_and_links_lead_to_their_sections(
-    samples: Samples, tmp_path: Path
+    html: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Real keys: Tab reaches the heading of a table, and Enter sorts by it. A link with an anchor and a theme opens at
     the anchor, in the theme."""
 
     async def look(tab: Tab, kind: str) -> None:
         file = tmp_path / f"{kind}.html"
-        file.write_text(render(PAGES[kind](samples)), encoding="utf-8")
+        file.write_text(html(kind), encoding="utf-8")
         await tab.open(file.as_uri())
         for _ in range(200):
             await tab.press("Tab")

@@ -34,6 +34,7 @@ def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: st
     assert console == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["SINGLE", "OPEN", "VIOLATED", "SPREAD"])
 def test_other_kinds_of_runs_are_drawn_too(browser: Browser, sample_tables: ModuleType, sample: str) -> None:
     """A plain run, an open loop, a broken promise, several hosts."""
@@ -94,6 +95,7 @@ def test_the_unit_switch_reaches_tables_headings_figures_and_the_address(browser
     assert answer["hash"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", theme.THEMES)
 def test_the_address_restores_theme_and_unit(browser: Browser, html: str, look: str) -> None:
     """A link shows its receiver what the sender saw."""
@@ -110,12 +112,14 @@ def test_the_address_restores_theme_and_unit(browser: Browser, html: str, look: 
     assert (unit, controls) == ("s", ["s", look])
 
 
+@pytest.mark.slow
 def test_a_nonsense_address_does_no_harm(browser: Browser, html: str) -> None:
     """Mail programs cut and decorate links."""
     script = "drawn(); return document.querySelectorAll('.plot .main-svg').length > 3;"
     assert browser.ask(html, script, state="#nothing&theme=pink&unit=parsec&run=7&%22%5B=x&=&") is True
 
 
+@pytest.mark.slow
 def test_the_script_colours_as_the_palette_says(browser: Browser, html: str) -> None:
     """The scale is worked out twice, here and in Python; both must agree."""
     script = """
@@ -126,6 +130,7 @@ def test_the_script_colours_as_the_palette_says(browser: Browser, html: str) -> 
     assert colours == [theme.colour(theme.scale_token(position, 6), "light") for position in range(6)]
 
 
+@pytest.mark.slow
 def test_csv_has_full_precision_and_escaped_texts(browser: Browser, sample_tables: ModuleType) -> None:
     """The download is what gets computed on."""
     tables = sample_tables.tables(sample_tables.SWEEP)
@@ -148,6 +153,7 @@ def test_csv_has_full_precision_and_escaped_texts(browser: Browser, sample_table
     assert event.endswith(',"\'=SUM(1), ""quoted"""')
 
 
+@pytest.mark.slow
 def test_pictures_are_made_under_the_policy(browser: Browser, html: str) -> None:
     """The policy must not forbid what the button promises."""
     script = """
@@ -163,6 +169,7 @@ def test_pictures_are_made_under_the_policy(browser: Browser, html: str) -> None
     assert kind in ("blob:", "data:")
 
 
+@pytest.mark.slow
 def test_the_table_of_a_figure_opens_and_closes(browser: Browser, html: str) -> None:
     """And says so to a screen reader."""
     script = """
@@ -175,6 +182,7 @@ def test_the_table_of_a_figure_opens_and_closes(browser: Browser, html: str) -> 
     assert browser.ask(html, script) == [[False, "false"], [True, "true"], [False, "false"]]
 
 
+@pytest.mark.slow
 def test_the_run_selector_shows_one_run(browser: Browser, sample_tables: ModuleType) -> None:
     """Twenty hosts' runs on one page need a way to look at one."""
     two = render(page(sample_tables.tables(sample_tables.SWEEP, sample_tables.VIOLATED), generated=""))
@@ -183,6 +191,7 @@ def test_the_run_selector_shows_one_run(browser: Browser, sample_tables: ModuleT
     assert browser.ask(two, script) == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 768])
 def test_nothing_sticks_out_on_a_narrow_screen(browser: Browser, html: str, width: int) -> None:
     """A page that must be pushed sideways is not read on a telephone."""

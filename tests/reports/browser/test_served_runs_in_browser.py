@@ -97,6 +97,7 @@ def with_tab(folder: Path, scenario: Callable[[Tab, str], Awaitable[None]]) -> N
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_runs_are_found_and_opened_by_keyboard(folder: Path, sample_tables: ModuleType) -> None:
     """From the list to the page of a run without a mouse."""
     give_page(folder / FINISHED, sample_tables)
@@ -123,6 +124,7 @@ def test_runs_are_found_and_opened_by_keyboard(folder: Path, sample_tables: Modu
     with_tab(folder, scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_page_is_made_when_somebody_asks_for_it(folder: Path) -> None:
     """The reader waits on a page that says so, and gets the report without a further click."""
@@ -136,6 +138,7 @@ def test_a_page_is_made_when_somebody_asks_for_it(folder: Path) -> None:
     with_tab(folder, scenario)
 
 
+@pytest.mark.slow
 def test_a_run_in_progress_is_followed_to_its_end(folder: Path) -> None:
     """Figures come by themselves, and at the end there is a link to the page."""
 
@@ -153,6 +156,7 @@ def test_a_run_in_progress_is_followed_to_its_end(folder: Path) -> None:
     with_tab(folder, scenario)
 
 
+@pytest.mark.slow
 def test_list_and_live_page_are_readable_in_the_dark_and_at_360_pixels(folder: Path) -> None:
     """Also when the theme changes while a run is followed."""
 
@@ -173,6 +177,7 @@ def test_list_and_live_page_are_readable_in_the_dark_and_at_360_pixels(folder: P
     with_tab(folder, scenario)
 
 
+@pytest.mark.slow
 def test_a_name_of_another_site_gets_nothing(folder: Path) -> None:
     """A site whose name leads to this machine must not read the runs (DNS rebinding)."""
 

@@ -22,7 +22,7 @@ from reports.store.run_tables import LeftOut, RunTables
 from reports.store.schema import damages_of
 from tests.reports.testing.synthetic_runs import seal
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 ODD_NAME = "a run [of] {odd} names, 100 % #1? *"
 

@@ -217,6 +217,7 @@ with session.spark_session("local[1]") as spark:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     """The word of the JVM itself, and of the Java whose archive needs another one below."""

@@ -27,7 +27,7 @@ from tests.reports.store.testing.small_runs import lost, publish, small_run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.fixture

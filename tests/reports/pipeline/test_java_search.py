@@ -102,6 +102,7 @@ with spark_session("local[1]") as spark:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_runs_without_any_java_installed(tmp_path: Path) -> None:
     """Reports must come out of a plain `pip install`, with the runtime that a package carries."""
