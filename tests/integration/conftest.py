@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 from infra import local_cluster, rabbitmq_cluster
+from infra.local_cluster import Cluster
+from infra.rabbitmq_cluster import RabbitMQ
 
 
 @pytest.fixture(scope="session")
@@ -26,15 +28,27 @@ def storm() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with local_cluster.temporary(tmp_path_factory.mktemp("bundled")) as cluster:
-        yield cluster.nodes[0].uri
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes for all tests that leave them as they were, with names of queues that no other test has."""
+    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as cluster:
-        yield cluster.uris[0]
+def bundled(cluster: Cluster) -> str:
+    return cluster.nodes[0].uri
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """One node of RabbitMQ for all tests that leave it as it was."""
+    with rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(rabbitmq_node: RabbitMQ) -> str:
+    return rabbitmq_node.uris[0]
 
 
 @pytest.fixture

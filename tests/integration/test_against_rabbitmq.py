@@ -43,10 +43,9 @@ atexit.register(tell)
 
 
 @pytest.fixture(scope="module")
-def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+def one_node(rabbitmq_node: RabbitMQ) -> RabbitMQ:
     """A single node serves all tests that need no majority of others."""
-    with rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq-one"), nodes=1) as broker:
-        yield broker
+    return rabbitmq_node
 
 
 @pytest.fixture(scope="module")

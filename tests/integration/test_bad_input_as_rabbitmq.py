@@ -45,9 +45,8 @@ CASES = {case.name: case for case in (*CONNECTION_CASES, *CHANNEL_CASES)}
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq:
-        yield int(rabbitmq.uris[0].rpartition(":")[2].partition("/")[0])
+def port(rabbitmq: str) -> int:
+    return int(rabbitmq.rpartition(":")[2].partition("/")[0])
 
 
 def read_frames(wire: socket.socket) -> Iterator[tuple[int, int, bytes]]:

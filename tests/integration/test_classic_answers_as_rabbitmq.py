@@ -6,7 +6,7 @@ what differs on purpose is in the table at the end, which docs/internals/amqp.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -14,7 +14,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from infra import local_cluster, rabbitmq_cluster
+from infra import rabbitmq_cluster
+from infra.local_cluster import Cluster
 from tests.integration.testing.scripts import Answer, Client, Consumers, Place, answer_of, end, got, refusal, until
 
 pytestmark = [
@@ -30,19 +31,15 @@ MODES: dict[str, dict[str, Any]] = {"classic": {}, "lazy": {"x-queue-mode": "laz
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
+def places(rabbitmq: str, cluster: Cluster) -> dict[str, Place]:
     """Where each script runs."""
-    with (
-        rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq,
-        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
-    ):
-        uri, home, other = rabbitmq.uris[0], ours.nodes[0].uri, ours.nodes[1].uri
-        found: dict[str, Place] = {}
-        for mode, arguments in MODES.items():
-            found[f"RabbitMQ {mode}"] = Place(home=uri, uri=uri, arguments=arguments)
-            found[f"ours {mode}"] = Place(home=home, uri=home, arguments=arguments)
-            found[f"ours {mode} from another node"] = Place(home=home, uri=other, arguments=arguments)
-        yield found
+    home, other = cluster.nodes[0].uri, cluster.nodes[1].uri
+    found: dict[str, Place] = {}
+    for mode, arguments in MODES.items():
+        found[f"RabbitMQ {mode}"] = Place(home=rabbitmq, uri=rabbitmq, arguments=arguments)
+        found[f"ours {mode}"] = Place(home=home, uri=home, arguments=arguments)
+        found[f"ours {mode} from another node"] = Place(home=home, uri=other, arguments=arguments)
+    return found
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

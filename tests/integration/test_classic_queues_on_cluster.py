@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,6 @@ pytestmark = pytest.mark.processes
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"k": "v"})
 TRANSIENT = pika.BasicProperties(delivery_mode=1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes for all tests that leave them alive."""
-    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 def connect(node: Node) -> pika.BlockingConnection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,6 @@ pytestmark = pytest.mark.processes
 
 AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 DEADLINE_S = 30
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 def connect(node: Node) -> pika.BlockingConnection:

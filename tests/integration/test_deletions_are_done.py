@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pika
 import pika.exceptions
@@ -10,7 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exchange_type import ExchangeType
 
-from infra import local_cluster
+from infra.local_cluster import Cluster
 
 pytestmark = pytest.mark.processes
 
@@ -18,10 +18,9 @@ TRIES = 15
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def nodes(cluster: Cluster) -> list[str]:
     """The URIs of three nodes."""
-    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield [node.uri for node in cluster.nodes]
+    return [node.uri for node in cluster.nodes]
 
 
 def connect(uri: str) -> BlockingConnection:

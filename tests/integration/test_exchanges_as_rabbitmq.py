@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pika
@@ -11,7 +11,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from infra import local_cluster, rabbitmq_cluster
+from infra import rabbitmq_cluster
+from infra.local_cluster import Cluster
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -29,13 +30,9 @@ DEADLINE_S = 20
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def brokers(rabbitmq: str, cluster: Cluster) -> tuple[str, str]:
     """URIs of our cluster and of RabbitMQ."""
-    with (
-        rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq,
-        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
-    ):
-        yield ours.nodes[0].uri, rabbitmq.uris[0]
+    return cluster.nodes[0].uri, rabbitmq
 
 
 def connect(uri: str) -> pika.BlockingConnection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,6 @@ CASES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]], list[tuple[str, di
         [("", {"a": 1, "b": "c"}, {0, 1}), ("", {"d": True}, {1}), ("", {"a": 2}, set())],
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 def connect(node: Node) -> pika.BlockingConnection:

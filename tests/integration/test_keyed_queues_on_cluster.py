@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -27,13 +27,6 @@ ON_STORE = {"x-key": "header:x-group-key"}
 KINDS = pytest.mark.parametrize("kind", [ON_RAFT, ON_STORE], ids=["raft", "store"])
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 WAIT_S = 30
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes for all tests that leave them alive."""
-    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 def connect(node: Node) -> pika.BlockingConnection:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ pytestmark = pytest.mark.processes
 
 QUORUM = {"x-queue-type": "quorum"}
 PERSISTENT = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"k": "v"})
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes for all tests that leave them alive."""
-    with local_cluster.temporary(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 def connect(node: Node) -> pika.BlockingConnection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,7 +13,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from infra import local_cluster, rabbitmq_cluster
+from infra import rabbitmq_cluster
+from infra.local_cluster import Cluster
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -28,15 +29,10 @@ Answer = Any
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, str]]]:
+def brokers(rabbitmq: str, cluster: Cluster) -> dict[str, tuple[str, str]]:
     """The URIs for those who ask, and for those who answer."""
-    with (
-        rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq,
-        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
-    ):
-        first, second, _third = ours.uris
-        uri = rabbitmq.uris[0]
-        yield {"RabbitMQ": (uri, uri), "ours": (first, first), "from node to node": (first, second)}
+    first, second, _third = cluster.uris
+    return {"RabbitMQ": (rabbitmq, rabbitmq), "ours": (first, first), "from node to node": (first, second)}
 
 
 class Scene:

@@ -6,7 +6,7 @@ Where we differ on purpose the table says so, with the reason; everything else m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pika
@@ -14,7 +14,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from infra import local_cluster, rabbitmq_cluster
+from infra import rabbitmq_cluster
+from infra.local_cluster import Cluster
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -32,13 +33,9 @@ TOO_LONG_MS = 315_360_000_001
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def brokers(rabbitmq: str, cluster: Cluster) -> tuple[str, str]:
     """URIs of our cluster and of RabbitMQ."""
-    with (
-        rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq,
-        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
-    ):
-        yield ours.nodes[0].uri, rabbitmq.uris[0]
+    return cluster.nodes[0].uri, rabbitmq
 
 
 def connect(uri: str) -> pika.BlockingConnection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pika
@@ -11,7 +11,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from infra import local_cluster, rabbitmq_cluster
+from infra import rabbitmq_cluster
+from infra.local_cluster import Cluster
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -27,13 +28,9 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def brokers(rabbitmq: str, cluster: Cluster) -> dict[str, str]:
     """URIs of RabbitMQ, and of two nodes of our cluster."""
-    with (
-        rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq,
-        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
-    ):
-        yield {"RabbitMQ": rabbitmq.uris[0], "ours": ours.nodes[0].uri, "another node": ours.nodes[1].uri}
+    return {"RabbitMQ": rabbitmq, "ours": cluster.nodes[0].uri, "another node": cluster.nodes[1].uri}
 
 
 def connect(uri: str) -> pika.BlockingConnection:
