@@ -69,7 +69,8 @@ def heard(made: Client, stop: Callable[[], object], start: Callable[[], object])
     stop()
     seen: dict[str, Any] = {"cancelled": consumers.wait_cancelled(1)}
     for queue in ("kept", "gone"):
-        until(lambda queue=queue: refusal(lambda: made.counts(queue)) != "ok")  # type: ignore[misc]
+        # On the way there a queue is refused in other words for a moment.
+        until(lambda queue=queue: anonymous(refusal(lambda: made.counts(queue))) in (DOWN, GONE))  # type: ignore[misc]
         seen[f"{queue} mandatory"] = made.publish([b"x"], queue)
         seen[f"{queue} publish"] = published(made.channel(), queue)
         for what, ask in asked(queue, durable=queue == "kept").items():
