@@ -10,6 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated:Depre
 INPUTS = 6_000
 
 
+@pytest.mark.slow
 def test_nothing_hostile_is_more_than_the_broker_bears() -> None:
     search = Search(seed=20_261_127)
     assert [finding.what for finding in search.run(INPUTS)] == []

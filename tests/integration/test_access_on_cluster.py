@@ -107,6 +107,7 @@ def test_limits_of_a_user(cluster: local_cluster.Cluster, user: str) -> None:
     third.close()
 
 
+@pytest.mark.slow
 def test_users_are_there_after_a_restart_of_all_nodes(cluster: local_cluster.Cluster, user: str) -> None:
     asks(cluster, "set-topic-permissions", user=user, exchange="amq.topic", write="^{username}[.]", read="")
     local_cluster.stop(cluster)

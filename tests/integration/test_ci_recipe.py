@@ -27,6 +27,7 @@ def test_the_job_of_the_pipeline_has_the_lines_of_the_shell() -> None:
     assert [step["run"] for step in steps if step.get("name") == "Measure and compare"] == [block("sh")]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_recipe_runs(bundled: str, tmp_path: Path) -> None:
     """Two repetitions a side of one broker: measured in turn, compared, and no verdict."""

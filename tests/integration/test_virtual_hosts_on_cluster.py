@@ -187,6 +187,7 @@ def test_limits_of_a_virtual_host(cluster: Cluster) -> None:
             here.channel().queue_delete("elsewhere")
 
 
+@pytest.mark.slow
 def test_a_virtual_host_is_there_after_a_restart_of_all_nodes(cluster: Cluster) -> None:
     with connect(cluster.nodes[0], "tenant") as there:
         channel = confirming(there)

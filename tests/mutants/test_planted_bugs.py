@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 
 import pytest
 
@@ -22,23 +23,27 @@ from tests.mutants.planted import (
     planted,
 )
 
-QUICK = {  # the invariants that may show the bug
+QUICK = {
     "messages do not wait for term and vote to be on disk": "I6",
     "a majority is one member too small": "I5",
-    "the leader counts what it has not synced": "I5",
     "a follower claims what it has not synced": "I5",
     "the WAL is not synced": "I10",
     "a message is told to be stored before its sync": "X9",
     "new files of a queue have no name after a loss of power": "X9 X10",
-    "a shared file goes with the first of its messages": "X10 X1",
     "a requeue goes to the end": "X12 I21 I23",
     "a confirm does not wait for the store": "I22",
     "a message to several queues is confirmed once the first of them has it": "I22",
     "a message that comes back goes behind the others of its key": "I29",
-    "a key stays blocked by a message that was rejected": "I29",
     "a message to several queues goes to the first of them": "I22",
-    "the short way does not ask where entries belong": "I9",
     "a follower answers at once what it has not written": "I5",
+}
+"""Bugs that are found in a second, and the invariants that may show them."""
+
+IN_SOME_SECONDS = {
+    "the leader counts what it has not synced": "I5",
+    "a shared file goes with the first of its messages": "X10 X1",
+    "a key stays blocked by a message that was rejected": "I29",
+    "the short way does not ask where entries belong": "I9",
     "the end of a round brings no turn": "X1",
     "who waits for a round is forgotten": "X1",
     "who has missed a delivery is not remembered": "L1",
@@ -48,11 +53,18 @@ QUICK = {  # the invariants that may show the bug
 EVERY = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", [mutant for mutant in EVERY if mutant.name in QUICK], ids=lambda each: each.name)
+HUNTED = [
+    pytest.param(mutant, id=mutant.name, marks=[] if mutant.name in QUICK else pytest.mark.slow)
+    for mutant in EVERY
+    if mutant.name in QUICK or mutant.name in IN_SOME_SECONDS
+]
+
+
+@pytest.mark.parametrize("mutant", HUNTED)
 def test_the_simulator_finds(mutant: Mutant) -> None:
     found = hunt(mutant, worlds_max=12)
     assert found.outcome is not None, f"{mutant.name}: not found in {found.worlds} worlds"
-    assert found.outcome.invariant in QUICK[mutant.name].split(), found.outcome.error
+    assert found.outcome.invariant in {**QUICK, **IN_SOME_SECONDS}[mutant.name].split(), found.outcome.error
 
 
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda each: each.name)
@@ -62,6 +74,7 @@ def test_each_bug_can_still_be_planted(mutant: Mutant) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutant",
     [mutant for mutant in EVERY if mutant.shown_by],
@@ -73,8 +86,9 @@ def test_the_test_of_a_rare_bug_fails_with_it(mutant: Mutant) -> None:
     module = importlib.import_module(f"tests.reference_broker.{module_name}")
     arguments = _arguments(module, argument) if argument else ()
     test = getattr(module, name)
+    all_cases = {"stride": 1} if "stride" in inspect.signature(test).parameters else {}
     with planted(mutant), pytest.raises(AssertionError):
-        test(*arguments)
+        test(*arguments, **all_cases)
 
 
 def _arguments(module: object, text: str) -> tuple[object, ...]:

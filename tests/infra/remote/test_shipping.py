@@ -39,12 +39,14 @@ def connection(sshd: Sshd, tmp_path: Path) -> Iterator[SshConnection]:
         yield connection
 
 
+@pytest.mark.slow
 def test_the_same_files_make_the_same_wheels(bundle: Bundle, tmp_path: Path) -> None:
     again = bundle_for(HostKind.here(), tmp_path)
     assert [wheel.stored_as for wheel in again.wheels] == [wheel.stored_as for wheel in bundle.wheels]
     assert again.digest == bundle.digest
 
 
+@pytest.mark.slow
 def test_a_wheel_is_one_for_pip_too(bundle: Bundle, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
     subprocess.run([*words, *(str(wheel.path) for wheel in bundle.wheels)], check=True)

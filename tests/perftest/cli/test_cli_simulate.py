@@ -76,6 +76,7 @@ HURTING = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_action_takes_place_at_virtual_time(tmp_path: Path) -> None:
     """A recovery that cannot be had again cannot be looked into: the same seed gives the same files. And nothing that
     was confirmed is lost, whatever happens to a minority."""
@@ -171,6 +172,7 @@ def test_a_longer_link_makes_slower_confirms(call: Call, tmp_path: Path) -> None
     assert far - near >= 4 * 4_900_000 * 0.99
 
 
+@pytest.mark.slow
 def test_one_core_carries_less_than_four(call: Call, tmp_path: Path) -> None:
     """All processes of one machine share its cores."""
     options = ("--vary", "in_flight=1000", *ONE[2:], "--drive", "nvme-plp")
@@ -178,6 +180,7 @@ def test_one_core_carries_less_than_four(call: Call, tmp_path: Path) -> None:
     assert few < many
 
 
+@pytest.mark.slow
 def test_a_pool_of_one_thread_writes_no_faster(call: Call, tmp_path: Path) -> None:
     """All file work of a node waits in one line, and the event loop writes by itself only if nobody waits there."""
     options = (*MANY, "--set", "load.size=4KiB", "--drive", "nvme")
@@ -187,6 +190,7 @@ def test_a_pool_of_one_thread_writes_no_faster(call: Call, tmp_path: Path) -> No
     assert pool < own
 
 
+@pytest.mark.slow
 def test_several_workloads_run_side_by_side(call: Call, tmp_path: Path) -> None:
     """A sweep over workloads uses all cores; results come in the order that was asked for."""
     names = ("disks/pure_one_queue", "disks/pure_four_queues")
@@ -252,6 +256,7 @@ def test_a_lazy_queue_stays_one_and_writes_its_own_files(call: Call, tmp_path: P
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_classic_queues_wait_for_the_drive_of_their_role(call: Call, tmp_path: Path) -> None:
     """Whoever gives classic queues a slow drive wants to see that they are slower, and that nothing else is."""
     file = tmp_path / "lazy.yaml"
@@ -282,6 +287,7 @@ def test_a_layout_gives_each_node_its_drives(call: Call, tmp_path: Path) -> None
     assert manifest["broker"]["layout"].startswith("own: disk (modelled nvme) ")
 
 
+@pytest.mark.slow
 def test_nodes_of_one_machine_do_not_share_the_drives_of_a_layout(call: Call, tmp_path: Path) -> None:
     """On a local cluster every node models its own drives, so three logs never wait for each other. What they write
     must be much: of little, a head that turns makes one log wait as long as three."""
@@ -293,6 +299,7 @@ def test_nodes_of_one_machine_do_not_share_the_drives_of_a_layout(call: Call, tm
     assert own > 1.4 * shared, (own, shared)
 
 
+@pytest.mark.slow
 def test_drives_of_a_layout_share_the_bandwidth_of_their_node(call: Call, tmp_path: Path) -> None:
     """A machine cannot carry more than its link, however many drives it has."""
     found = []
@@ -329,6 +336,7 @@ def median_ns(line: HlogLine) -> int:
     return int(BUCKET_HIGHEST_NS[int((counts.cumsum() * 2 >= counts.sum()).argmax())])
 
 
+@pytest.mark.slow
 def test_every_workload_is_simulated_on_every_layout(call: Call, tmp_path: Path) -> None:
     """One command for a published comparison; bundled layouts by their names."""
     names, layouts = ("disks/pure_one_queue", "disks/light_one_queue"), ("disks/one_ssd", "disks/three_hdd")
@@ -468,6 +476,7 @@ step: {duration: 300ms, warmup: 100ms}
 DRIVE = "title: TITLE\ndrives: {d: {profile: PROFILE}}\nroles: {data: d, logs: d, segment: d, wal: d}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "code", "verdict"), [(3, 0, "reproduced"), (500, 4, "not reproduced")])
 def test_findings_are_judged_over_layouts_and_seeds(
     call: Call, tmp_path: Path, factor: int, code: int, verdict: str

@@ -8,10 +8,11 @@ import random
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.metrics.histogram import HIGHEST_NS, DamagedHistogramError, Histogram, decode
+from tests.examples import dear
 
 PERCENTS = (50.0, 75.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 values = st.lists(st.integers(min_value=1, max_value=HIGHEST_NS), min_size=1, max_size=60)
@@ -38,7 +39,7 @@ def test_merging_is_the_histogram_of_the_union(parts: list[list[int]]) -> None:
         assert merged.percentiles_ns((percent,))[0] == union.get_value_at_percentile(percent)
 
 
-@settings(max_examples=40)
+@dear(40)
 @given(values)
 def test_the_librarys_own_addition_agrees(recorded: list[int]) -> None:
     """The oracle is hdrhistogram's decode_and_add."""

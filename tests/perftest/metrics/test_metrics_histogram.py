@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.metrics.histogram import (
@@ -20,6 +20,7 @@ from perftest.metrics.histogram import (
 )
 from perftest.metrics.interval import Series
 from perftest.metrics.recorder import BUFFER_VALUES, Recorder, SeriesRecorder
+from tests.examples import dear
 
 VALUES = st.lists(
     st.one_of(st.integers(0, 5000), st.integers(0, HIGHEST_NS), st.sampled_from([0, 2047, 2048, 4095, HIGHEST_NS])),
@@ -69,7 +70,7 @@ def test_counts_and_percentiles_are_hdrhistograms(values: list[int]) -> None:
     assert histogram.max_ns == max(values)
 
 
-@settings(max_examples=40)
+@dear(40)
 @given(first=VALUES, second=VALUES)
 def test_a_payload_decodes_to_the_union_after_merging(first: list[int], second: list[int]) -> None:
     """What reports do with the lines of latency.hlog."""
@@ -96,7 +97,7 @@ def test_an_empty_histogram_has_no_percentiles_and_encodes() -> None:
     assert HdrHistogram.decode(Histogram().encode()).get_total_count() == 0
 
 
-@settings(max_examples=40)
+@dear(40)
 @given(
     parts=st.lists(
         st.tuples(

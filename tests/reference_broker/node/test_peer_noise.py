@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.machines.cluster.metadata import QueueRecord
@@ -38,6 +38,7 @@ from reference_broker.raft.messages import (
 )
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
+from tests.examples import dear
 
 FOR_THE_NODE = sorted(
     frozenset(FrameKind) - {FrameKind.HELLO, FrameKind.HEARTBEAT, FrameKind.PART, FrameKind.LAST_PART}
@@ -142,7 +143,7 @@ BODIES = st.one_of(st.binary(max_size=120), st.lists(st.sampled_from(NUMBERS), m
 
 
 @pytest.mark.parametrize("kind", FOR_THE_NODE, ids=lambda kind: kind.name)
-@settings(max_examples=25)
+@dear(25)
 @given(bodies=st.lists(BODIES, max_size=8))
 def test_noise_costs_no_node(kind: FrameKind, bodies: list[bytes]) -> None:
     assert play([(kind, body) for body in bodies])[1] == []
@@ -171,7 +172,7 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize("op", sorted(Node.operations()))
-@settings(max_examples=25)
+@dear(25)
 @given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6))
 def test_a_request_that_makes_no_sense_is_refused(op: str, more: dict[str, object]) -> None:
     body = NUMBER + json.dumps({**more, "op": op}).encode()
@@ -227,7 +228,7 @@ def test_what_a_node_must_remember_can_be_read_again() -> None:
 
 
 @pytest.mark.parametrize("request_", OPERATORS, ids=lambda each: each["op"])
-@settings(max_examples=25)
+@dear(25)
 @given(st.one_of(JSON, SHAPED))
 def test_an_answer_that_makes_no_sense_is_an_error_for_who_asked(request_: dict[str, str], lie: object) -> None:
     """What a peer says is looked at later, where an exception would stop the node."""
@@ -248,7 +249,7 @@ def test_an_answer_that_makes_no_sense_is_an_error_for_who_asked(request_: dict[
 
 @pytest.mark.parametrize("op", ["add-member", "clear-policy", "quorum-status", "rebalance", "remove-member",
                                 "replace-node", "set-policy", "transfer-leader"])  # fmt: skip
-@settings(max_examples=25)
+@dear(25)
 @given(st.dictionaries(st.sampled_from((*KEYS, "name", "pattern", "definition", "priority")), JSON, max_size=6))
 def test_no_request_of_an_operator_stops_a_node(op: str, more: dict[str, object]) -> None:
     """Once it is in the log of the metadata it would stop every node, at every start."""

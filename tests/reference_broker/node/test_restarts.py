@@ -136,6 +136,7 @@ def test_what_a_consumer_held_when_its_node_was_killed_is_ready_again(tmp_path: 
         assert numbers(channel, "q", 20, ack=True) == list(range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_a_name_that_was_used_before_finds_its_present_queue(tmp_path: Path, ending: signal.Signals) -> None:
     """After a restart the log tells again of the queues that came and went; the last one of a name is the one."""
@@ -161,6 +162,7 @@ def octets_of(file: Path) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_consumed_messages_give_their_disk_space_back(tmp_path: Path) -> None:
     """Otherwise a broker that keeps up would still fill its disk."""
     with node(tmp_path) as channel:

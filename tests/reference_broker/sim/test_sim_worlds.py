@@ -22,7 +22,7 @@ SEEDS = range(1, 13)
 STEPS = 10_000
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS[:4], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[4:])])
 def test_no_invariant_is_violated(seed: int) -> None:
     """The production code of a cluster under crashes, partitions, broken drives and restless clients."""
     outcome = run_world(seed, STEPS)
@@ -46,7 +46,7 @@ def test_worlds_write_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(told.values()) > 100
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
+@pytest.mark.parametrize("hash_seed", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_seed_gives_the_same_run_in_any_process(hash_seed: str) -> None:
     """Otherwise a failure could not be looked at again. Hashes of strings differ between processes; nothing else may
     depend on them."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
@@ -22,6 +22,7 @@ from reports.compute import histograms
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.store.schema import PERCENTILES, TABLES, WHOLE_RUN
+from tests.examples import dear
 
 HOSTS, SERIES = ("a", "b"), ("confirm", "e2e")
 
@@ -45,7 +46,7 @@ def recorded(values: np.ndarray, at: int, synthetic_runs: ModuleType) -> dict[st
     }
 
 
-@settings(max_examples=25)
+@dear(25)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 24), max_size=4))
 def test_generated_histograms_merge_to_those_of_hdrhistogram(
     synthetic_runs: ModuleType, seed: int, cuts: list[int]
