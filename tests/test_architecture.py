@@ -427,9 +427,8 @@ def test_nothing_imports_the_command() -> None:
 
 def test_only_the_command_knows_click() -> None:
     """What the command does besides parsing and printing can be called without a command line."""
-    for name in MODULES:
-        if not name.startswith("perftest.cli") and not name.endswith("__main__"):
-            assert not [i for i, _ in imported_names(parsed(name)) if i.split(".")[0] == "click"], name
+    names = [name for name in MODULES if not name.startswith("perftest.cli") and not name.endswith("__main__")]
+    assert not importers(names, lambda imported: imported.split(".")[0] == "click")
 
 
 def test_only_the_pipeline_starts_spark() -> None:
