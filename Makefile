@@ -5,7 +5,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-PYTEST := $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+WORKERS ?= logical
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# Tests start hundreds of Python processes: each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Marks of the tests that `make test` leaves out. The tests on a Spark cluster run by themselves: beside other tests they
 # take longer than their own limits.
 REST := rabbitmq or lab or remote or drives or clients or slow
@@ -16,7 +20,7 @@ demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its re
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
 
 test: $(SETUP)  ## what a change can break: ruff and mypy --strict beside pytest; ARGS=PATH runs a part
-	@told=$$(mktemp); $(MAKE) --no-print-directory check >$$told 2>&1 & check=$$!; \
+	@told=$$(mktemp); { $(CHECK); } >$$told 2>&1 & check=$$!; \
 	$(PYTEST) -m "not ($(REST) or spark_cluster)" $(ARGS); tests=$$?; \
 	wait $$check; checked=$$?; cat $$told; rm -f $$told; [ $$tests -eq 0 ] && exit $$checked; exit $$tests
 
@@ -32,9 +36,7 @@ hunt: $(SETUP)  ## a night of generated cases: ten times as many examples and se
 	$(PYTEST) -m "hypothesis or seeds" --hypothesis-profile=hunt $(ARGS)
 
 check: $(SETUP)  ## ruff and mypy --strict
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(CHECK)
 
 sim: $(SETUP)  ## the cluster in a seeded world: SEED=n replays one, SEEDS=n or MINUTES=n runs many; STEPS, JOBS
 	$(BIN)/python -m reference_broker.sim --jobs $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2)) \
