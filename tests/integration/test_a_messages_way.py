@@ -28,9 +28,9 @@ from infra.local_cluster import Cluster
 pytestmark = pytest.mark.processes
 
 FILES_MAX: Final = 38
-CALLS_MAX: Final = 182
+CALLS_MAX: Final = 181
 _WARM_UP: Final = 200
-_MESSAGES: Final = 12
+_MESSAGES: Final = 30
 _PATIENCE_S: Final = 30.0
 _PAGE: Final = Path(__file__).parent.parent.parent / "ARCHITECTURE.md"
 
