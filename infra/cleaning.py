@@ -156,4 +156,5 @@ _UNDO: Final[dict[UndoKind, Callable[[UndoEntry], str]]] = {
 
 
 _ORDER: Final = (UndoKind.PROCESSES, UndoKind.NAMESPACE, UndoKind.FILL, UndoKind.DRIVE, UndoKind.DIRECTORY)
-"""A process holds the drives and the namespace that it uses, and a directory holds drives."""
+"""Order in which remnants are undone: a process holds the drives and the namespace that it uses, and a directory holds
+drives."""

@@ -21,10 +21,11 @@ from infra.node_process import is_alive, is_paused
 _SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
 _ASK_TIMEOUT_S: Final = 5.0
 _ASK_ELSEWHERE_TIMEOUT_S: Final = 2.0
-"""A host that is gone answers nothing at all, and each look at the cluster waits so long."""
+"""Longest wait for a node on another host. A host that is gone answers nothing at all, and each look at the cluster
+waits so long."""
 _CHANGE_TIMEOUT_S: Final = 60.0
 _LINE_MAX: Final = 60_000
-"""A longer request is announced with its octets."""
+"""Longest request that is sent as a line alone; a longer one is announced with its octets."""
 _ANSWER_BYTES_MAX: Final = 1 << 24
 
 

@@ -40,10 +40,10 @@ from perftest.errors import HelpfulError
 
 DEVICE_COMMAND: Final = (sys.executable, "-m", "reference_broker.storage.block_device")
 DEVICE_SOURCE: Final = "modelled-drive"
-"""What the kernel's table of mounts names as the source of the file that is the disk."""
+"""Name of the file that is the disk, as the kernel's table of mounts has it."""
 SIZE_MB_MIN: Final = 16
 SIZE_MB_MAX: Final = 4096
-"""A drive is held in memory."""
+"""Largest size of a drive, which is held in memory."""
 _RECORD: Final = "drive.json"
 _PROBE: Final = ".takes-writes"
 _MKFS: Final = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")

@@ -19,7 +19,7 @@ from infra.layout import NODE
 from infra.register import Register
 
 PURPOSE: Final = "device"
-"""What a drive was used for is not known below a file system: all requests count as of one purpose."""
+"""Purpose of all requests: below a file system nobody knows what a drive was used for."""
 _ALL: Final = 1 << 40
 """As many requests as there will ever be."""
 

@@ -32,8 +32,8 @@ from perftest.errors import HelpfulError
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
 ROLES: Final = ("data", "logs", "segment", "wal", "classic")
-"""What can have a drive of its own: metadata, log files, segments and snapshots of quorum queues, their WAL, and the
-files of classic queues, which always lie with the metadata."""
+"""Roles of a drive: metadata, log files, segments and snapshots of quorum queues, their WAL, and the files of classic
+queues, which always lie with the metadata."""
 IO_THREADS: Final = 10
 """Erlang's default number of dirty I/O schedulers."""
 _LOOPBACK_ONLY: Final = "-kernel inet_dist_use_interface {127,0,0,1}"

@@ -25,7 +25,7 @@ PORT: Final = 22
 _START_S: Final = 30.0
 _END_S: Final = 10.0
 _NAMED: Final = 'hostname "$1" && shift && exec "$@"'
-"""What the shell does before sshd takes its place. Words come as arguments, never as text of the shell."""
+"""Commands of the shell before sshd takes its place. Words come as arguments, never as text of the shell."""
 
 
 @dataclass(slots=True, kw_only=True)

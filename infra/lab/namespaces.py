@@ -10,7 +10,7 @@ from typing import Final
 from perftest.errors import HelpfulError
 
 _FOLDER: Final = Path("/run/netns")
-"""Where ``ip netns`` keeps namespaces."""
+"""Directory in which ``ip netns`` keeps namespaces."""
 
 
 class LabError(HelpfulError):

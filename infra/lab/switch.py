@@ -39,7 +39,7 @@ _SET_DEVICE: Final = 0x400454CA  # linux/if_tun.h, TUNSETIFF
 _TUN_WITHOUT_HEADER: Final = 0x0001 | 0x1000  # IFF_TUN | IFF_NO_PI
 _SET_TIMER_SLACK: Final = 29  # linux/prctl.h, PR_SET_TIMERSLACK
 _EARLY_NS: Final = 20_000
-"""So long before its time a wait ends, because waking up takes about as long."""
+"""Time by which a wait ends early: waking up takes about as long."""
 _BATCH: Final = 64
 """Packets that are read from one host before the others have their turn."""
 _HELD_OCTETS_MAX: Final = 256 << 20

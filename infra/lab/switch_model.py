@@ -14,7 +14,7 @@ from typing import Any, Final
 from infra.links.settings import LinkError, LinkSettings, Pair
 
 QUEUE_OCTETS: Final = 1 << 20
-"""A link with a bandwidth lets so much wait, and loses what comes then, as the queue of a router does."""
+"""Octets that wait on a link with a bandwidth; what comes then is lost, as in the queue of a router."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ TABLE: Final = "perftest_links"
 HANDLE: Final = "7d0:"
 """Of the root qdisc."""
 DEFAULT_QDISCS: Final = frozenset({"noqueue", "mq", "fq", "fq_codel", "pfifo_fast", "pfifo", "none"})
-"""What Linux gives a device by itself, and gives it again when another one is removed."""
+"""Queueing disciplines that Linux gives a device by itself, and gives it again when another one is removed."""
 _FULL_MBIT: Final = 100_000.0
 _QUANTUM: Final = 60_000
 """Octets of a class before the next one has its turn. Without a number, htb complains of one that is too large."""
@@ -37,7 +37,7 @@ REMNANTS: Final = (
     f'$become tc qdisc del dev "${{device##*/}}" root handle {HANDLE}; done; '
     f"$become nft delete table inet {TABLE}; true"
 )
-"""What a shell does to undo everything, whoever did it. There may be nothing to undo, and no `tc` or `nft`."""
+"""Commands of a shell that undo everything, whoever did it. There may be nothing to undo, and no `tc` or `nft`."""
 
 Command = list[str]
 

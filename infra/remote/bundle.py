@@ -55,7 +55,7 @@ FASTER: Final = ("isal",)
 _NOT_FOR_MUSL: Final = ("google-re2",)
 """Libraries without wheels for musl. Only nodes of the bundled broker import them, and these need glibc."""
 _ONLY_TO_INSTALL: Final = ("pbr", "setuptools")
-"""What libraries name as needed, and nothing imports."""
+"""Packages that libraries name as needed, and nothing imports."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _LIBC_OF_PLATFORM: Final = {"glibc": ("manylinux_2_28", "manylinux_2_17", "manylinux2014"), "musl": ("musllinux_1_2",)}
 _FAST: Final = 1

@@ -20,7 +20,7 @@ from perftest.results.provenance import HostSampler, host_facts, tool_facts
 INTERVAL_S: Final = 1.0
 LEASE_S: Final = 30.0
 PING: Final = b"\n"
-"""What whoever listens writes from time to time."""
+"""Message that a listener writes from time to time."""
 
 
 def observe(name: str, directory: Path, interval_s: float, asked: IO[str], told: IO[str]) -> None:

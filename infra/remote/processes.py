@@ -22,7 +22,7 @@ from infra.remote.shipping import InstalledProject
 from infra.remote.ssh import SshConnection
 
 GRACE_S: Final = 5.0
-"""How long a process has to end by itself after SIGTERM."""
+"""Time in which a process may end by itself after SIGTERM."""
 LOGS: Final = "logs"
 APART: Final = "links"
 """The name of a process that :func:`send` leaves alone, because it has to undo faults."""

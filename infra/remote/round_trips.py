@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # a host has no SSH client, and needs none
 
 MODULE: Final = "infra.remote.round_trips"
 TRIES: Final = 5
-"""So many connections are opened to a node."""
+"""Number of connections that are opened to a node."""
 FAILURES: Final = 2
-"""A node that failed so often is given up."""
+"""Number of failures after which a node is given up."""
 TRY_S: Final = 1.5
-"""A try may last so long: with the second of two packets, which follows the first after 1 s, if the first was lost."""
+"""Longest time of a try. If the first packet was lost, a second one follows after 1 s."""
 WHOLE_S: Final = 10.0
 """The tries of a host may last so long together."""
 _ANSWER_S: Final = 60.0

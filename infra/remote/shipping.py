@@ -29,7 +29,7 @@ from infra.remote.ssh import SshConnection
 
 OLDEST_PYTHON: Final = (3, 11)
 _ROOM_FACTOR: Final = 5
-"""A bundle takes so many times its own octets: the wheels, and the files in them."""
+"""Room that a bundle takes, as a multiple of its own octets: the wheels, and the files in them."""
 _UNPACK_S: Final = 600.0
 
 _COMMON: Final = """

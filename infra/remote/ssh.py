@@ -30,19 +30,20 @@ from infra.remote.host import Completed, RemoteError, RemoteHost, command_line
 from infra.remote.known_hosts import KnownHost
 
 CONNECT_S: Final = 15.0
-"""A host that does not answer within this time is not there."""
+"""Time within which a host must answer, or it counts as absent."""
 KEEPALIVE_S: Final = 5
-"""A connection on which nothing passes is asked so often whether it still stands."""
+"""Interval at which an idle connection is asked whether it still stands."""
 DEAD_S: Final = 30.0
-"""A connection is lost when the host acknowledges nothing for so long. Without this the kernel waits for 15 minutes."""
+"""Time without an acknowledgement of the host after which a connection is lost. Without this the kernel waits for 15
+minutes."""
 _LOOK_S: Final = 2.0
-"""So often the thread of a connection looks whether a keepalive is due. With paramiko's 0.1 s the threads of twenty
-connections on which nothing passes take 5 % of a core."""
+"""Interval at which the thread of a connection looks whether a keepalive is due. With paramiko's 0.1 s the threads of
+twenty idle connections take 5 % of a core."""
 _CHUNK: Final = 1 << 16
 _JUMP_OF: Final = "(ProxyJump of "
 _JUMPS_MAX: Final = 8
 _SHOWN: Final = 80
-"""So many letters of a command are shown in errors."""
+"""Number of letters of a command that are shown in errors."""
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are told by us, once
 

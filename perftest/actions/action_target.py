@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
 _ENDS_ASKED: Final = 100
-"""How often a host is asked whether a node has ended. Each answer takes a tenth of a second or more."""
+"""Number of times that a host is asked whether a node has ended. Each answer takes a tenth of a second or more."""
 _T = TypeVar("_T")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perftest.metrics.interval import Series
 
 FILE_MAX_BYTES: Final = 1 << 30
-"""No result file is larger than 1 GiB."""
+"""Size of the largest result file that is read: 1 GiB."""
 UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 NAME_MAX: Final = 60
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]+")

@@ -53,7 +53,7 @@ class Spark(NamedTuple):
 LOCAL = Spark("local[*]")
 
 _OLD_STORE = ("manifest.json", "attempts", ".lock")
-"""What stores before version 5 consisted of."""
+"""Files of stores before version 5."""
 SUMMARY = "summary.json"
 """The file with the content of the page for programs."""
 

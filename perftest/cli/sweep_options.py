@@ -38,7 +38,7 @@ sweep_options = options(
     option("--assert", "assert_findings", section="Measurement", is_flag=True,
            help="End with exit code 4 unless all findings of the workload are reproduced."),
 )
-"""What a sweep measures: fields of :class:`~perftest.series.sweep_plan.SweepRequest`."""
+"""Options that say what a sweep measures: fields of :class:`~perftest.series.sweep_plan.SweepRequest`."""
 # fmt: on
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perftest.spec.problem import Problem
 
 _ABOVE_MAX: Final = 4
-"""How many directories above a playlist are looked into: it lies in orchestration/run/playlists/…"""
+"""Number of directories above a playlist that are looked into: it lies in orchestration/run/playlists/…"""
 
 
 @click.command(

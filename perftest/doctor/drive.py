@@ -17,7 +17,7 @@ BULK_BLOCK: Final = 1 << 20
 BULK: Final = 128
 NEEDED: Final = BULK_BLOCK * BULK
 TOO_GOOD_US: Final = 20
-"""A faster sync went to memory: no drive that keeps data without power is faster."""
+"""Time below which a sync went to memory: no drive that keeps data without power is faster."""
 SLOW_US: Final = 5000
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 

@@ -17,7 +17,7 @@ from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Plan
 
 SLOW_START_S: Final = 1.0
-"""The time between one consumer and the next with a slow start."""
+"""Time between one consumer and the next with a slow start."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Emit(Protocol):
 
 
 NUMBERS_PER_WORKER: Final = 1 << 24
-"""Each worker has so many numbers for scopes and own queues, so no two workers use the same number."""
+"""Size of a worker's own range of numbers for scopes and queues, so that no two workers use the same number."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,7 +37,7 @@ _WORD_MASK: Final = 0xF0
 """The bits of a cookie that tell the octets of a word."""
 _WORDS: Final = {2: ">i2", 4: ">i4", 8: ">i8"}
 _ONE_AS_INTEGER: Final = struct.unpack(">d", (1).to_bytes(8, "big"))[0]
-"""What some writers put where a ratio of 1.0 belongs."""
+"""Octets that some writers put where a ratio of 1.0 belongs."""
 _BUCKETS_MAX: Final = 1 << 21
 _UNPACKED_MAX: Final = 1 << 22
 _FIGURES_MAX: Final = 5

@@ -15,11 +15,11 @@ from perftest.metrics.histogram import SparseCounts
 from perftest.metrics.interval import Series
 
 COUNT_MAX: Final = 2**40
-"""No tool counted more messages in an interval: a greater number is damage."""
+"""Largest count of an interval: a greater number is damage."""
 LENGTH_MAX_NS: Final = 100 * 24 * 3600 * 10**9
-"""No run took longer than 100 days."""
+"""Longest run: 100 days."""
 LATENCY_MAX_NS: Final = 10 * 24 * 3600 * 10**9
-"""No message was under way for more than 10 days: a longer latency is damage, or of another unit."""
+"""Longest latency, 10 days: a longer latency is damage, or of another unit."""
 
 GENERATOR_FIGURES: Final = (
     *("worker_cpu_share", "worker_cpu_us_per_message", "worker_wait_share", "loop_lag_ns"),

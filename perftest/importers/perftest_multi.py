@@ -34,7 +34,7 @@ _FLAGS: Final = {
 }  # fmt: skip
 """The option of each parameter that is true or false."""
 _SECONDS: Final = 30
-"""How long PerfTestMulti runs a load whose parameters do not say it."""
+"""Length of a load of PerfTestMulti whose parameters do not say it."""
 
 
 def is_multi(data: object) -> bool:

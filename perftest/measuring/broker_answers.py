@@ -22,7 +22,7 @@ QUEUES_SAMPLED: Final = 4
 """Number of queues that are named for each node, the deepest first."""
 
 USER: Final = "user"
-"""``cpu_kind`` of a record whose CPU time leaves out the kernel's work for the broker."""
+"""Value of ``cpu_kind`` in a record whose CPU time leaves out the kernel's work for the broker."""
 
 _GAUGES: Final = {
     "rabbitmq_connections": "connections",

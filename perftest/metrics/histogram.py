@@ -53,7 +53,8 @@ _INNER: Final = struct.Struct(">IIiIQQd")
 _OUTER_COOKIE: Final = 0x1C849314
 _INNER_COOKIE: Final = 0x1C849313
 _UNPACKED_MAX: Final = _INNER.size + 9 * (1 << 16)
-"""A counter takes at most 9 octets, and there are fewer than 2^16 counters: a longer payload is not ours."""
+"""Octets of the longest payload that is unpacked: a counter takes at most 9 octets, and there are fewer than 2^16
+counters."""
 
 Counts = npt.NDArray[np.int64]
 Values = npt.NDArray[np.int64]

@@ -47,12 +47,12 @@ within :data:`WINDOW_NS`."""
 WINDOW_NS: Final = 60_000_000_000
 """Exchanges that are older than this say nothing that newer ones do not say better."""
 EXCHANGES_MAX: Final = 600
-"""So many exchanges are kept at most."""
+"""Largest number of exchanges that are kept."""
 RESOLUTION_NS: Final = 2
-"""A clock that is read gives whole nanoseconds, rounded down."""
+"""Resolution of a clock: it is read in whole nanoseconds, rounded down."""
 
 ROOM: Final = 0.5
-"""After a break the lines through the newest exchanges leave room of at least this part of what the best exchange
+"""Smallest room that the lines through the newest exchanges leave after a break, as a part of what the best exchange
 leaves open. With less room, exchanges from before the break would be among them."""
 
 SAME_CHANGE_NS: Final = 10_000_000_000

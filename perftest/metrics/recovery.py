@@ -24,9 +24,9 @@ SECOND_NS: Final = 1_000_000_000
 BEFORE_NS: Final = 5 * SECOND_NS
 """The rate before an action is that of at most this time."""
 KNOWN_NS: Final = SECOND_NS // 2
-"""With less time before an action than this, the rate before the action is unknown."""
+"""Time before an action below which the rate before the action is unknown."""
 AFTER_NS: Final = 300 * SECOND_NS
-"""A load that has not recovered after this time counts as not recovered."""
+"""Time after which a load that has not recovered counts as not recovered."""
 WINDOW_NS: Final = SECOND_NS
 """The rate is back when this time, at most, brings the wanted part of the rate before."""
 BACK: Final = 0.9

@@ -35,7 +35,7 @@ from perftest.spec.hosts import HostSpec
 
 NODE: Final = "infra.host_node"
 FILES: Final = (DESCRIPTION_FILE, SECRET_FILE)
-"""What a host gets to know of the cluster."""
+"""Files of the cluster that a host gets."""
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
 _REMOVE_S: Final = 120.0
@@ -45,9 +45,9 @@ _DIRECTORY_OF: Final = {
 }  # fmt: skip
 _IS_MOUNT: Final = "import os, sys; sys.exit(not os.path.ismount(sys.argv[1]))"
 _KEPT_LOGS: Final = 20
-"""So many former clusters have their logs on a host; with a new one, the oldest goes."""
+"""Number of former clusters whose logs stay on a host; with a new one, the oldest goes."""
 _GONE_S: Final = 30.0
-"""How long a process that was killed may go on writing: a write that hangs in a drive ends first."""
+"""Time for which a process that was killed may go on writing: a write that hangs in a drive ends first."""
 _REMOVE: Final = f"""
 import os, shutil, sys, time
 kept, log, *directories = map(os.path.realpath, sys.argv[1:])

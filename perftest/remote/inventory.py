@@ -14,7 +14,7 @@ from perftest.exits import CliError, Exit
 from perftest.spec.hosts import HostSpec, Jump
 
 AT_ONCE: Final = 32
-"""So many hosts are worked on at the same time."""
+"""Number of hosts that are worked on at the same time."""
 
 _P = TypeVar("_P")
 _R = TypeVar("_R")

@@ -29,7 +29,7 @@ WORKER: Final = "perftest.engine.workers.worker"
 ATTACH: Final = "perftest.engine.workers.attach"
 EXIT_PATIENCE_S: Final = 5.0
 PROBE_S: Final = 5.0
-"""A connection that does not run `true` within this time is taken for lost."""
+"""Time within which a connection must run `true`, or it is taken for lost."""
 AGAIN_S: Final = 1.0
 """The pause before the next attempt to connect."""
 _TAIL: Final = 2000

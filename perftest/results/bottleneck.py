@@ -17,9 +17,9 @@ from perftest.results.summary import OPEN
 from perftest.results.trust import ACHIEVED_MIN, CPU_SHARE_INVALID, HOST_CPU_WARN, Check, Facts, Status
 
 NETWORK_FULL: Final = 0.9
-"""Octets of a host in one direction over the speed of its network: frames and acknowledgements take the rest."""
+"""Share of the speed of a host's network at which one direction is full: frames and acknowledgements take the rest."""
 NODE_FULL: Final = 0.9
-"""Cores of a node, whose protocol and log work is mostly one thread."""
+"""Number of cores at which a node is full: its protocol and log work is mostly one thread."""
 
 
 class Limit(StrEnum):

@@ -40,7 +40,7 @@ __all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of
 
 Row = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Sequence[Row]]]
-"""The rows of each repetition, by the title of the layout; empty for runs without a layout."""
+"""Rows of each repetition, by the title of the layout; empty for runs without a layout."""
 _LEAST_GAIN: Final = 0.01
 
 

@@ -27,10 +27,10 @@ from perftest.metrics.interval import Interval, Series
 DEFAULT_PORT: Final = 8080
 DEFAULT_PATH: Final = "/metrics"
 SILENCE_S: Final = 30
-"""A connection that asks for nothing for so long is closed."""
+"""Time without a request after which a connection is closed."""
 DEFAULT_PREFIX: Final = "perftest_"
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.99)
-"""PerfTest's; 0.999 is ours."""
+"""PerfTest's quantiles, and 0.999."""
 OWN_QUANTILES: Final = (0.999,)
 
 _COUNTS: Final = {
@@ -42,13 +42,13 @@ _COUNTS: Final = {
     "redelivered": "redelivered",
     "acked": "acked",
 }
-"""PerfTest's name, and the counter of an interval."""
+"""PerfTest's names of counters, each with the counter of an interval."""
 _RATES: Final = ("published", "confirmed", "nacked", "returned", "consumed")
 _LATENCIES: Final = {
     "latency_seconds": (Series.E2E_SCHED, Series.E2E),
     "confirm_latency_seconds": (Series.CONFIRM_SCHED, Series.CONFIRM),
 }
-"""From the intended time where there is a schedule."""
+"""Series of latencies, from the intended time if there is a schedule."""
 
 
 class RunCollector:

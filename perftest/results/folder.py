@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 Content = bytes | Path
-"""What is put under a name: octets, or a local file that holds the octets."""
+"""Content that is put under a name: octets, or a local file that holds the octets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,10 @@ _BASE_TIME: Final = re.compile(r"#\[BaseTime: *([^ \]]*)")
 _SERIES: Final = re.compile(r"[a-z][a-z0-9_.]*")
 _SECONDS: Final = re.compile(r"(\d{1,12})(?:\.(\d{1,18}))?", re.ASCII)
 _TAGS_KEPT: Final = 4096
-"""The series of a step have the same tags in every interval, so tags are parsed once."""
+"""Number of parsed tags that are kept: the series of a step have the same tags in every interval."""
 _NS_DIGITS: Final = 9
 _MS_PER_S: Final = 1000
-"""A log's times are in seconds, its maxima in milliseconds."""
+"""Milliseconds of a second: a log's times are in seconds, its maxima in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

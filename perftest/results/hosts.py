@@ -17,7 +17,7 @@ LOAD: Final = "load"
 BROKER: Final = "broker"
 
 START_SKEW_MAX_NS: Final = 10_000_000
-"""Hosts that begin further apart measured different loads for a while."""
+"""Difference between the starts of hosts above which they measured different loads for a while."""
 
 _OCTETS: Final = ("rx_bytes", "tx_bytes")
 _FIGURES: Final = ("cpu_percent", *(f"{name}_per_s" for name in _OCTETS))

@@ -29,7 +29,7 @@ CHECKSUM: Final = "checksum"
 """The key of the manifest with the CRC-32 of all other keys, as eight hexadecimal digits."""
 
 _CHUNK: Final = 2**20
-"""Octets of a file that are read at once."""
+"""Number of octets of a file that are read at once."""
 
 
 class Sum(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any, Final
 from perftest.results.trust import Check, Status
 
 LATE_MAX: Final = 0.01
-"""More than this part of the operations late by a fifth of the median operation: in other words, p99 of the lateness is
-above 20 % of the median. Then the figures show how busy this machine was, and not the drive."""
+"""Share of operations that may be late by more than a fifth of the median operation. Above it, the p99 of the lateness
+is more than 20 % of the median, and the figures show how busy this machine was, and not the drive."""
 _COUNTERS: Final = ("operations", "late")
 _LAST: Final = ("kind", "usual_ns", "service_ns_p50", "late_ns_p50", "late_ns_p99", "late_ns_max", "credits")
 

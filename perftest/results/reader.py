@@ -98,7 +98,7 @@ _NEEDED: Final[Mapping[str, Callable[[Any], bool]]] = {
     "started_ns": lambda value: isinstance(value, int) and 0 <= value < 2**63,
     "plan": lambda value: isinstance(value, dict),
 }
-"""What a manifest must have, and the form of each."""
+"""Keys that a manifest must have, each with its form."""
 
 
 def read_run(place: Path | ReadableFolder) -> Run:
@@ -204,7 +204,7 @@ def judged_run(run: Run) -> Run:
 
 
 _SOURCES: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG)
-"""What the figures of a result come from."""
+"""Files from which the figures of a result come."""
 
 
 def trust_of(run: Run) -> list[Check]:

@@ -18,7 +18,7 @@ from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
 from perftest.results.trust import Check, Facts, Status, judged
 
 COMPLETE: Final = 0.9
-"""A step that was measured for less than this part of its plan is called short."""
+"""Share of its planned time below which a measured step is called short."""
 
 _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
 _LOOPS: Final = {
@@ -47,7 +47,7 @@ _COUNTED: Final = {
     "error": ("error", "errors"),
 }
 _ADDED: Final = ("blocked_ns", "dropped", "polls", "empty")
-"""Numbers that events carry: each counts for itself."""
+"""Numbers that events carry, added up over the events."""
 
 
 class Disturbances:

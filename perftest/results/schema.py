@@ -29,7 +29,8 @@ from typing import Final
 from perftest.spec.units import WORDS
 
 SCHEMA_VERSION: Final = 1
-"""Raised when a reader of the previous version would misread a run directory. Readers refuse what they do not know."""
+"""Version of the run directory, raised when a reader of the previous version would misread one. Readers refuse a newer
+version."""
 
 MANIFEST: Final = "manifest.json"
 INTERVALS_CSV: Final = "intervals.csv"
@@ -50,9 +51,9 @@ BESIDE_MANIFEST: Final = (
 """The files of a run that the manifest has checksums of, as soon as the run has ended."""
 
 ROUNDS: Final = "sweep.json"
-"""Lies in the directory that holds the rounds of a sweep, which are run directories."""
+"""File of a sweep in rounds. It lies in the directory that holds the rounds, which are run directories."""
 LAYOUTS: Final = "layouts.json"
-"""Lies in the directory of a sweep over layouts, which has a directory of rounds for each layout."""
+"""File of a sweep over layouts. It lies in the directory that has a directory of rounds for each layout."""
 
 PERFTEST_COLUMNS: Final = (
     "id",

@@ -23,13 +23,14 @@ from perftest.results.summary import OPEN, loads_of, step_loop
 from perftest.results.trust import Check, Status
 
 SLOTS_MIN: Final = 4
-"""With fewer slots a half is one slot, and the slots' own scatter looks like drift."""
+"""Smallest number of slots of a step that is judged. With fewer slots a half is one slot, and the scatter of the slots
+looks like drift."""
 RATE_DRIFT_WARN, P50_DRIFT_WARN = 0.10, 0.25
-"""Change of the second half over the first."""
+"""Changes of the second half over the first half that are warned of."""
 _MS_NS: Final = 1_000_000
-"""The histograms of a log have times in whole milliseconds."""
+"""Nanoseconds of a millisecond: the histograms of a log have times in whole milliseconds."""
 _OPEN_SLOTS: Final = 4
-"""Slots of a step whose histograms are kept: workers report an interval at about the same time."""
+"""Number of slots of a step whose histograms are kept: workers report an interval at about the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

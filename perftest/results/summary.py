@@ -21,12 +21,12 @@ from perftest.results.schema import COUNTS, HARM, LEFT_OPEN
 OPEN: Final = "open"
 CLOSED: Final = "closed"
 MIXED: Final = "mixed"
-"""Of a run: some steps are an open loop, the others a closed one."""
+"""Loop of a run that has steps with an open loop and steps with a closed loop."""
 
 COUNTERS: Final = (*COUNTS, "negative_latencies")
-"""The counts of a row."""
+"""Counts of a row."""
 _ADDED: Final = (*COUNTERS, *LEFT_OPEN, "worker_cpu_ns", *HARM)
-"""The counts that are added up. Rows have CPU per message instead, and the ledger has the harm that was done."""
+"""Counts that are added up. Rows have the CPU per message instead, and the ledger has the harm that was done."""
 
 PERCENTILES: Final = {
     "p50_ns": 50.0,
@@ -36,7 +36,7 @@ PERCENTILES: Final = {
     "p999_ns": 99.9,
     "p9999_ns": 99.99,
 }
-"""The percentiles of a row, by their names."""
+"""Percentiles of a row, by their names."""
 
 RATES: Final = ("intended", "published", "confirmed", "delivered")
 

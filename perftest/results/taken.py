@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 KIND = "taken"
-"""The event of a worker: ``count`` messages between ``start_ns`` and ``end_ns``."""
+"""Event of a worker that took ``count`` messages between ``start_ns`` and ``end_ns``."""
 
 
 class TakenFromQueues:

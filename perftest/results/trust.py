@@ -19,44 +19,49 @@ from typing import Any, Final
 from perftest.results.summary import OPEN
 
 CPU_SHARE_WARN: Final = 0.85
-"""Above it a worker often waits for itself, and its latencies are partly its own."""
+"""Share of a core above which a worker often waits for itself, so that its latencies are partly its own."""
 CPU_SHARE_INVALID: Final = 0.95
-"""From here on a worker, which is one thread, has nothing left: the rate is its own, not the broker's."""
+"""Share of a core from which on a worker, which is one thread, has nothing left: the rate is that of the worker, not of
+the broker."""
 SHARE_WINDOW_MIN_NS: Final = 500_000_000
-"""In a shorter step nobody can tell a share of CPU time: the system counts stolen time in ticks of 10 ms, and a load of
-a few messages is nothing but its own start."""
+"""Shortest step for which a share of CPU time is told. The system counts stolen time in ticks of 10 ms, and a load of a
+few messages is nothing but its own start."""
 WAIT_SHARE_WARN: Final = 0.05
-"""A worker that had less than this of its time left, between running and waiting for a core, was held up by whatever
-else ran on its machine: what it measured is that machine as much as the broker."""
+"""Share of its time without a core at which a worker was held up by other work on its machine. What it measured is that
+machine as much as the broker."""
 PAUSE_WARN: Final = 1.0
-"""The generator's longest pause over the p99 of its step. A pause below the p99 is lost among latencies that were as
-long without it. A pause above made the highest percentiles. A limit in milliseconds would miss the pause of 5 ms that
-is the whole tail of a fast broker, and would blame a pause of 25 ms beside a queue of a second."""
+"""Ratio of the generator's longest pause to the p99 of its step from which on the pause is warned of. A pause below the
+p99 is lost among latencies that were as long without it. A pause above made the highest percentiles. A limit in
+milliseconds would miss the pause of 5 ms that is the whole tail of a fast broker, and would blame a pause of 25 ms
+beside a queue of a second."""
 STEAL_WARN, STEAL_FAIL = 0.01, 0.25
-"""Part of the host's CPU time over the whole step: what the hypervisor took is in every latency."""
+"""Shares of the host's CPU time over the whole step that the hypervisor took. Stolen time is in every latency."""
 ACHIEVED_MIN: Final = 0.99
-"""Published over intended: below, the load was another than the plan's; whose fault it was, other checks say."""
+"""Smallest ratio of published to intended messages. Below it the load was another than the plan's; other checks say
+why."""
 KEPT_UP_MIN: Final = 0.98
-"""Delivered over published: below, the queue grew, and end-to-end latency tells its length. With 2 % left behind, the
-last message of a step of 10 s waits 0.2 s, which is more than most latencies that are to be measured."""
+"""Smallest ratio of delivered to published messages. Below it the queue grew, and the end-to-end latency tells its
+length. With 2 % left behind, the last message of a step of 10 s waits 0.2 s, which is more than most latencies that are
+to be measured."""
 SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = 0.1, 0.5
-"""Lag p99 as a part of the step's p99 from the intended time. A broker that stalls makes windows full and sends late;
-only where the generator had nothing left is a lag of more than half the tail its own doing."""
+"""Shares of the step's p99 from the intended time that the p99 of the lag may have. A broker that stalls makes windows
+full and sends late. A lag of more than half the tail is the generator's own doing only if the generator had nothing
+left."""
 HOST_CPU_WARN: Final = 90.0
-"""Percent: a load host with less to spare is a second generator at its limit."""
+"""CPU of a load host, in percent, from which on the host is a second generator at its limit."""
 ACCOUNTED_WARN, ACCOUNTED_FAIL = 0.001, 0.01
-"""Difference between latency samples and deliveries, as a part of the deliveries."""
+"""Differences between latency samples and deliveries, as a share of the deliveries."""
 SAMPLES_ABOVE: Final = 10
-"""A percentile stands on at least this many samples above it: 10/(1-p) in all."""
+"""Smallest number of samples above a percentile: 10/(1-p) in all."""
 
 NOT_THE_BROKERS: Final = frozenset({"generator_cpu", "steal", "clock"})
-"""Checks of a step that fail when its figures are not the broker's."""
+"""Checks that fail when the figures of a step are not the broker's."""
 
 _SHOWN: Final = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99}
 
 Facts = Mapping[str, Any]
 Consequence = tuple[bool, str]
-"""Whether it came to it, and what that means for the figures."""
+"""Whether the event happened, and what that means for the figures."""
 _NONE: Final[Consequence] = (False, "")
 
 

@@ -23,8 +23,8 @@ from perftest.results.summary import OPEN
 from perftest.results.trust import Check, Facts, Status, of_all_steps, step_checks, worst_first
 
 CLOCK_WARN: Final = 0.1
-"""Clock bound between hosts as a part of the lowest p50. A greater bound makes no figure wrong: the check ``clock`` of
-each step names the percentiles that are below it."""
+"""Clock bound between hosts, as a share of the lowest p50, from which on it is warned of. A greater bound makes no
+figure wrong: the check ``clock`` of each step names the percentiles below the bound."""
 TRUST: Final = "trust"
 """The key of the list, in manifest and result."""
 _ONE_RUN: Final = (

@@ -11,7 +11,7 @@ from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Series
 
 _LATE_INTERVALS: Final = 2.5
-"""A host whose last interval ended so many intervals before the newest one of all hosts is late."""
+"""Number of intervals between the last one of a host and the newest one of all hosts from which on the host is late."""
 
 
 class HostState(IntEnum):

@@ -29,7 +29,7 @@ from perftest.screen.node_lines import FSYNC_WARN_MS, NodeRow
 from perftest.spec.units import format_duration
 
 ROWS_MIN: Final = 24
-"""What the screen takes at least; lower terminals get it without the broker's panel."""
+"""Number of rows that the screen takes at least; lower terminals get it without the broker's panel."""
 WIDE: Final = 110
 NODES_SHOWN: Final = 3
 _LEFT, _RIGHT = 5, 6

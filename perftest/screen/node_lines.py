@@ -9,8 +9,8 @@ from typing import Any, Final
 FSYNC_WARN_MS: Final = 20.0
 LAG_WARN: Final = 1000
 LAG_WARN_S: Final = 0.5
-"""A member that is more entries behind than the first, and than are committed in the second, is late. Nodes are asked
-one after the other: some milliseconds' worth of entries mean nothing."""
+"""Number of entries, and time in which as many are committed, by which a member may be behind before it is late. Nodes
+are asked one after the other: some milliseconds' worth of entries mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

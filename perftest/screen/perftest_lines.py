@@ -25,8 +25,8 @@ from perftest.screen.interval_merger import MergedInterval, merge
 from perftest.spec.plan import Plan, consumers_work
 
 SHORT: Final = 0.5
-"""An interval at the start that is shorter than this part of the usual length is shown together with the next one: the
-buffers of the sockets take a hundred thousand messages at once, which over some milliseconds looks like a rate."""
+"""Part of the usual length below which an interval at the start is shown together with the next one. The buffers of the
+sockets take a hundred thousand messages at once, which over some milliseconds looks like a rate."""
 HEADER: Final = "min/median/75th/95th/99th/max"
 _PERCENTILES: Final = (50.0, 75.0, 95.0, 99.0)
 _TIME_WIDTH: Final = len("2026/11/21 16:54:19")

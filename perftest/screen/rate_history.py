@@ -13,7 +13,7 @@ from perftest.screen.interval_merger import MergedInterval
 
 HISTORY_S: Final = 60
 BAR_NS: Final = 1_000_000_000
-"""A bar stands for at least a second: intervals may be shorter."""
+"""Shortest time that a bar stands for: intervals may be shorter."""
 _SLOTS_MAX: Final = 2 * HISTORY_S * 10
 
 

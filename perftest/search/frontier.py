@@ -14,9 +14,9 @@ from statistics import median
 from typing import Final
 
 ENOUGH: Final = 0.95
-"""From this part of the best rate on, a rate counts as the best: a smaller difference is noise."""
+"""Part of the best rate from which on a rate counts as the best: a smaller difference is noise."""
 NEAR: Final = 0.8
-"""From this part of the best rate on, a single probe may only have been unlucky."""
+"""Part of the best rate from which on a single probe may only have been unlucky."""
 RULE: Final = (0.05, 0.10)
 """The ack interval of the rule of thumb, as a part of the prefetch."""
 

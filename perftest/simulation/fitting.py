@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from perftest.spec.plan import Plan
 
 MEASURED: Final = 3
-"""So many times the loads are measured. The median of each figure counts: the best CPU time of one run and the best
-rate of another describe a machine that does not exist."""
+"""Number of times that the loads are measured. The median of each figure counts: the best CPU time of one run and the
+best rate of another describe a machine that does not exist."""
 LOOK_S: Final = 1.0
-"""So long the use of the processors by other programs is looked at before each measurement."""
+"""Time before each measurement for which the use of the processors by other programs is observed."""
 ROUNDS: Final = 6
 WARMUP_S: Final = 2.0
-"""A log has spare files by then; while it makes them, confirms wait."""
+"""Time after which a log has spare files; while it makes them, confirms wait."""
 SIMULATED_S: Final = 3.0
 _WAKES: Final = 8
 """About so many times a process or thread is woken on the way of a message and back to its publisher."""
 _SLOWEST: Final = 4.0
-"""A round changes no cost by more than this factor, so that one bad round does no harm."""
+"""Largest factor by which a round changes a cost, so that one bad round does no harm."""
 
 
 @dataclass(frozen=True, slots=True)

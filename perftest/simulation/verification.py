@@ -19,7 +19,7 @@ from perftest.tell import tell
 
 RATE_PART: Final = 0.15
 P99_PART: Final = 0.25
-"""A simulated rate, and a simulated p99, should be so near the real one."""
+"""Parts of the real rate, and of the real p99, by which the simulated figures may differ."""
 
 
 def lines_of(cell: Cell) -> list[dict[str, Any]]:

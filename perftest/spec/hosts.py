@@ -30,7 +30,7 @@ from perftest.spec.problem import Location, Problem, SpecError
 
 STORAGE: Final = ("data", "logs", "segment", "wal", "classic")
 HOSTS_MAX: Final = 1000
-"""More hosts than any range may stand for."""
+"""Number of hosts above that of any range."""
 PORTS: Final = {"amqp": 5672, "peer": 5772, "control": 5872}
 """The ports of a broker node, where the inventory names no others."""
 

@@ -27,7 +27,7 @@ from perftest.errors import HelpfulError
 _UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _LINE: Final = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)")
 _LONGEST_S: Final = 1e6
-"""A longer offset (more than eleven days) has probably lost its unit."""
+"""Longest offset, more than eleven days: a longer one has probably lost its unit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ IN_FLIGHT_UNLIMITED: Final = 1 << 30
 AUTOMATIC_ACK: Final = 0
 """The ack interval of consumers with automatic acknowledgement."""
 PREFETCH_UNLIMITED: Final = 0
-"""A prefetch of 0 is no limit, as in the protocol."""
+"""Prefetch without a limit: 0, as in the protocol."""
 
 WORDS: Final[Mapping[str, Mapping[int, str]]] = {
     "in_flight": {NO_CONFIRMS: "no_confirms", IN_FLIGHT_UNLIMITED: UNLIMITED},

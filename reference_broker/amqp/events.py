@@ -133,7 +133,7 @@ class BindingChange:
 
 
 ExchangeEvent = ExchangeDeclare | ExchangeDelete | BindingChange
-"""What changes exchanges and bindings."""
+"""Events that change exchanges and bindings."""
 
 
 @record

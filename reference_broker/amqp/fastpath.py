@@ -58,7 +58,7 @@ ROUTES_MAX: Final = 1024
 RUN_MESSAGES_MAX: Final = 1024
 RUN_OCTETS_MAX: Final = 1 << 20
 NUMPY_FROM: Final = 16
-"""Below this number of messages, slices are quicker than numpy's fixed cost."""
+"""Number of messages below which slices are quicker than numpy's fixed cost."""
 
 _PROPERTIES_AT: Final = FRAME_HEAD.size + CONTENT_HEAD.size
 _HEADER_FRAME: Final = Struct(">BHIHHQ")

@@ -18,9 +18,9 @@ from reference_broker.anatomy.histogram import Histograms, Values, bucket_index,
 from reference_broker.anatomy.stages import CHAINS, CROSS_NODE, Chain, Stage, telescoped
 
 ENTRIES_MAX: Final = 8192
-"""How many entries' stamps are kept, over all groups: about 5 MB."""
+"""Number of entries whose stamps are kept, over all groups: about 5 MB."""
 ROWS: Final = 512
-"""How many rows wait to be bucketed. Few enough that nobody notices the 0.2 ms."""
+"""Number of rows that wait to be bucketed. They are so few that nobody notices the 0.2 ms."""
 
 Row = tuple[Chain, int, tuple[int, ...]]
 """Chain, messages, stamps but for the last."""

@@ -100,7 +100,7 @@ CHAINS: Final[dict[Chain, tuple[Stage, ...]]] = {
 """The stages of each chain in order; a chain of n stages has n + 1 stamps."""
 
 CROSS_NODE: Final = 4
-"""How many stages at the head of DELIVERY and CONFIRM begin at a stamp that may be another node's."""
+"""Number of stages at the head of DELIVERY and CONFIRM that begin at a stamp which may be another node's."""
 
 _HANDED, _BEGUN, _SYNCED, _COMMITTED = 4, 5, 7, 8
 

@@ -30,7 +30,7 @@ _QUEUE: Final = Struct(">QQI")
 _SEGMENT: Final = Struct(">II")
 """Number of the segment, number of its messages that a start must find."""
 _FORMER_CHECK: Final = slice(-4, None)
-"""Where the CRC-32 of a file without counts is: such a file, of an earlier version, is not used and not damaged."""
+"""Place of the CRC-32 in a file without counts. Such a file, of an earlier version, is not used and not damaged."""
 
 
 @record

@@ -32,7 +32,7 @@ from reference_broker.storage.files import Files
 from reference_broker.types import GroupId
 
 BATCH_BYTES: Final = 16 << 20
-"""A batch is closed once it holds so many octets of messages."""
+"""Octets of messages at which a batch is closed."""
 
 
 @record

@@ -32,7 +32,7 @@ from reference_broker.log.extents import Extents, Place, Ranges, clipped, contai
 from reference_broker.types import Entry, GroupId
 
 ENTRY_OVERHEAD: Final = 256
-"""What an entry costs besides its payload: the object, its integers, its place in two containers."""
+"""Octets of an entry besides its payload: the object, its integers, its place in two containers."""
 _STALE_MIN: Final = 1024
 
 

@@ -39,10 +39,11 @@ from reference_broker.types import GroupId, NodeId, Term
 
 SUFFIX: Final = ".meta"
 HALF_BYTES: Final = 256 * 1024
-"""Half a file. Room for 500 elections between two rewrites; small, because each start fills a file with zeros."""
+"""Octets of half a file: room for 500 elections between two rewrites. The file is small, because each start fills one
+with zeros."""
 _APART: Final = 4096
-"""A drive that reports sectors of 512 octets has larger physical sectors, mostly of this size, and damage takes a whole
-physical sector."""
+"""Size of a physical sector, to which each half is rounded. A drive that reports sectors of 512 octets has larger ones,
+mostly of this size, and damage takes a whole physical sector."""
 
 
 class MetaLog:

@@ -16,7 +16,7 @@ from reference_broker.records import record
 from reference_broker.types import GroupId, LogIndex, NodeId, Term
 
 StorageRole = Literal["meta", "snapshot", "segment"]
-"""What a drive is used for, beside the WAL."""
+"""Use of a drive, beside the WAL."""
 IndexRange = tuple[int, int]
 """First and last index, both included."""
 

@@ -15,16 +15,16 @@ from reference_broker.log.segment_codec import Segment, chain_last
 from reference_broker.types import GroupId
 
 _STAGGER: Final = 0x9E3779B97F4A7C15
-"""The golden ratio as a 64-bit fraction: spreads small node ids evenly."""
+"""The golden ratio as a 64-bit fraction, which spreads small node ids evenly."""
 REPLAY_FILES: Final = 4
-"""A start should not hand more than about this many WAL files' worth of entries to the owner of a group. From there on
-a snapshot is due even if it frees nothing."""
+"""Number of WAL files' worth of entries that a start should hand to the owner of a group at most. From there on a
+snapshot is due even if it frees nothing."""
 SNAPSHOT_SMALL: Final = 65_536
-"""A snapshot up to this size costs as much as the smallest segment: its syncs."""
+"""Size up to which a snapshot costs as much as the smallest segment: its syncs."""
 MERGE_COUNT: Final = 8
-"""How many small segments in a row become one segment."""
+"""Number of small segments in a row that become one segment."""
 SMALL_PART: Final = 16
-"""A segment is small below this part of the full size."""
+"""Part of the full size below which a segment is small."""
 
 
 def dead_files(numbers: Iterable[int], needed: set[int], current: int) -> list[int]:

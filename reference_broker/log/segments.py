@@ -24,14 +24,15 @@ from reference_broker.types import GroupId
 SUFFIX: Final = ".segment"
 TEMPORARY: Final = ".tmp"
 STEP: Final = 1000
-"""The distance between two new segments' numbers: what a compaction writes stands between those it replaces and the
-next one."""
+"""Distance between the numbers of two new segments. The result of a compaction gets a number between those that it
+replaces and the next one."""
 OPEN_MAX: Final = 32
-"""Segments that are open for reading at a time. A queue is read from its head on: one or two files each."""
+"""Number of segments that are open for reading at a time. A queue is read from its head on: one or two files each."""
 COPY_BYTES: Final = 4 << 20
-"""Octets that are read and written at a time: system calls and checksums that large leave the interpreter to others."""
+"""Octets that are read and written at a time: system calls and checksums of that size leave the interpreter to
+others."""
 ENTRIES_MAX: Final = 65_536
-"""Entries of a segment at most: 1.6 MB of index."""
+"""Largest number of entries of a segment: 1.6 MB of index."""
 
 
 class SegmentFiles:

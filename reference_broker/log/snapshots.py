@@ -31,7 +31,7 @@ from reference_broker.types import Entry, GroupId
 
 CHUNK_BYTES: Final = 1 << 20
 KEPT_FILE: Final = 0
-"""The file number of places in a snapshot file; WAL files count from 1."""
+"""File number of places in a snapshot file; WAL files count from 1."""
 SUFFIX: Final = ".snapshot"
 INCOMING: Final = "incoming.tmp"
 OUTGOING: Final = "taking.tmp"
@@ -49,7 +49,7 @@ _RECORD_SIZE: Final = _ENTRY.size + _CRC_SIZE
 _READ_BYTES: Final = 1 << 20
 
 Read = Callable[[int, int], bytes]
-"""Read ``size`` octets at ``offset``; fewer only at the end."""
+"""Function that reads ``size`` octets at ``offset``, and fewer only at the end."""
 
 
 class SnapshotKey(NamedTuple):

@@ -28,8 +28,8 @@ from reference_broker.storage.files import File
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
 READS: Final = 3
-"""How often a place may return other octets than were written before that counts as damage. Once or twice the file may
-have been closed under the reader."""
+"""Number of reads that may return other octets than were written before that counts as damage. Once or twice the file
+may have been closed under the reader."""
 
 
 @dataclass(slots=True, eq=False)

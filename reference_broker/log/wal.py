@@ -40,7 +40,7 @@ SUFFIX: Final = ".wal"
 SPARE: Final = ".spare"
 TEMPORARY: Final = ".tmp"
 _RECENT: Final = 8
-"""About how many batches weigh in :attr:`Wal.recent_ns`."""
+"""Approximate number of batches that weigh in :attr:`Wal.recent_ns`."""
 _UNKNOWN_NS: Final = 1_000_000_000
 
 

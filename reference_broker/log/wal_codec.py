@@ -46,7 +46,7 @@ BEGUN: Final = 1
 NOTED: Final = 2
 """Flag of a WAL file: the high-water mark and the inventory were on disk before the file got its name."""
 FIRST_BATCH: Final = SECTOR
-"""Where the first batch starts: the file header has a sector to itself."""
+"""Offset of the first batch: the file header has a sector to itself."""
 
 _FILE: Final = Struct(">4sHHQ16sI")  # magic, version, flags, file number, store id, CRC of what stands before
 _HEAD: Final = Struct(">8sQQII")  # mark, batch number, octets of payload, rows, CRC of the rows; behind it its own CRC
@@ -59,8 +59,8 @@ STORE_ID_SIZE: Final = 16
 MARK_SIZE: Final = 8
 _MISSING: Final = -1
 WINDOW_BYTES: Final = 4 << 20
-"""The size of a window, a multiple of a sector. It is so small that the C library has memory at hand: windows of 32 MiB
-are mapped and unmapped each time, and a start took twice the CPU. A batch larger than a window is read whole."""
+"""Size of a window, a multiple of a sector. It is so small that the C library has memory at hand: windows of 32 MiB are
+mapped and unmapped each time, and a start took twice the CPU. A batch larger than a window is read whole."""
 
 
 class RowKind(IntEnum):

@@ -42,7 +42,7 @@ from reference_broker.log.wal_codec import RowKind, pack_row
 from reference_broker.types import Entry, LogIndex
 
 BATCH_BYTES: Final = 16 << 20
-"""A batch is closed once it holds this much payload, so that one sync never covers an unbounded queue."""
+"""Payload at which a batch is closed, so that one sync never covers an unbounded queue."""
 _ENTRY: Final = int(RowKind.ENTRY)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Jitter = Callable[[int, int], int]
-"""``jitter(low, high)`` draws a number, both ends included. Chance comes from outside, so that a seed replays a
-cluster."""
+"""Function that draws a number: ``jitter(low, high)``, both ends included. Chance comes from outside, so that a seed
+replays a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 from reference_broker.types import LogIndex, NodeId
 
 PAIR: Final = 2
-"""The majority of two members, and of three: a leader and one follower."""
+"""Majority of two members, and of three: a leader and one follower."""
 
 
 class VoteResult(StrEnum):

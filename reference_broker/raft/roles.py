@@ -76,5 +76,5 @@ NEXT_ROLE: Final[dict[Role, dict[RoleEvent, Role]]] = {
         RoleEvent.MAJORITY_LOST: Role.FOLLOWER,
     },
 }
-"""The next role, by the present role and the event. After each change to follower, candidate or pre-candidate the
-leader is unknown, unless the event is that the leader spoke."""
+"""Next role, by the present role and the event. After each change to follower, candidate or pre-candidate the leader is
+unknown, unless the event is that the leader spoke."""

@@ -25,7 +25,7 @@ from reference_broker.types import GroupId, NodeId
 _SHARED_FILE: Final = slice(4, 8)
 _NO_FILE: Final = bytes(4)
 _HEAD: Final = 12
-"""A part begins with a mark of 4 octets and its queue."""
+"""Head of a part: a mark of 4 octets, and its queue."""
 
 
 class ClassicChecks:

@@ -26,7 +26,7 @@ from reference_broker.types import NodeId
 _FAVOURITE: Final = 0.4
 """The share of worlds in which one kind of trouble comes more often than all others together."""
 _SPARE_NODES: Final = 3
-"""A cluster needs so many nodes before one of them may be gone for good."""
+"""Number of nodes that a cluster needs before one of them may be gone for good."""
 
 MOMENTS: Final = ("start", "link", "election", "change", "join", "install", "snapshot", "letters",
                   "stored")  # fmt: skip

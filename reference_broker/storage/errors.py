@@ -18,7 +18,7 @@ class StorageError(Exception):
 
 
 MORE_FILES: Final = "raise the limit of open files (ulimit -n; LimitNOFILE in a service)"
-"""What to do when a process, or the system, has no open file left."""
+"""Advice when a process, or the system, has no open file left."""
 
 
 def lacks_files(error: BaseException) -> bool:

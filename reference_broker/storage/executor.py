@@ -24,7 +24,7 @@ Op = TypeVar("Op")
 OpIn = TypeVar("OpIn", contravariant=True)
 
 POOL_THREADS_MAX: Final = 1024
-"""Threads of the largest pool."""
+"""Number of threads of the largest pool."""
 
 
 class Health(Protocol):

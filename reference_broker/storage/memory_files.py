@@ -34,7 +34,7 @@ class Chance(Protocol):
 
 
 _NOTED: Final = 8
-"""Number of unsynced changes of a note of which a loss of power may leave any."""
+"""Number of unsynced changes of which a loss of power may leave any."""
 
 
 @dataclass(slots=True, eq=False)

@@ -27,11 +27,11 @@ from reference_broker.storage.drives.punctuality import Punctuality, median_ns
 from reference_broker.storage.precise_sleep import sleep_until
 
 RESERVE: Final = 256 << 20
-"""A full drive tells that it has no room, and still has this much for those who must write to go on."""
+"""Octets that a full drive still has for those who must write to go on."""
 
 
 Purpose = Counter[str]
-"""What one purpose of a node (WAL, segments, data) did to its drive: the keys of ``COUNTED``."""
+"""Operations of one purpose of a node (WAL, segments, data) on its drive: the keys of ``COUNTED``."""
 COUNTED: Final = ("syncs", "dir_syncs", "reads", "write_octets", "read_octets")
 
 

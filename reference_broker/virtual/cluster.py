@@ -33,9 +33,9 @@ from reference_broker.virtual.world import Machine, Process, VirtualWorld
 
 AMQP_PORT: Final = 5672
 ROLES: Final = ("data", "segment", "wal", "classic")
-"""What a node keeps on drives; each role is a directory of its own."""
+"""Roles of a node's directories on drives."""
 _CLASSIC: Final = "/data/classic"
-"""Where a node has its classic queues: on the drive of ``data``, unless they have a drive of their own."""
+"""Role of classic queues: on the drive of ``data``, unless they have a drive of their own."""
 _PEER_PORT: Final = 5700
 _TICK_S: Final = 0.5
 _EPOCH_MS: Final = 1_735_689_600_000

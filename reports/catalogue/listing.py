@@ -45,7 +45,7 @@ COLUMNS: Final = {
     "steps": ("run_id", "step", "delivered_per_s", "e2e_series", "e2e_p99_ns", "e2e_sched_p99_ns", *_NAMES),
     "hosts": ("run_id", "host", "hostname"),
 }
-"""What the catalogue reads, by table."""
+"""Columns that the catalogue reads, by table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

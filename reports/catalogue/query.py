@@ -29,7 +29,8 @@ _CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": False,
     "python_enable_replacements": False,
 }
-"""A query that comes from a chat or a dashboard must not read the files of the person who runs it."""
+"""Settings that keep a query, which may come from a chat or a dashboard, from reading the files of the person who runs
+it."""
 
 _READS: Final = (duckdb.StatementType.SELECT,)
 

@@ -13,9 +13,9 @@ from reports.charts.bars import LOOKS
 LANE_PX: Final = 170
 POINTS_MAX: Final = 600
 _THOUSAND: Final = 1_000
-"""From here on axes are marked with prefixes (1k); below, 0.2 cores are not 200m."""
+"""Value from which on axes are marked with prefixes (1k); below, 0.2 cores are not 200m."""
 NEAR: Final = 6.0
-"""A limit is drawn if it is less than so many times the highest value: a lane up to a far limit would be empty."""
+"""Multiple of the highest value below which a limit is drawn: a lane up to a far limit would be empty."""
 
 
 def figure(

@@ -11,7 +11,7 @@ from reports.charts import theme
 
 BAR_PX: Final = 38
 LABEL_FROM: Final = 0.085
-"""A narrower part of the bar gets no label."""
+"""Width of the narrowest part of the bar with a label."""
 
 
 class StageLook(NamedTuple):

@@ -31,7 +31,7 @@ PURPOSES: Final = {
         "classic_sync_ns_total",
     ),
 }
-"""What a node writes for: its counters of octets, its counters of syncs, and the counter of the time in these syncs."""
+"""Purposes for which a node writes, each with its counters of octets, of syncs, and of the time in these syncs."""
 
 
 def broker_rows(samples: Sequence[Row], plan: RunPlan) -> list[Row]:

@@ -36,7 +36,7 @@ from reports.store.columns import Row, table_of_rows
 from reports.store.schema import HOST_SERIES, LATENCY, PERCENTILES, TIMELINE_PERCENTILES, TIMELINE_SERIES, WHOLE_RUN
 
 PLACE: Final = ("step", "group", "phase", "slot", "series", "host")
-"""What a histogram is about, in the order in which histograms are merged."""
+"""Facts that say what a histogram is about, in the order in which histograms are merged."""
 SLOTTED: Final = pa.schema(
     [
         *(("step", pa.int64()), ("group", pa.string()), ("phase", pa.string()), ("slot", pa.int64())),
@@ -46,7 +46,7 @@ SLOTTED: Final = pa.schema(
 )
 """Histograms with their places; ``offset`` and ``raw`` are about the line, should the payload be damaged."""
 COUNT_MAX: Final = 2.0**50
-"""More values than any histogram of an interval has: sums of thousands of histograms stay within 64 bits."""
+"""Largest count of a histogram of an interval: sums of thousands of histograms stay within 64 bits."""
 
 
 class HistogramDamage(NamedTuple):

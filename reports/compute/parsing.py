@@ -162,7 +162,7 @@ def parse(file: str, lines: Iterable[FileLine], columns: Sequence[str] = (), bas
 
 
 AMOUNT_MAX: Final = 2**50
-"""More than any interval counts, in messages, octets or nanoseconds: sums of thousands stay within 64 bits."""
+"""Largest amount of an interval, in messages, octets or nanoseconds: sums of thousands stay within 64 bits."""
 TIME_MAX_NS: Final = 2**62
 
 

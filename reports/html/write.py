@@ -31,7 +31,8 @@ SUMMARY_VERSION: Final = 2
 _SHOWN: Final = {
     table.name: tuple(name for name in table.names if name != "payload") for table in TABLES if table.name != "latency"
 }
-"""What pages read: no histogram, and not the table that is made of histograms; ``steps`` has their percentiles."""
+"""Tables that pages read: no histogram, and not the table that is made of histograms; ``steps`` has their
+percentiles."""
 
 SHARED: Final = "shared"
 """The folder with the script and the style of pages that share them, beside these pages."""

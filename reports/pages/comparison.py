@@ -27,7 +27,7 @@ SPECTRA_MAX: Final = 6
 COLUMNS_EACH: Final = timeline.COLUMNS_MAX // 2
 """Most points in time of each side."""
 HEAT_ROWS: Final = ("max", "p99", "p95", "p50")
-"""What the heat map shows of each side, top down."""
+"""Rows of the heat map of each side, top down."""
 
 ARROWS: Final[Mapping[ChangeVerdict, str]] = {
     ChangeVerdict.REGRESSED: "▼",

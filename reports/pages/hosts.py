@@ -23,13 +23,13 @@ from reports.stats.bottleneck import bottlenecks
 from reports.store.tables import Tables
 
 PANELS_MAX: Final = 3
-"""A figure with a row per host shows so many steps: the first, that with the highest rate, the last."""
+"""Number of steps in a figure with a row per host: the first, that with the highest rate, the last."""
 ALL: Final = "all hosts"
 OUTLIER: Final = 1.5
-"""A host is named if its p99 is so many times the median of the hosts, or its share differs by this factor."""
+"""Factor by which the p99 of a host, or its share, must differ from the median of the hosts to be named."""
 MISSING_EVENTS: Final = ("host_lost", "worker_late", "worker_lost", "clock_changed")
 ELECTIONS_MAX: Final = 20
-"""So many changes of role are told one by one; the table of nodes counts all."""
+"""Number of changes of role that are told one by one; the table of nodes counts all."""
 _MICROSECOND: Final = 1_000
 
 

@@ -45,7 +45,7 @@ from reports.pages.model import (
 from reports.pages.reproduction import named
 
 UNFOLDED_MAX: Final = 12
-"""A folded table of at most so many rows is open at first."""
+"""Largest number of rows with which a folded table is open at first."""
 FIGURES_MAX: Final = 25
 """Most figures of a page: a browser keeps all that were drawn."""
 DATA_MAX_BYTES: Final = 2_000_000

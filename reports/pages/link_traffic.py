@@ -21,7 +21,7 @@ from reports.store.tables import Tables
 PANELS_MAX: Final = 3
 """The figure shows so many steps: the first, that with the highest rate, the last."""
 PROXIED_MIN: Final = 0.5
-"""From so many bodies per message on, messages were proxied. Acknowledgements and confirms are far below."""
+"""Number of bodies per message from which on messages were proxied. Acknowledgements and confirms are far below."""
 MEANINGS: Final[Mapping[str, str]] = {
     "replication": "entries for the other members of a queue",
     "consensus": "votes, answers and notices between members",

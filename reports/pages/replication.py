@@ -15,7 +15,7 @@ from reports.pages.tables import latency_column, table_of
 from reports.store.tables import Tables
 
 QUEUES_MAX: Final = 30
-"""So many queues have a row: those with the most entries."""
+"""Number of queues that have a row: those with the most entries."""
 _INDEXES: Final = ("commit_index", "synced_index")
 _PERCENTILES: Final = {"max": "max", "p99": "p99", "p95": "p95", "p50": "median"}
 

@@ -30,11 +30,11 @@ from typing import Final
 from reports.pipeline.java import Java
 
 FORMAT: Final = 1
-"""Goes up when older archives would do no good."""
+"""Version of the archive, raised when older archives would do no good."""
 OFF: Final = "PERFTEST_CLASS_DATA"
 """The environment variable that, as "off", lets reports neither use nor make an archive."""
 RETRY_S: Final = 86_400.0
-"""So long nobody tries again to make an archive that could not be made."""
+"""Time for which nobody tries again to make an archive that could not be made."""
 
 QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """The JVM prints its warnings to stdout, where programs read results."""

@@ -26,7 +26,7 @@ from reports.errors import ArchiveError
 
 PACKAGES: Final = ("perftest", "reports")
 LIBRARIES: Final = ("hdrhistogram", "numpy", "pyarrow")
-"""What the code imports that runs in executors."""
+"""Libraries that the code in executors imports."""
 
 FOLDER: Final = "perftest-env"
 """The folder beside an executor that Spark unpacks the archive into."""

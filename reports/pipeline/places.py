@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_S: Final = 5.0
-"""A name node that takes no connection for so long is not there."""
+"""Time within which a name node must take a connection, or it counts as absent."""
 
 # Hadoop would try to connect for up to a quarter of an hour.
 _HDFS: Final = {

@@ -54,7 +54,7 @@ EXECUTOR_PYTHON: Final = "python3"
 
 LOOPBACK: Final = "127.0.0.1"
 MASTER_S: Final = 5.0
-"""A master that does not answer for so long is not there."""
+"""Time within which a master must answer, or it counts as absent."""
 _MASTER: Final = re.compile(
     r"local|local\[(\*|\d+)(,\d+)?\]|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+|spark://[^\s,]+:\d{1,5}(,[^\s,]+:\d{1,5})*"
 )

@@ -13,7 +13,7 @@ from perftest.results.reader import read_manifest
 from perftest.results.schema import INTERVALS_CSV, MANIFEST
 
 SILENT_S: Final = 30.0
-"""A run that says it is running, but whose files did not change for so long, was killed."""
+"""Time without a change of its files after which a run that says it is running was killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ COLUMNS: Final = {
         *(f"{kind}{series}_{each}_ns" for kind in ("e2e", "confirm") for series in ("", "_sched") for each in _COLUMNS),
     ),
 }
-"""What a history is found in, by table."""
+"""Columns in which a history is found, by table."""
 _SHORT: Final = {"rate": "delivered/s", "p50": "e2e p50", "p99": "e2e p99", "p99.9": "e2e p99.9", "cpu": "broker CPU"}
 
 

@@ -28,7 +28,7 @@ ENOUGH: Final = 0.95
 """Part of the peak rate that counts as enough."""
 
 SATURATED: Final = 0.05
-"""A line is saturated when its last step gains less than this part of the rate."""
+"""Part of the rate below which the gain of the last step makes a line saturated."""
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ import pandas as pd
 WITHIN: Final = 0.05
 """Part of the level that a settled p99 stays within."""
 SLOTS_MIN: Final = 5
-"""With fewer slots nothing can be told from a median of three."""
+"""Smallest number of slots: with fewer, nothing can be told from a median of three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 Row = dict[str, Any]
 Batches = Iterator[pa.RecordBatch]
-"""What Spark's Python workers take and give. A ``mapInArrow`` function must cope with an iterator without a batch."""
+"""Input and output of Spark's Python workers. A ``mapInArrow`` function must cope with an iterator without a batch."""
 
 
 class Type(StrEnum):

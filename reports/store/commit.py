@@ -30,7 +30,7 @@ from reports.store.schema import STORE_VERSION
 
 MANIFESTS: Final = "manifests"
 OLD_MANIFEST: Final = "manifest.json"
-"""Where stores up to version 4 had their only manifest."""
+"""Name of the only manifest of stores up to version 4."""
 TRIES: Final = 100
 """Most attempts to publish. Each lost attempt means that another writer has published."""
 MANIFESTS_KEPT: Final = 8

@@ -33,7 +33,7 @@ ANCESTORS_KEPT: Final = 256
 BATCHES_OF_A_SIZE: Final = 16
 """Batches of one date, experiment and size class that are left as they are; with one more, they become one batch."""
 FILE_BYTES: Final = 128 * 1024 * 1024
-"""A batch takes no more runs when its largest file has this many octets."""
+"""Octets of the largest file of a batch at which the batch takes no more runs."""
 NAME_BYTES: Final = 120
 """Longest name of an experiment in a path, escaped; a longer name is cut and gets a digest."""
 

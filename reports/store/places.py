@@ -29,7 +29,7 @@ _AWS_ERROR: Final = re.compile(r"AWS Error (\w+)(?:.*HTTP status (\d+))?")
 OBJECT_STORAGE: Final = ("s3a", "s3")
 SCHEMES: Final = "a path, file:, s3a:, s3: or hdfs:"
 CONNECT_S: Final = 5.0
-"""A service that takes no connection for so long is not there."""
+"""Time within which a service must take a connection, or it counts as absent."""
 ATTEMPTS: Final = 3
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 READINGS: Final = 3
-"""How often a reader begins again because files that it needs were removed meanwhile."""
+"""Number of times that a reader begins again because files that it needs were removed meanwhile."""
 
 Place = Path | str | Folder
 """A path, a URI (file:, s3a:, s3:, hdfs:), or a folder."""

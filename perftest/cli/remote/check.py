@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perftest.spec.hosts import HostSpec
 
 COLUMNS: Final = 5
-"""So many hosts stand side by side; more make further tables."""
+"""Number of hosts that stand side by side; more hosts make further tables."""
 REACH_S: Final = 3.0
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from infra.remote.shipping import InstalledProject
 
 _LINE_OCTETS = 400
-"""So many octets of a log are asked for a line."""
+"""Number of octets of a log that are asked for a line."""
 
 
 @click.command(

@@ -23,7 +23,7 @@ LEFT_OUT_FIRST: Final = (
     "published/s", "CPU µs/msg|load", "e2e ms|p95", "confirm ms|p50", "confirmed/s", "CPU µs/msg|broker", "e2e ms|max",
     "confirm ms|p99",
 )  # fmt: skip
-"""What a narrow terminal does without, in this order; a line that wraps is no table."""
+"""Columns that a narrow terminal does without, in this order; a line that wraps is no table."""
 
 _VERDICT: Final = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
 """The indent of a line, and the words before a column."""

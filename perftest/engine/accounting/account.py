@@ -35,7 +35,7 @@ NACKED: Final = 2
 RETURNED: Final = 4
 DELIVERED: Final = 8
 UNAWAITED: Final = 16
-"""Published without confirms: nothing was promised, so nothing can be lost."""
+"""State of a message that was published without confirms: nothing was promised, so nothing can be lost."""
 
 ANSWERS: Final = {CONFIRMED: "confirmed", NACKED: "nacked", RETURNED: "returned"}
 DELIVERY_COUNTS: Final = (
@@ -46,13 +46,13 @@ DELIVERY_COUNTS: Final = (
 EXAMPLES_MAX: Final = 20
 ARRAY_MIN: Final = 4096
 STRAGGLER_SPAN: Final = 1 << 16
-"""Only arrays longer than this move their stragglers out."""
+"""Length of an array from which on its stragglers are moved out."""
 REPEATED_FIRST_MAX: Final = 1 << 16
-"""So many redeliveries are remembered until the delivery that they repeat is heard of."""
+"""Number of redeliveries that are remembered until the account hears of the delivery that they repeat."""
 PART: Final = 1 << 16
-"""So many messages are looked at together when an account is counted or closed."""
+"""Number of messages that are looked at together when an account is counted or closed."""
 HIGHEST_MIN: Final = 16
-"""With more channels than this, channels that cannot matter any more are forgotten from time to time."""
+"""Number of channels above which channels that cannot matter any more are forgotten from time to time."""
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -68,7 +68,7 @@ _OUTSTANDING: Final = np.array(
     [bool(flags & (CONFIRMED | UNAWAITED)) and not _is_settled(flags) for flags in range(256)]
 )
 _PROMISED: Final = np.array([bool(flags & CONFIRMED) and bool(_OUTSTANDING[flags]) for flags in range(256)])
-"""Outstanding and confirmed: lost if the queues were drained."""
+"""States of a message that is lost if the queues were drained: outstanding and confirmed."""
 
 
 @dataclass(slots=True)

@@ -27,12 +27,12 @@ from perftest.metrics.interval import Series
 from perftest.metrics.recorder import Recorder
 
 ROWS_MAX: Final = 1 << 20
-"""So many messages are kept raw at most, 32 octets each."""
+"""Largest number of messages that are kept raw, at 32 octets each."""
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 HostsOf = Callable[[Integers], Integers]
-"""Maps numbers of publishers to the numbers of their hosts."""
+"""Map from the numbers of publishers to the numbers of their hosts."""
 
 _ROW: Final = np.dtype([("host", "<i8"), ("arrived", "<i8"), ("sent", "<i8"), ("intended", "<i8")])
 _UNSCHEDULED: Final = -1

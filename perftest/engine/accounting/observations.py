@@ -24,7 +24,7 @@ from perftest.metrics.interval import Series
 from perftest.metrics.recorder import Recorder
 
 ROWS: Final = 4096
-"""So many deliveries are kept raw at most."""
+"""Largest number of deliveries that are kept raw."""
 
 _STAMP: Final = np.dtype([("source", ">u4"), ("sequence", ">u8"), ("intended", ">u8"), ("sent", ">u8")])
 

@@ -8,7 +8,7 @@ from perftest.spec.behaviour import Exchange, ExitWhen, Publishing, RoutingKeys
 from perftest.spec.plan import Plan
 
 _EACH: Final = frozenset({"fanout", "headers"})
-"""Exchange types that pass a message to every queue, as bindings without arguments make them do."""
+"""Exchange types that pass a message to every queue that is bound without arguments."""
 
 _BY_KEY: Final = frozenset({"direct", "topic"})
 

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Final
 
 SIZE: Final = 28
-"""Octets of the stamp; the least body size."""
+"""Octets of the stamp, and so the smallest size of a body."""
 
 STAMP: Final = struct.Struct(">IQQQ")
 

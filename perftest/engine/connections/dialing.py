@@ -15,7 +15,7 @@ from perftest.engine.context import Context
 from perftest.spec.behaviour import Tls
 
 ASK_AGAIN_S: Final = 0.5
-"""The time between two tries to reach a server that is still starting."""
+"""Time between two tries to reach a server that is still starting."""
 
 
 class StartupTimeoutError(AmqpError):

@@ -25,8 +25,8 @@ from perftest.engine.schedule.line import SECOND_NS
 from perftest.spec.plan import Plan, QueueSpec
 
 CONNECTS_AT_ONCE: Final = 128
-"""So many links of a worker connect again at the same time after a node was lost. A listening socket usually lets as
-many connections wait."""
+"""Number of links of a worker that connect again at the same time after a node was lost. A listening socket usually
+lets as many connections wait."""
 
 
 class LinkMember(Protocol):

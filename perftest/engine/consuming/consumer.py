@@ -37,10 +37,10 @@ CONSUMER_IDLE: Final = "Consumer is idle for more than 1 second"
 
 
 IDLE_NS: Final = 1_000_000_000
-"""A consumer without a message for so long is idle (PerfTest's ``-ew idle``)."""
+"""Time without a message after which a consumer is idle (PerfTest's ``-ew idle``)."""
 
 LOOK_NS: Final = 200_000_000
-"""A consumer without a message for so long asks whether the queue is empty."""
+"""Time without a message after which a consumer asks whether the queue is empty."""
 
 
 class Consumer(Client):

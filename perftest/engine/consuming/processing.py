@@ -23,17 +23,18 @@ from perftest.engine.context import Context
 from perftest.engine.schedule.line import SECOND_NS
 
 _UNIT: Final = 1 << 20
-"""Moments are kept in this fraction of a nanosecond: a period of 3,333.3 ns must not become one of 3,333."""
+"""Fraction of a nanosecond in which moments are kept: a period of 3,333.3 ns must not become one of 3,333."""
 
 SHARE: Final = 4
-"""One wake-up serves at most this part (one in so many) of the waiting messages; all but the last are told late."""
+"""Part of the waiting messages (one in so many) that one wake-up serves at most; all but the last are told late."""
 LATEST_NS: Final = 1_000_000
-"""No message is told later than this."""
+"""Longest time by which a message is told late."""
 
 US_NS: Final = 1000
 
 HOLD_AT: Final = 1000
-"""With this many messages at hand and no prefetch, a consumer stops reading its socket until half of them are done."""
+"""Number of messages at hand at which a consumer without a prefetch stops reading its socket, until half of them are
+done."""
 
 
 @dataclass(slots=True)

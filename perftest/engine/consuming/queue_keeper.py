@@ -21,9 +21,9 @@ from perftest.engine.consuming.source import anchor
 from perftest.engine.context import Context
 
 HELD_MAX: Final = 1000
-"""More queues than this are not held: a connection has at most 2047 channels."""
+"""Largest number of queues that are held: a connection has at most 2047 channels."""
 SETTLE_S: Final = 0.2
-"""A broker puts back the messages of a closed channel a moment after it said that the channel is closed."""
+"""Time in which a broker puts back the messages of a channel after it said that the channel is closed."""
 
 
 class QueueKeeper:

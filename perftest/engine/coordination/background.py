@@ -19,7 +19,7 @@ from perftest.metrics.interval import Phase
 from perftest.spec.plan import Group, Settings
 
 TOTALS: Final = (*("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "published_bytes"),)
-"""What is added up over the life of a background load."""
+"""Counts that are added up over the life of a background load."""
 
 _VERDICTS: Final = {
     "ok": "none lost, none out of order",

@@ -35,32 +35,32 @@ from perftest.metrics.host_clock import BreakKind, ClockBreak, ClockExchange, Ho
 from perftest.metrics.interval import LOCAL_HOST
 
 BURST: Final = 20
-"""Exchanges with each host before and after the run."""
+"""Number of exchanges with each host before and after the run."""
 PERIOD_S: Final = 0.25
-"""The time between exchanges with a host while the run lasts."""
+"""Time between exchanges with a host while the run lasts."""
 MANY: Final = 2
-"""More hosts than this are asked less often, so that the coordinator's work stays the same. An exchange that is a
-second older counts for 5 µs less (:data:`perftest.metrics.host_clock.WANDER`)."""
+"""Number of hosts above which each is asked less often, so that the coordinator's work stays the same. An exchange that
+is a second older counts for 5 µs less (:data:`perftest.metrics.host_clock.WANDER`)."""
 TRIES: Final = 4
-"""A period has so many exchanges at most: the next one comes at once where the last one had to wait somewhere."""
+"""Largest number of exchanges in a period. The next one comes at once if the last one had to wait somewhere."""
 QUICK: Final = 1.5
-"""An exchange within so many times the least round trip of the last minute had to wait nowhere."""
+"""Factor over the shortest round trip of the last minute up to which an exchange had to wait nowhere."""
 ALIKE_NS: Final = 50_000
-"""So much more is not worth another exchange, however short the least round trip is."""
+"""Difference from the shortest round trip that is not worth another exchange."""
 EXCHANGE_S: Final = 5.0
-"""An exchange that takes longer says nothing that is worth waiting for."""
+"""Longest time of an exchange that is worth waiting for."""
 START_S: Final = 60.0
-"""A host that starts a timekeeper starts other processes at the same time."""
+"""Time that a timekeeper may take to start: its host starts other processes at the same moment."""
 UNANSWERED_MAX: Final = 3
-"""A timekeeper that leaves so many questions in a row without an answer is not asked again."""
+"""Number of questions in a row without an answer after which a timekeeper is not asked again."""
 SECRET: Final = 32
-"""Octets of what the coordinator shares with a timekeeper."""
+"""Octets of the secret that the coordinator shares with a timekeeper."""
 LAST_BURST_S: Final = 2.0
 SPAN_NS: Final = 1_000_000_000
-"""Models are made for so much time before a cut."""
+"""Time before a cut for which models are made."""
 
 OnClock = Callable[[dict[str, Any]], None]
-"""Gets each line of ``clocks.jsonl``."""
+"""Receiver of each line of ``clocks.jsonl``."""
 
 
 def ignore_clocks(_record: dict[str, Any]) -> None:

@@ -48,29 +48,30 @@ from perftest.metrics.interval import Interval, Phase
 from perftest.spec.plan import Group, Isolation, Plan, Step
 
 CLOSE_TIMEOUT_S: Final = 5.0
-"""How long a failed or aborted run may take to tidy up behind itself."""
+"""Time that a failed or aborted run may take to tidy up."""
 
 CUT_LEAD_S: Final = 0.05
-"""So long before a cut the workers hear of it."""
+"""Time before a cut at which the workers hear of it."""
 
 BEGIN_LEAD_S: Final = 0.02
 
 LEAD_OF_HOSTS_S: Final = 0.25
-"""So long before any common moment workers on other hosts hear of it."""
+"""Time before any common moment at which workers on other hosts hear of it."""
 
 CUT_PATIENCE_S: Final = 0.5
-"""An interval of another host that takes longer to come, or longer than half an interval, is taken at a later cut."""
+"""Longest wait for an interval of another host, unless half an interval is shorter. A later interval counts at a later
+cut."""
 _SHORTEST_REST: Final = 0.25
-"""A last interval before an action that were shorter than this share of the usual length is joined with the interval
-before."""
+"""Share of the usual length below which a last interval before an action is joined with the interval before it."""
 
 _T = TypeVar("_T")
 Handler = Callable[[Any], Awaitable[None]]
-"""Carries out an action. No interval is cut meanwhile, so an action that takes long belongs in a task of its own."""
+"""Function that carries out an action. No interval is cut meanwhile, so an action that takes long belongs in a task of
+its own."""
 
 
 OnProgress = Callable[[int, Phase, Sequence[Sequence[int]]], None]
-"""Hears of each interval of each worker: its step, its phase, and the notes of the worker
+"""Receiver of each interval of each worker: its step, its phase, and the notes of the worker
 (:data:`perftest.metrics.recovery.Progress`)."""
 
 

@@ -33,18 +33,18 @@ from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Group, Plan, Settings
 
 LATE_S: Final = 3.0
-"""A worker that is so late with an interval is told of."""
+"""Grace period after which a missing interval is reported."""
 CHANGE_PATIENCE_S: Final = 2.0
-"""A worker that is silent so long after the moment of a change of settings holds up the others no longer."""
+"""Time after a change of settings for which the other workers wait for a silent worker."""
 SILENCE_LOOK_S: Final = 0.5
-"""So often a change that takes longer looks whether those that are left are silent."""
+"""Interval at which a slow change checks for silent workers."""
 SALVAGE_TIMEOUT_S: Final = 5.0
-"""After a failure each worker may take so long for an answer."""
+"""Deadline of each worker's answers after a failure."""
 
 ANSWER_S: Final = 60.0
 """Deadline of a call that a worker answers by itself."""
 BROKER_ANSWER_S: Final = 3600.0
-"""Deadline of a call for which a worker has to talk with the broker, besides the times that the plan allows: thousands
+"""Deadline of a call for which a worker has to talk with the broker, besides the times that the plan allows. Thousands
 of connections are opened one portion after the other."""
 _WITH_BROKER: Final = frozenset(
     {"prepare", "connect_consumers", "connect_publishers", "apply", "disconnect", "hold", "emptied", "delete"}
@@ -52,13 +52,13 @@ _WITH_BROKER: Final = frozenset(
 
 DRAIN_POLL_S: Final = 0.02
 DRAIN_POLL_SHARE: Final = 4
-"""The pause between two looks at a drain is at least so many times as long as the last look took."""
+"""Shortest pause between two looks at a drain, as a multiple of the time that the last look took."""
 DRAIN_STALL_S: Final = 5.0
-"""Once a worker is lost, a drain is over when nothing has arrived for so long: what is left then is mostly what only
-the lost worker's consumers could take, or had taken."""
+"""Time without an arrival after which a drain is over once a worker is lost. Most of the remaining messages are those
+that only the lost worker's consumers could take, or had taken."""
 
 _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cancelled"})
-"""Events after which a queue may have gone that goes with its last consumer, or with a restart."""
+"""Events after which a queue may be gone because it ends with its last consumer or with a restart."""
 
 
 class IntervalSource(NamedTuple):

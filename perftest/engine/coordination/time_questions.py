@@ -16,7 +16,7 @@ from perftest.engine.workers.timekeeper import ANSWER, DATAGRAM_MAX, NONCE, body
 from perftest.metrics.host_clock import ClockExchange
 
 PATIENCE_S: Final = 0.25
-"""An answer that takes longer was lost, or says nothing."""
+"""Longest wait for an answer: a later answer says nothing about the clock."""
 
 Times = tuple[int, int, int, int]
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 RING_MIN: Final = 64
-"""A ring begins with so many slots, whatever the limit, and doubles when it is full. So thousands of publishers, or an
+"""Number of slots that a ring begins with, whatever the limit. A full ring doubles, so thousands of publishers, or an
 unlimited window, cost only what they use."""
 
 

@@ -26,9 +26,9 @@ KEYS: Final = 1
 
 _WORD_OCTETS: Final = (3, 12)
 _FIELD_OCTETS: Final = 8
-"""No field is shorter than this, which limits how many fields fit."""
+"""Length of the shortest field, which limits the number of fields that fit."""
 _PAD: Final = b',"_":""'
-"""The field that fills up the last octets, without its letters."""
+"""Field that fills up the last octets, without its letters."""
 
 
 class MaterialError(AmqpError):

@@ -18,7 +18,7 @@ Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 _CHUNK: Final = 256
-"""So many keys are drawn at once: one at a time would cost ten times as much."""
+"""Number of keys that are drawn together: single draws would cost ten times as much."""
 
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DASHES: Final = (8, 13, 18, 23)

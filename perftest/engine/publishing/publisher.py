@@ -41,14 +41,14 @@ from perftest.metrics.interval import Series
 from perftest.spec.plan import QueueSpec, Settings, is_open_loop
 
 BURSTS_PER_TURN: Final = 4
-"""After so many bursts the event loop gets a turn, so that confirms and deliveries are read in time."""
+"""Number of bursts after which the event loop gets a turn, so that confirms and deliveries are read in time."""
 
 QUANTUM_NS: Final = 200_000
-"""A schedule faster than one message per quantum is served once a quantum: a wake-up for each message would cost more
-than the messages. The schedule lag of this is at most the quantum, and it is recorded."""
+"""Shortest time between two wake-ups of a schedule: a wake-up for each message would cost more than the messages. The
+schedule lag of this is at most the quantum, and is recorded."""
 
 MESSAGE_LIMIT: Final = "Producer reached message limit"
-"""The reason why a publisher is finished, in PerfTest's words."""
+"""Reason why a publisher is finished, in PerfTest's words."""
 
 
 class ConfirmTimeoutError(AmqpError):

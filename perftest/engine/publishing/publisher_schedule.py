@@ -21,7 +21,7 @@ from perftest.spec.behaviour import Arrivals, Publishing
 from perftest.spec.plan import Settings
 
 TOLD_MAX: Final = 64
-"""The event names the phases of this many publishers; the rule gives the phases of the others."""
+"""Number of publishers whose phases the event names; the rule gives the phases of the others."""
 
 
 class PublisherSchedule:

@@ -18,7 +18,7 @@ from perftest.amqp.transport import Connection
 from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
 
 COMMIT_PATIENCE_S: Final = 30.0
-"""A connection without an answer to tx.commit is given up so long after the confirm timeout, which ends the run."""
+"""Time after the confirm timeout at which a connection without an answer to tx.commit is given up."""
 
 
 class Transaction:

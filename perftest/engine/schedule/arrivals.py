@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 _CHUNK: Final = 256
 _KEPT: Final = 16
-"""Positions before the next message that are kept, because rounding may ask for them."""
+"""Number of positions before the next message that are kept, because rounding may ask for them."""
 
 
 class ArrivalTimes(Protocol):

@@ -31,7 +31,7 @@ from perftest.engine.schedule.arrivals import ArrivalTimes, FixedArrivals
 
 SECOND_NS: Final = 1_000_000_000
 NEVER_NS: Final = 1 << 62
-"""Later than any time: the intended time of a message that a flat line never reaches."""
+"""Intended time of a message that a flat line never reaches: later than any time."""
 
 Nanoseconds = npt.NDArray[np.int64]
 

@@ -14,8 +14,9 @@ from perftest.engine.schedule.cycle import CycleTimes
 from perftest.engine.schedule.line import NEVER_NS, SECOND_NS, Line, Nanoseconds
 
 LATE_NS: Final = 2_000_000
-"""A publisher that does not catch up drops a message that is later than this and later than the mean distance between
-two messages. With a smaller limit it would drop messages that only the timers of the operating system make late."""
+"""Lateness above which a publisher that does not catch up drops a message, unless the mean distance between two
+messages is longer. With a smaller limit it would drop messages that only the timers of the operating system make
+late."""
 
 
 class Schedule:

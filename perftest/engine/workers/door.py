@@ -15,9 +15,9 @@ from pathlib import Path, PurePath
 from typing import Final
 
 GONE_STATUS: Final = 3
-"""The exit status of :mod:`perftest.engine.workers.attach` where nobody is behind the door."""
+"""Exit status of :mod:`perftest.engine.workers.attach` if nobody is behind the door."""
 _ENTER_S: Final = 10.0
-"""Time after which a worker that lets nobody in is not there."""
+"""Time after which a worker that lets nobody in counts as absent."""
 
 
 def door_of(directory: PurePath, host: str, pid: int) -> str:

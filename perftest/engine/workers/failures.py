@@ -44,14 +44,14 @@ _CHANNEL_FIXES: Final = (
     (406, "expiration", "write the property expiration (-mp) as a whole number of milliseconds"),
     (406, "delivery tag", "see the broker's log: it does not know a message that it delivered"),
 )
-"""Reply code, a word of the reply text, what to do. The first entry that fits counts."""
+"""Advice by reply code and a word of the reply text. The first entry that fits counts."""
 _METHOD_FIXES: Final = {
     (406, "queue.declare"): "a queue of this name exists with other properties: delete it, choose another name, or "
     "match them; a broker without classic queues needs -qq",
     (406, "exchange.declare"): _OTHER_EXCHANGE,
     (406, "basic.publish"): "change what is published (size, properties, transactions) as the broker says",
 }
-"""What to do by the reply code and the method that the broker refuses, if the text says no more."""
+"""Advice by reply code and the method that the broker refuses, if the text says no more."""
 _SEE_LOG: Final = "see the broker's log for the reason"
 
 REPLY_NOT_IMPLEMENTED: Final = 540

@@ -27,25 +27,25 @@ from perftest.engine.workers.sequence import Sequence
 from perftest.engine.workers.transport import LocalProcess, Start, Transport
 
 LEASE_S: Final = 30.0
-"""A worker on another host that hears nothing for so long closes its clients and ends."""
+"""Time without a message after which a worker on another host closes its clients and ends."""
 _PING_EVERY: Final = 5
-"""Every so many turns the watch pings, so that no lease runs out."""
+"""Number of turns of the watch between two pings, so that no lease runs out."""
 WATCH_S: Final = 1.0
-"""How often the watch looks whether the worker has said something."""
+"""Interval at which the watch checks whether the worker has said something."""
 SILENCE_S: Final = 15.0
-"""A worker that says nothing for so long, although it was pinged, is given up."""
+"""Silence after which a worker that was pinged is given up."""
 START_SILENCE_S: Final = 60.0
-"""The same until the worker's first word: many workers start at once on few cores."""
+"""Silence that is allowed until the worker's first message: many workers start at once on few cores."""
 MEND_S: Final = 4.0
-"""A worker that says nothing for so long may be behind a connection that is lost: the transport looks."""
+"""Silence after which the transport checks whether the connection to the worker is lost."""
 HURRY_SILENCE_S: Final = 3.0
-"""The same once the user wants an end at once."""
+"""Silence that is allowed once the user wants an end at once."""
 
 BANNER_TAIL: Final = 2000
-"""So many octets of what is no message are kept for errors."""
+"""Number of octets that are no message and are kept for errors."""
 
 _PING: Final = 0
-"""The number of all pings: nobody waits for the answer to a certain ping."""
+"""Number of all pings: nobody waits for the answer to a certain ping."""
 
 
 class WorkerError(Exception):
@@ -84,7 +84,8 @@ class WorkerHandle(Protocol):
 
 
 StartWorker = Callable[[wire.Message, Callable[[wire.Message], None], str], Awaitable[WorkerHandle]]
-"""Starts a worker: its first message, who gets its messages that are no answers, and its name in errors."""
+"""Function that starts a worker. It gets the first message, the receiver of messages that are no answers, and the
+worker's name in errors."""
 
 
 class RemoteWorker:

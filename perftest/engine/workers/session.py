@@ -44,10 +44,11 @@ from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Plan, Settings, consumers_work, is_open_loop
 
 STARTS_AT_ONCE: Final = 16
-"""So many connections are opened at the same time: more would be a login storm, fewer would take long."""
+"""Number of connections that are opened at the same time: more would be a login storm, fewer would take long."""
 
 CHECKS_PER_BEAT: Final = 100
-"""So many publishers are checked at each beat, in turn: to check thousands at once would be a pause of its own."""
+"""Number of publishers that are checked at each beat, in turn: a check of thousands at once would be a pause of its
+own."""
 
 COUNTED: Final = (
     *("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "acked", "published_bytes"),
@@ -55,7 +56,7 @@ COUNTED: Final = (
 """Counters that are fields of :class:`~perftest.metrics.interval.Interval`."""
 
 FORWARD_ROWS: Final = 4096
-"""With more rows than this, deliveries of other workers' messages are forwarded before the interval ends."""
+"""Number of rows above which deliveries of other workers' messages are forwarded before the interval ends."""
 
 
 class WorkerSession:

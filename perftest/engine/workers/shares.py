@@ -30,18 +30,18 @@ WAKEUP_S: Final = 100e-6
 MESSAGE_S: Final = 1e-6
 """CPU for a message among many, in seconds."""
 WAKEUPS_PER_PUBLISHER: Final = 5000
-"""A publisher with a higher rate sends several messages at once."""
+"""Largest number of wake-ups a second of a publisher. With a higher rate it sends several messages at once."""
 WORKER_SHARE: Final = 0.5
-"""A worker gets at most so much of a core to do: a busier worker adds latency of its own."""
+"""Largest share of a core that is given to a worker: a busier worker adds latency of its own."""
 CLIENTS_PER_WORKER: Final = 1000
 BUSY_CLIENTS_PER_WORKER: Final = 16
-"""The same for clients that send as fast as they can."""
+"""Largest number of clients of a worker that send as fast as they can."""
 
 WORKERS_MAX: Final = 64
-"""So many workers have channel numbers of their own, which fit in 30 bits."""
+"""Largest number of workers with channel numbers of their own, which fit in 30 bits."""
 
 FILES_PER_WORKER: Final = 64
-"""Descriptors a worker needs besides its connections."""
+"""Number of descriptors that a worker needs besides its connections."""
 
 
 class _Seats(NamedTuple):

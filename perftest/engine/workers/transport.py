@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol
 
 LINE_MAX: Final = 1 << 24
-"""Octets of a line: an interval with all its histograms takes a few hundred thousand at most."""
+"""Longest line in octets: an interval with all its histograms takes a few hundred thousand at most."""
 
 STDERR_TAIL: Final = 2000
 STDERR_PATIENCE_S: Final = 1.0
-"""A worker that has ended may have left its last words in the pipe; they are waited for no longer than this."""
+"""Longest wait for the last words that a worker may have left in the pipe when it ended."""
 
 
 class Transport(Protocol):
@@ -52,7 +52,7 @@ class Transport(Protocol):
 
 
 Start = Callable[[], Awaitable[Transport]]
-"""Starts a worker."""
+"""Function that starts a worker."""
 
 
 class LocalProcess:

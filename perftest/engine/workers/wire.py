@@ -40,7 +40,7 @@ Message = dict[str, Any]
 
 HELLO: Final = "perftest-worker"
 PROTOCOL: Final = 2
-"""Goes up by one when a message changes its meaning. 1 had neither hello nor numbers."""
+"""Version of the protocol, raised when a message changes its meaning. Version 1 had neither hello nor numbers."""
 
 
 def to_line(message: Message) -> bytes:

@@ -43,9 +43,9 @@ from perftest.spec.plan import Settings
 
 GC_THRESHOLDS: Final = (100_000, 50, 100)
 UNASKED_S: Final = 60.0
-"""A worker with a door that gets no first message ends after so long."""
+"""Time after which a worker with a door ends if it gets no first message."""
 LEAVE_S: Final = 5.0
-"""A worker whose lease is over closes its clients in good order for so long at most."""
+"""Longest time in which a worker whose lease is over closes its clients in good order."""
 
 
 class Worker:

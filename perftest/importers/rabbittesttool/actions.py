@@ -39,7 +39,7 @@ _INSTEAD: Final = {
     "drain": "raise consumers, or sweep them",
     "purge": "start another run: every run begins with empty queues",
 }
-"""What to do instead of an action on queues with clients of their own."""
+"""Advice for an action on queues with clients of their own."""
 
 
 @dataclass(frozen=True, slots=True)

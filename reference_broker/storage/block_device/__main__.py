@@ -36,9 +36,9 @@ from reference_broker.storage.drives.punctuality import Punctuality, weighty_ns
 
 EXIT_REFUSED: Final = 3
 _EARLY_NS: Final = 25_000
-"""``select`` wakes so much before the time of an answer, because waking takes about as long."""
+"""Time by which ``select`` wakes before an answer is due: waking takes about as long."""
 FACTORS: Final = (0.01, 1e6)
-"""The least and the most by which a drive can be slowed."""
+"""Smallest and largest factor by which a drive can be slowed."""
 _TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
 _DETACH: Final = 2  # MNT_DETACH
 _MESSAGE_BYTES_MAX: Final = 4096

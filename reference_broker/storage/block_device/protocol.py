@@ -64,7 +64,7 @@ class Op(IntEnum):
 
 
 UNANSWERED: Final = frozenset({Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT})
-"""The kernel waits for no answer to these."""
+"""Requests to which the kernel expects no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from reference_broker.storage.drives.model import DriveModel
 
 PAGE: Final = 4096
 CHUNK: Final = 8 << 20
-"""A file's octets lie together on the drive by chunks of this size."""
+"""Size of the chunks in which a file's octets lie together on the drive."""
 CACHED: Final = 1 << 30
 """Octets of file content that the page cache keeps."""
 _GRANULE: Final = 256 << 10

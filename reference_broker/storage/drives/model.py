@@ -21,8 +21,8 @@ _SECOND: Final = 1_000_000_000
 _MILLION: Final = 1_000_000
 _NEVER: Final = -(1 << 62)
 _SHARES: Final = (_MILLION, *(round(_MILLION / (1 + 0.3 * log2(depth))) for depth in range(1, 257)))
-"""The part of seek and rotation that remains at a queue depth, in millionths: native command queuing gives a drive of
-7200 revolutions a minute about twice the operations a second at a depth of 8 (generic)."""
+"""Part of seek and rotation that remains at a queue depth, in millionths. Native command queuing gives a drive of 7200
+revolutions a minute about twice the operations a second at a depth of 8 (generic)."""
 
 
 class InstanceCap:

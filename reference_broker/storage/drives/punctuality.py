@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 LATE_SHARE: Final = 0.2
-"""An operation is late if it ended later than it should by more than this part of the usual length."""
+"""Share of the usual length by which an operation may end later than it should before it counts as late."""
 _SUB_BITS: Final = 3
 _LOOK_EVERY: Final = 64
 
