@@ -405,7 +405,7 @@ def test_a_name_stands_for_one_thing() -> None:
     assert not [name for name, places in shared.items() if len(places) > 2]
     assert len(shared) <= NAMES_SHARED_MAX, sorted(shared)
     for importer in MODULES:
-        imported = {each for each, _ in imported_names(parsed(importer), for_types=True)} | {importer}
+        imported = {each for each, _ in imported_names(importer, for_types=True)} | {importer}
         assert not [name for name, places in shared.items() if set(places) <= imported], importer
 
 

@@ -43,7 +43,7 @@ round takes, shorter than a publisher would notice if no settle comes."""
 _ALL: Final = LogIndex(1 << 62)
 
 
-class Turns(Protocol):
+class RoundTurns(Protocol):
     """The turns of a node."""
 
     @property
@@ -58,7 +58,7 @@ class Rounds:
         self,
         wake: Callable[[Runner], None],
         after: Callable[[float, Callable[[], None]], None],
-        turns: Turns,
+        turns: RoundTurns,
         wait_ms: int,
     ) -> None:
         """``wake`` gives a runner its turn, ``after`` calls after so many seconds, ``turns`` says which turn this
