@@ -90,7 +90,7 @@ $(SETUP): pyproject.toml constraints.txt
 	@touch $(SETUP)
 
 clean:  ## remove .venv and caches; runs/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
