@@ -47,7 +47,10 @@ from reference_broker.node.config import load as load_node
 from reference_broker.node.endpoints.control import _OWN as CONTROL_OPERATIONS
 from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.handshake import VERSION as LINK_VERSION
+from reference_broker.node.links.link_octets import PURPOSES
 from reference_broker.queues import port
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.ready import Ready
 from reports.stats import knee
 from reports.store.schema import STORE_VERSION
 
@@ -403,6 +406,31 @@ def test_every_file_of_a_run_directory_is_listed() -> None:
     """The run directory is a contract: a file that the page does not know is one that nobody may rely on."""
     told = words_of([row[0] for row in rows_of("docs/internals/run-directory.md", "| file | one record is |")])
     assert told == {schema.MANIFEST, *schema.BESIDE_MANIFEST, schema.ROUNDS, schema.LAYOUTS}
+
+
+def test_every_field_of_a_ready_has_its_rule() -> None:
+    """The contract of Raft's core is what a shell in another program would be written from."""
+    rows = rows_of("docs/internals/raft.md", "| field | the shell must |")
+    assert words_of([row[0] for row in rows]) == {field.name for field in dataclasses.fields(Ready)}
+
+
+def test_every_input_of_the_raft_core_is_listed() -> None:
+    """As above: what is handed to the core. Questions to the core have no row."""
+    told = {
+        re.sub(r"\(.*", "", code)
+        for row in rows_of("docs/internals/raft.md", "| call | says |")
+        for code in re.findall(r"`([a-z_]+(?:\([^`]*\))?)`", row[0])
+    }
+    public = {name for name, each in vars(RaftCore).items() if callable(each) and not name.startswith("_")}
+    assert told <= public
+    steady = {"ready", "configuration_at", "machine_version_at", "can_do_without", "pinned_snapshots"}
+    steady |= {name for name in public if "steadily" in name} | {"notice", "take_commit"}
+    assert public - steady == told
+
+
+def test_every_purpose_of_a_link_is_explained() -> None:
+    """A label of a metric that the page does not know is read wrongly."""
+    assert words_of([row[0] for row in rows_of("docs/internals/node.md", "| purpose | frames |")]) == set(PURPOSES)
 
 
 # Limits
