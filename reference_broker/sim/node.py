@@ -27,7 +27,9 @@ from reference_broker.message_run import RunSlice
 from reference_broker.node.clients.client_channel import ClientChannel
 from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
+from reference_broker.node.links.boot_ids import BootIds
 from reference_broker.node.links.frame_kinds import FrameKind
+from reference_broker.node.links.peers import Peers
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.shard import Shard
@@ -219,12 +221,19 @@ class SimShard(Shard):
 
         host.apply, host.install = shown, jumps
 
-    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
+    def _new_peers(self, boots: BootIds) -> Peers:
         """Show each Raft message that leaves."""
-        if kind is FrameKind.RAFT:
-            self.story.sends(self.node, node, buffers[0])
-            self.checks.sends(self.node, node, buffers[0], len(buffers) == 1)
-        return super().send(node, kind, buffers)
+        peers = super()._new_peers(boots)
+        send = peers.send
+
+        def shown(node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
+            if kind is FrameKind.RAFT:
+                self.story.sends(self.node, node, buffers[0])
+                self.checks.sends(self.node, node, buffers[0], len(buffers) == 1)
+            return send(node, kind, buffers)
+
+        setattr(peers, "send", shown)  # noqa: B010 - a method that is shown, not replaced
+        return peers
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """Look at once, for a node that leads only for a moment is a leader, too."""
