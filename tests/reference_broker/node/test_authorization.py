@@ -29,12 +29,10 @@ class Channel:
     def __init__(self) -> None:
         self.refused: list[tuple[int, str, str]] = []
         self.handled: list[Any] = []
+        self.answers = self.publishing = self
 
-    def refuse(self, code: int, text: str, method: str) -> None:
+    def refuse(self, code: int, text: str, method: str = "basic.publish") -> None:
         self.refused.append((code, text, method))
-
-    def refuse_publish(self, _event: Publish, code: int, text: str) -> None:
-        self.refused.append((code, text, "basic.publish"))
 
 
 class Node:
