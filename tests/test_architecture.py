@@ -262,7 +262,7 @@ PURE = (
     "reference_broker.virtual.costs",
     "reference_broker.log.wal_codec",
     "reference_broker.log.recovery",
-    "reference_broker.log.plan",
+    "reference_broker.log.housekeeping",
     "reference_broker.log.extents",
     "reference_broker.log.memtable",
     "reference_broker.log.segment_codec",

@@ -39,7 +39,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
     from perftest.cli.measure import measure
     from perftest.options.choices import Choices
-    from perftest.options.plan import plan_of
+    from perftest.options.plan_of_options import plan_of
 
     choices = Choices(given)
     if ctx.meta.get(ENVIRONMENT):

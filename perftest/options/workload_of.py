@@ -15,7 +15,7 @@ from perftest.importers.write import name_of
 from perftest.options import tokens
 from perftest.options.choices import Choices
 from perftest.options.option import Effect
-from perftest.options.plan import plan_of
+from perftest.options.plan_of_options import plan_of
 from perftest.options.table import BY_KEY
 from perftest.spec.behaviour import ExitWhen, RoutingKeys
 from perftest.spec.condense import workload_of

@@ -12,7 +12,7 @@ from typing import Final
 
 from perftest.options import tokens
 from perftest.options.choices import Choices
-from perftest.options.plan import plan_of
+from perftest.options.plan_of_options import plan_of
 from perftest.spec.condense import duration, written
 from perftest.spec.plan import Plan, Settings
 from perftest.spec.units import AUTOMATIC_ACK, KEY_OF_FIELD, UNLIMITED, in_words

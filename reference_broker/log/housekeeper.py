@@ -5,7 +5,7 @@ zeros. None of this work may stand between an entry and its sync, so a thread of
 
 Order: a snapshot is durable before the entries that it covers count as dead. A segment is durable before the tables
 point into it. The tables change before WAL files go, and the inventory before any file goes. WAL files go oldest
-first, and each removal is synced before the next (:mod:`reference_broker.log.plan`).
+first, and each removal is synced before the next (:mod:`reference_broker.log.housekeeping`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from reference_broker.checksum import crc32
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError, LogError
 from reference_broker.log.extents import Extents, intersects
+from reference_broker.log.housekeeping import dead_files, files_to_flush, rewrites_kept
 from reference_broker.log.inventory import InventoryFile
 from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
@@ -28,7 +29,6 @@ from reference_broker.log.operations import (
     Sweep,
     TakeSnapshot,
 )
-from reference_broker.log.plan import dead_files, files_to_flush, rewrites_kept
 from reference_broker.log.segment_writer import SegmentWriter
 from reference_broker.log.segments import remove_directory
 from reference_broker.log.snapshots import (

@@ -31,11 +31,11 @@ from reference_broker.log.errors import (
 )
 from reference_broker.log.high_water import HighWater, Mark, open_mark, read_mark
 from reference_broker.log.housekeeper import group_directory
+from reference_broker.log.housekeeping import first_file_bytes
 from reference_broker.log.inventory import Inventory, InventoryFile, check_segments, read_inventory
 from reference_broker.log.memtable import Table
 from reference_broker.log.meta import MetaLog
 from reference_broker.log.notices import Notice
-from reference_broker.log.plan import first_file_bytes
 from reference_broker.log.recovery import GroupRecord, SnapshotFacts, WalRecovery, join_snapshot, replay_segment
 from reference_broker.log.segment_codec import HEADER_SIZE, DamagedSegmentError, decode_head, decode_index, describe
 from reference_broker.log.segments import SUFFIX as SEGMENT_SUFFIX

@@ -23,8 +23,8 @@ from itertools import accumulate
 from typing import Final
 
 from reference_broker.log.extents import Extent, clipped, merged
+from reference_broker.log.housekeeping import Part, removable, to_compact
 from reference_broker.log.memtable import Table
-from reference_broker.log.plan import Part, removable, to_compact
 from reference_broker.log.segment_codec import Segment, chain_last, describe, file_of
 from reference_broker.log.segments import ENTRIES_MAX, STEP
 from reference_broker.log.state import Group, LogState

@@ -16,9 +16,9 @@ from reference_broker.checksum import crc32
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError, EntryGoneError
 from reference_broker.log.extents import Extents, Place, Ranges, clipped
+from reference_broker.log.housekeeping import DiskUsage, rewrites_kept
 from reference_broker.log.memtable import Memory, Table
 from reference_broker.log.notices import Failed, Notice, StorageRole, Synced
-from reference_broker.log.plan import DiskUsage, rewrites_kept
 from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource

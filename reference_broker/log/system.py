@@ -27,6 +27,7 @@ from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import SnapshotGoneError, UnknownGroupError
 from reference_broker.log.extents import Ranges, checked
 from reference_broker.log.housekeeper import Housekeeper, group_directory
+from reference_broker.log.housekeeping import snapshots_due
 from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.memtable import Table, check_readable, check_still_live, size_of
 from reference_broker.log.notices import Notice
@@ -44,7 +45,6 @@ from reference_broker.log.operations import (
     Truncate,
     WriterOp,
 )
-from reference_broker.log.plan import snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
@@ -346,7 +346,7 @@ class LogSystem:
 
         ``live`` gives the ranges of entries that a group's state refers to, and those that were not applied yet;
         without it (or if it returns None) what the last snapshot named counts, and nothing above it.
-        :func:`~reference_broker.log.plan.snapshots_due` has the rule.
+        :func:`~reference_broker.log.housekeeping.snapshots_due` has the rule.
         """
         closed = range(1, self._parts.wal.current.number)
         usages = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from reports.compute.intervals import messages_of
-from reports.compute.plan import NS, RunPlan
+from reports.compute.run_plan import NS, RunPlan
 from reports.compute.samples import Number, grown, in_pairs, length_s, overlap_s, per_s, total, weighted_mean
 from reports.store.columns import Row
 

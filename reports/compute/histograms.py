@@ -31,7 +31,7 @@ from perftest.metrics.histogram import (
 )
 from perftest.results import schema as files
 from perftest.results.trust import supports
-from reports.compute.plan import RunPlan
+from reports.compute.run_plan import RunPlan
 from reports.store.columns import Row, table_of_rows
 from reports.store.schema import HOST_SERIES, LATENCY, PERCENTILES, TIMELINE_PERCENTILES, TIMELINE_SERIES, WHOLE_RUN
 

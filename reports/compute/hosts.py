@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from reports.compute.intervals import COUNTS, key_of, rates
 from reports.compute.parsing import HOST_OCTETS
-from reports.compute.plan import NS, RunPlan
+from reports.compute.run_plan import NS, RunPlan
 from reports.compute.samples import grown, in_pairs, length_s, mean, per_s
 from reports.store.columns import Row
 

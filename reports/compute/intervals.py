@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perftest.results import schema as files
-from reports.compute.plan import NS, RunPlan
+from reports.compute.run_plan import NS, RunPlan
 from reports.store import schema
 from reports.store.columns import Row
 

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from perftest.results import schema as files
 from reports.compute import brokers, histograms, hosts, intervals, manifests, parsing, steps
-from reports.compute.plan import RunPlan, plan_of
 from reports.compute.run_files import LINES, RunFiles, RunHead, open_run
+from reports.compute.run_plan import RunPlan, plan_of
 from reports.errors import EmptyRunError
 from reports.store import schema
 from reports.store.columns import Row, TableSpec, table_of_rows

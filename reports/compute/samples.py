@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from reports.compute.plan import NS
+from reports.compute.run_plan import NS
 from reports.store.columns import Row
 
 Number = int | float

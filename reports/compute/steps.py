@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from reports.compute.intervals import COUNTS, LEFT_OPEN, STEP, key_of, messages_of, rates
-from reports.compute.plan import RunPlan
+from reports.compute.run_plan import RunPlan
 from reports.store.columns import Row
 
 _ZEROS: Final = (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perftest.engine.accounting.routing import queues_of_each
-from perftest.options.plan import plan_of
+from perftest.options.plan_of_options import plan_of
 from perftest.spec.behaviour import RoutingKeys
 from perftest.spec.plan import Plan, QueueType
 from perftest.spec.problem import Problem, SpecError

@@ -14,7 +14,7 @@ import pytest
 
 from perftest.cli.run import run
 from perftest.options.choices import Choices
-from perftest.options.plan import plan_of
+from perftest.options.plan_of_options import plan_of
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
 from perftest.spec.plan import GROUP_PARTS, Group, Plan, QueueSpec, QueueType, Settings, Step

@@ -16,7 +16,7 @@ from perftest.cli.run import run
 from perftest.importers.notes import Notes
 from perftest.options.choices import Choices
 from perftest.options.option import Effect, Option
-from perftest.options.plan import plan_of
+from perftest.options.plan_of_options import plan_of
 from perftest.options.table import OPTIONS
 from perftest.options.workload_of import INLINE, import_command_lines, note_options
 from perftest.spec import plan_for

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from reference_broker.log.errors import AppendGapError
 from reference_broker.log.extents import Extents, Place, checked, contains, intersects
-from reference_broker.log.memtable import ENTRY_OVERHEAD, Memory, Table
-from reference_broker.log.plan import (
+from reference_broker.log.housekeeping import (
     DiskUsage,
     Part,
     dead_files,
@@ -23,6 +22,7 @@ from reference_broker.log.plan import (
     snapshots_due,
     to_compact,
 )
+from reference_broker.log.memtable import ENTRY_OVERHEAD, Memory, Table
 from reference_broker.log.segment_codec import Segment
 from reference_broker.types import GroupId
 
