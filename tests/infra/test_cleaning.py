@@ -214,12 +214,12 @@ def test_a_filled_drive_with_a_process_on_it_is_taken_apart(tmp_path: Path) -> N
     crashed(
         "import subprocess\n"
         "from infra import drives, filling, node_process\n"
-        "from infra.register import Kind, Register\n"
+        "from infra.register import Register, UndoKind\n"
         "root = Path(sys.argv[1]); register = Register(root)\n"
-        "register.note(Kind.DIRECTORY, str(root / 'run')); (root / 'run').mkdir()\n"
+        "register.note(UndoKind.DIRECTORY, str(root / 'run')); (root / 'run').mkdir()\n"
         "drive = drives.make(root / 'run' / 'd1', 64)\n"
         "filling.fill(drive.files, register)\n"
-        "register.note(Kind.PROCESSES, 'holder')\n"
+        "register.note(UndoKind.PROCESSES, 'holder')\n"
         "subprocess.Popen(['sleep', '600'], cwd=drive.files, env=os.environ | {node_process.MARK: 'holder'},\n"
         "                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)",
         tmp_path,
