@@ -95,3 +95,4 @@ def _forget(state: State, consumer: Consumer) -> None:
     channel.first_id = max(channel.first_id, consumer.next_id)
     if channel.next_seq == 1 and not channel.consumers and not channel.first_id:
         del state.channels[consumer.id.channel]
+        state.suspected.discard(consumer.id.channel)

@@ -319,6 +319,16 @@ def test_a_node_out_of_sight_loses_its_messages_but_not_its_consumers() -> None:
     assert ids(effects, A) == [2, 3]
 
 
+def test_a_consumer_that_is_cancelled_while_its_node_is_out_of_sight_is_no_concern_of_the_nodes_return() -> None:
+    """Its channel goes with it, as it has published nothing. The news of the node then stopped every member."""
+    queue = machine()
+    apply(queue, checkout(A), NodeDown(NodeId(1)), Cancel(A, 2))
+    assert queue.channels() == []
+    assert apply(queue, NodeUp(NodeId(1), 1)) == []
+    apply(queue, checkout(A), NodeDown(NodeId(1)), NodeUp(NodeId(1), 1), enqueue(1, 1))
+    assert queue.counts().unacked == 1
+
+
 def test_a_node_that_was_restarted_comes_without_its_old_channels() -> None:
     """A new life knows nothing of the old one's consumers: messages dealt to them would never be settled."""
     queue = machine()
