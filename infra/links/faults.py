@@ -127,8 +127,9 @@ class AgentProcesses:
         self._asked = 0
         self._turn, self._writes = threading.Lock(), threading.Lock()
         self._over = threading.Event()
-        for name in processes:
-            threading.Thread(target=self._listen, args=(name,), daemon=True).start()
+        self._listeners = [threading.Thread(target=self._listen, args=(name,), daemon=True) for name in processes]
+        for listener in self._listeners:
+            listener.start()
         threading.Thread(target=self._stay, daemon=True).start()
 
     def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -142,10 +143,13 @@ class AgentProcesses:
             return {name: answer for name, answer in answers.items() if answer is not None}
 
     def close(self) -> None:
-        """End the agents, which undo what they did."""
+        """End the agents, which undo what they did, and hear them out: a process may be closed after that."""
         self._over.set()
         for process in self._processes.values():
             process.end_input()
+        until = time.monotonic() + _ANSWER_S
+        for listener in self._listeners:
+            listener.join(max(until - time.monotonic(), 0))
 
     def _stay(self) -> None:
         while not self._over.wait(_STAY_S):
