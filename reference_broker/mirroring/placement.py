@@ -153,26 +153,6 @@ def fits_in_ring(record: QueueRecord, node: NodeId, reaches: Reaches, decider: N
     return reaches(elder, node) and (decider == NOBODY or reaches(node, decider))
 
 
-def promoted(
-    policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, int], *, was_stopped: bool
-) -> Mirror | None:
-    """The copy that becomes the master, because the master's node is out of reach: the eldest that is synchronised,
-    else the eldest whose process runs, if the policy allows that. ``up``: the boot id of each node in reach;
-    ``was_stopped``: the master's node was stopped in order.
-
-    A synchronised copy whose process is gone has on its drive what must survive, because nothing was confirmed without
-    it. A copy whose process runs has transient messages, too, so it comes first. One that is not synchronised and
-    whose process is gone is never promoted: all nodes were down, and the master's has everything.
-    """
-    reachable = [mirror for mirror in record.mirrors if mirror.node in up]
-    synchronised = [mirror for mirror in reachable if mirror.is_synchronised]
-    if synchronised:
-        return next((mirror for mirror in synchronised if up[mirror.node] == mirror.boot_id), synchronised[0])
-    if policy is None or not (policy.promotes_on_shutdown if was_stopped else policy.promotes_on_failure):
-        return None
-    return next((mirror for mirror in reachable if up[mirror.node] == mirror.boot_id), None)
-
-
 def first_mirrors(
     policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str], boots: Mapping[NodeId, int],
     load: Mapping[NodeId, int],

@@ -35,8 +35,9 @@ from reference_broker.node.hosting.endings import Ending, Endings
 from reference_broker.node.hosting.hosted_queues import Hosting
 from reference_broker.node.hosting.local_clients import LocalClients
 from reference_broker.node.hosting.log_notices import LogNotices
-from reference_broker.node.hosting.mirror_steps import MirrorSteps
+from reference_broker.node.hosting.mirror_steps import MirrorChanges, MirrorSteps
 from reference_broker.node.hosting.peer_answers import PeerAnswers
+from reference_broker.node.hosting.promotion import Promotion
 from reference_broker.node.hosting.queue_services import QueueServices
 from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.hosting.reconciliation import Reconciliation
@@ -224,10 +225,10 @@ class Shard:
         figures = NodeFigures(self.config, self.clients, self.hosting, self.alarms, self.findings)
         self.peer_answers.methods |= {FIGURES: figures.answer, CLOSE: figures.close_connection}
         hosting = self.hosting
-        self.mirror_steps = MirrorSteps(
-            hosting.groups, self.nodes, self.metadata, hosting.census, hosting.mirrors.mirrored, self
-        )
-        self._reconciliation = Reconciliation(hosting.groups, self.metadata, self.mirror_steps, self.wake)
+        changes, mirrored = MirrorChanges(self.metadata), hosting.mirrors.mirrored
+        self.promotion = Promotion(hosting.groups, self.nodes, changes, mirrored, self)
+        steps_of_owner = MirrorSteps(hosting.groups, self.nodes, changes, hosting.census, mirrored, self)
+        self._reconciliation = Reconciliation(hosting.groups, self.metadata, steps_of_owner, self.wake)
         self.endings = Endings(hosting.groups, self.metadata, self.reads, later, self.limits.read_timeout_ms)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.endings, self.dead_letters, self.reads, self._reconciliation,
@@ -379,7 +380,7 @@ class Shard:
         if runner.leads:
             self.hosting.tell_non_members(runner)
             if runner.group == METADATA_GROUP:
-                self.mirror_steps.look_for_masters()
+                self.promotion.look_for_masters()
         if runner.core.leader != NOBODY:
             self.leader_found()
 
@@ -402,7 +403,7 @@ class Shard:
         self.turns.link_broken(node)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
-        self.mirror_steps.node_lost(node)
+        self.promotion.node_lost(node)
         self.services.node_changed(node)
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:
@@ -428,7 +429,7 @@ class Shard:
         """A peer has a link more, or a link less: rings of mirrors go where there are links."""
         self.nodes.says_it_reaches(node, reached)
         self.hosting.links_changed()
-        self.mirror_steps.look_for_masters()  # a master may have been within the reach of that peer only
+        self.promotion.look_for_masters()  # a master may have been within the reach of that peer only
 
     def peer_writable(self, node: NodeId) -> None:
         """Runners that wait for the link go on."""
@@ -469,5 +470,6 @@ class Shard:
             self.turns.tick()
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
+                self.promotion.look_again()
                 self._hand_over.look()
             self._ticks.tick()

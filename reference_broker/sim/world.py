@@ -15,8 +15,9 @@ from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
 from reference_broker.machines.cluster.mirror_records import mirror_on
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.mirroring.placement import next_step, promoted
+from reference_broker.mirroring.placement import next_step
 from reference_broker.node.config import Limits
+from reference_broker.node.hosting.promotion import promoted
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.queues.settings import classic_config_of, config_of

@@ -1,4 +1,4 @@
-"""What a node does so that queues have the mirrors that the policies want, and a master if theirs is lost.
+"""What the owner of a queue does so that the queue has the mirrors that the policies want.
 
 The owner of a queue takes one step at a time: it asks the metadata for a change, and takes the next step when the
 record has changed. While nodes are missing, steps are looked for again now and then.
@@ -8,10 +8,8 @@ ring has no link is dropped for as long as that lasts, though its node may reach
 round the ring, and nothing would be confirmed. That waits until the gap has stood for a while. When a node dies, one
 node notices it first and says so, and its own mirror must not go for that: the queue would be left with one copy.
 
-When the node of a master is lost, the leader of the metadata group has a mirror promoted. So a minority that is cut off
-promotes nobody, and its own masters cannot confirm anything, because they cannot drop the mirrors that do not answer. A
-node that another node reaches is not lost. If a mirror were promoted because one link is cut, the former master would
-not know for a while, and with a mirror that is not synchronised messages would go.
+How a mirror becomes the master of a queue whose master is lost stands in
+:mod:`~reference_broker.node.hosting.promotion`.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from reference_broker.mirroring.placement import (
     fits_in_ring,
     next_step,
     out_of_ring,
-    promoted,
 )
 from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.owned.owner import OwnerRunner
@@ -42,14 +39,31 @@ from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 5
-"""A node that leads the metadata looks so many times before it gives up a master's node that it has never seen: after a
-start of the whole cluster, nodes come one after another."""
-_LONG_PATIENCE: Final = 3 * _PATIENCE
-"""Looks before a mirror that is not synchronised is promoted: if the master's node comes back, nothing is lost. If it
-was stopped in order, nobody expects that, and a policy has asked for the promotion."""
 _GAP_PATIENCE: Final = 3
 """Looks after which a gap in a ring is one. Nodes notice the death of another node at different times."""
+
+
+class MirrorChanges:
+    """Asks the metadata for changes of mirrors, once for each state of a record."""
+
+    def __init__(self, metadata: MetadataHost) -> None:
+        self._metadata = metadata
+        self._asked: set[tuple[GroupId, int]] = set()
+        """Queues, and the number of changes of the record on which a question rests."""
+
+    def ask(self, command: type[AddMirror | DropMirror | MoveMaster], record: QueueRecord, **values: int) -> bool:
+        """Ask for a change. Returns whether this was the first time."""
+        key = record.group, record.changes
+        if key in self._asked:
+            return False
+        self._asked.add(key)
+        self._metadata.change_mirrors(command, record, lambda _record: self._asked.discard(key), **values)
+        return True
+
+    def move(self, record: QueueRecord, mirror: Mirror, boot_id: int) -> None:
+        """Ask for a mirror to become the master, as the process of its node with this boot id."""
+        values = {"member": mirror.node, "since": mirror.since, "member_boot": boot_id}
+        self.ask(MoveMaster, record, epoch=record.epoch, **values)
 
 
 class Policies(Protocol):
@@ -63,25 +77,19 @@ class MirrorSteps:
     """The steps of one node."""
 
     def __init__(
-        self, groups: Groups, nodes: Nodes, metadata: MetadataHost, census: Census, mirrored: Mapping[GroupId,
+        self, groups: Groups, nodes: Nodes, changes: MirrorChanges, census: Census, mirrored: Mapping[GroupId,
         QueueRecord], policies: Policies,
     ) -> None:  # fmt: skip
         """``mirrored``: all queues that have copies."""
         self._groups = groups
         self._nodes = nodes
-        self._metadata = metadata
+        self._changes = changes
         self._census = census
         self._mirrored = mirrored
         self._policies = policies
-        self._asked: set[tuple[GroupId, int]] = set()
-        """Queues, and the number of changes of the record on which a question rests."""
-        self._looks: dict[NodeId, int] = {}
-        """How often each node was missed."""
         self._look = 0
         self._gaps: dict[GroupId, tuple[Mirror, int]] = {}
         """The mirror behind which a ring has a gap, and the look since when."""
-
-    # The owner
 
     def step(self, runner: OwnerRunner, record: QueueRecord) -> bool:
         """Take the next step for a queue that this node owns. Returns whether to look again later."""
@@ -93,7 +101,7 @@ class MirrorSteps:
         for mirror in record.mirrors:
             if self._nodes.up.get(mirror.node) != mirror.boot_id:
                 # Its process is gone. This node may have become the master later, so that it saw no link break.
-                self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
+                self._changes.ask(DropMirror, record, member=mirror.node, since=mirror.since)
                 return True
         if record.mirrors and record.owner_boot != self._nodes.up[record.leader]:
             return True  # they followed a former process of this node, and go first
@@ -104,12 +112,17 @@ class MirrorSteps:
         match step:
             case AddCopy(node):
                 boots = {"member_boot": self._nodes.up[node], "owner_boot": self._nodes.up[record.leader]}
-                self._ask(AddMirror, record, epoch=record.epoch, member=node, **boots)
+                self._changes.ask(AddMirror, record, epoch=record.epoch, member=node, **boots)
             case Drop(mirror):
-                self._ask(DropMirror, record, member=mirror.node, since=mirror.since)
+                self._changes.ask(DropMirror, record, member=mirror.node, since=mirror.since)
             case MoveToCopy(mirror):
-                self._move(record, mirror)
+                self._changes.move(record, mirror, self._nodes.up[mirror.node])
         return len(up) < len(self._nodes.all) or step is not None
+
+    def look_again(self) -> None:
+        """A while has passed: gaps grow older."""
+        self._look += 1
+        self._gaps = {group: gap for group, gap in self._gaps.items() if group in self._mirrored}
 
     def _closes_gap(self, record: QueueRecord) -> bool:
         """Have a mirror dropped that its neighbour in the ring, or who decides about the ring, does not reach for a
@@ -123,7 +136,7 @@ class MirrorSteps:
         self._gaps[record.group] = mirror, since
         if self._look - since < _GAP_PATIENCE:
             return True
-        if self._ask(DropMirror, record, member=mirror.node, since=mirror.since):
+        if self._changes.ask(DropMirror, record, member=mirror.node, since=mirror.since):
             text = "queue %s: the mirror on %s is dropped until another node of its ring reaches it again"
             log.warning(text, shown(record.name), self._nodes.name(mirror.node))
         return True
@@ -142,50 +155,3 @@ class MirrorSteps:
         metadata = self._groups.runners.get(METADATA_GROUP)
         leader = metadata.core.leader if metadata is not None else NOBODY
         return leader if leader in self._nodes.up else NOBODY
-
-    # The leader of the metadata
-
-    def node_lost(self, node: NodeId) -> None:
-        """A node is out of reach: have the mirrors of its masters promoted."""
-        self._looks[node] = _PATIENCE
-        self.look_for_masters()
-
-    def look_again(self) -> None:
-        """A while has passed."""
-        self._look += 1
-        self._gaps = {group: gap for group, gap in self._gaps.items() if group in self._mirrored}
-        for node in self._nodes.all:
-            if node in self._nodes.up:
-                self._looks.pop(node, None)
-            else:
-                self._looks[node] = self._looks.get(node, 0) + 1
-        self.look_for_masters()
-
-    def look_for_masters(self) -> None:
-        """Have a mirror promoted for each master whose node is lost, if this node leads the metadata."""
-        metadata = self._groups.runners.get(METADATA_GROUP)
-        if metadata is None or not metadata.leads or not self._groups.is_current:
-            return
-        for record in list(self._mirrored.values()):
-            looks = self._looks.get(record.leader, 0)
-            if record.leader in self._nodes.up or looks < _PATIENCE:
-                continue
-            if self._nodes.who_reaches((record.leader,)) is not None:
-                continue  # only a link is lost, and this node soon leads the metadata no more
-            policy, was_stopped = self._policies.ha_policy(record), record.leader in self._nodes.left
-            mirror = promoted(policy, record, self._nodes.up, was_stopped=was_stopped)
-            if mirror is not None and (mirror.is_synchronised or was_stopped or looks >= _LONG_PATIENCE):
-                self._move(record, mirror)
-
-    def _move(self, record: QueueRecord, mirror: Mirror) -> None:
-        values = {"member": mirror.node, "since": mirror.since, "member_boot": self._nodes.up[mirror.node]}
-        self._ask(MoveMaster, record, epoch=record.epoch, **values)
-
-    def _ask(self, command: type[AddMirror | DropMirror | MoveMaster], record: QueueRecord, **values: int) -> bool:
-        """Ask for a change, once. Returns whether this was the first time."""
-        key = record.group, record.changes
-        if key in self._asked:
-            return False
-        self._asked.add(key)
-        self._metadata.change_mirrors(command, record, lambda _record: self._asked.discard(key), **values)
-        return True

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from reference_broker.amqp.connection import ServerConnection
 from reference_broker.node.alarms import Alarm, Alarms
-from reference_broker.node.clients.client_channel import ClientChannel
+from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.hosting.hosted_queues import Hosting
 from reference_broker.node.hosting.local_clients import LocalClients
@@ -36,29 +35,6 @@ _PART_OCTETS: Final = 20_000
 _PART_SOURCES: Final = 2_000
 """The most sources of a part: a node makes no rows of the queues that others lead."""
 _MS: Final = 1000
-
-
-class FiguredConnection(Protocol):
-    """A client's connection, as figures see it."""
-
-    core: ServerConnection
-    channels: Mapping[int, ClientChannel]
-    user: str
-    vhost: str
-    peer: tuple[str, int]
-    own: tuple[str, int]
-    is_encrypted: bool
-    connected_at_ms: int
-
-    @property
-    def state(self) -> str:
-        """How the connection fares."""
-
-    def close(self, text: str) -> None:
-        """Tell the client why, and end."""
-
-    def octets(self) -> tuple[int, int]:
-        """Read from the client, and sent to it."""
 
 
 class NodeFigures:
@@ -130,11 +106,11 @@ class NodeFigures:
             "queues_led": sum(group != METADATA_GROUP for group in self._hosting.census.leading),
         }
 
-    def _connections(self) -> list[FiguredConnection]:
+    def _connections(self) -> list[ClientConnection]:
         """Those of clients with a socket: the management API has connections without one."""
         return [each for each in self._clients.connections if each.user and each.peer[1]]  # type: ignore[attr-defined,misc]
 
-    def _connection(self, each: FiguredConnection) -> Answer:
+    def _connection(self, each: ClientConnection) -> Answer:
         state, (received, sent) = each.core.state, each.octets()
         return {
             "name": _name(each),
@@ -159,10 +135,10 @@ class NodeFigures:
             "client_properties": _plain(state.client_properties),
         }
 
-    def _channels(self) -> list[tuple[FiguredConnection, int]]:
+    def _channels(self) -> list[tuple[ClientConnection, int]]:
         return [(each, number) for each in self._connections() for number in each.core.open_channels]
 
-    def _channel(self, source: tuple[FiguredConnection, int]) -> Answer:
+    def _channel(self, source: tuple[ClientConnection, int]) -> Answer:
         each, number = source
         channel = each.channels.get(number)
         return {
@@ -181,7 +157,7 @@ class NodeFigures:
             "connection_details": _details(each),
         }
 
-    def _consumers(self) -> list[tuple[FiguredConnection, int, str, ConsumeSession]]:
+    def _consumers(self) -> list[tuple[ClientConnection, int, str, ConsumeSession]]:
         return [
             (each, number, tag, consumer)
             for each in self._connections()
@@ -189,7 +165,7 @@ class NodeFigures:
             for tag, consumer in channel.consumers.items()
         ]
 
-    def _consumer(self, source: tuple[FiguredConnection, int, str, ConsumeSession]) -> Answer | None:
+    def _consumer(self, source: tuple[ClientConnection, int, str, ConsumeSession]) -> Answer | None:
         each, number, tag, consumer = source
         queue = self._hosting.by_group.get(consumer.group)
         if not tag or consumer.is_cancelled or queue is None:
@@ -213,7 +189,7 @@ def _counts(queue: Queue) -> Answer:
     }  # fmt: skip
 
 
-def _consumer(each: FiguredConnection, number: int, tag: str, consumer: ConsumeSession, queue: str) -> Answer:
+def _consumer(each: ClientConnection, number: int, tag: str, consumer: ConsumeSession, queue: str) -> Answer:
     return {
         "consumer_tag": tag,
         "queue": {"name": queue, "vhost": each.vhost},
@@ -240,13 +216,13 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
-def _name(each: FiguredConnection) -> str:
+def _name(each: ClientConnection) -> str:
     return "{}:{} -> {}:{}".format(*each.peer, *each.own)
 
 
-def _identity(each: FiguredConnection, number: int) -> Answer:
+def _identity(each: ClientConnection, number: int) -> Answer:
     return {"name": f"{_name(each)} ({number})", "number": number}
 
 
-def _details(each: FiguredConnection) -> Answer:
+def _details(each: ClientConnection) -> Answer:
     return {"name": _name(each), "peer_host": each.peer[0], "peer_port": each.peer[1]}

@@ -19,8 +19,8 @@ from reference_broker.mirroring.placement import (
     ha_policy,
     mirrors_wanted,
     next_step,
-    promoted,
 )
+from reference_broker.node.hosting.promotion import promoted
 from reference_broker.types import GroupId, NodeId
 
 UP = {NodeId(1): "a", NodeId(2): "b", NodeId(3): "c", NodeId(4): "d"}

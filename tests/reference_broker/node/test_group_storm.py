@@ -45,7 +45,7 @@ from reference_broker.machines.commands import ChannelDown, Checkout, Enqueue, N
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
 from reference_broker.node.hosting.hosted_queues import Hosting
-from reference_broker.node.hosting.mirror_steps import MirrorSteps
+from reference_broker.node.hosting.mirror_steps import MirrorChanges, MirrorSteps
 from reference_broker.node.hosting.reconciliation import Reconciliation
 from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.known_nodes import Nodes
@@ -150,7 +150,8 @@ class Node:
         self.runners = self.hosting.runners
         self.metadata = MetadataHost(self.hosting)
         self.metadata.member = self.group  # type: ignore[assignment]
-        steps = MirrorSteps(self.hosting.groups, Nodes((), self.node, 1), self.metadata, self.hosting.census, {}, self)
+        changes = MirrorChanges(self.metadata)
+        steps = MirrorSteps(self.hosting.groups, Nodes((), self.node, 1), changes, self.hosting.census, {}, self)
         self.reconciliation = Reconciliation(self.hosting.groups, self.metadata, steps, self.wake)
         requests = Requests(self, lambda node, request, answered: None)
         self.frames = Frames(
