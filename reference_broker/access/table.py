@@ -21,7 +21,7 @@ GUEST: Final = User(
 GUESTS_PERMISSION: Final = Permission(user="guest", vhost=DEFAULT_VHOST, configure=".*", write=".*", read=".*")
 _EVERYTHING: Final = (".*", ".*", ".*")
 _NO_NAME: Final = "^$"
-"""The meaning of an empty expression: it finds no name."""
+"""An expression that matches no name: the meaning of an empty one."""
 _DEFAULT_EXCHANGE: Final = "amq.default"
 """The name by which permissions call the default exchange."""
 

@@ -49,7 +49,7 @@ from reference_broker.types import CHANNEL_ID_FORMAT, CHANNEL_ID_SIZE, ChannelId
 BATCH_VERSION: Final = 3
 KEY_SIZE_MAX: Final = 2**16 - 1
 TAG_SIZE_MAX: Final = 255
-"""A consumer tag is an AMQP short string."""
+"""The longest consumer tag in octets: a tag is an AMQP short string."""
 
 _HEAD: Final = Struct(">BQI")  # version, time in ms, number of commands
 _ENQUEUE: Final = Struct(f">B{CHANNEL_ID_SIZE}sQ")  # kind, channel, first sequence number

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Final
 
 NO_LIMIT: Final = -1
-"""Stands for "not set" in every limit and time of :class:`FifoConfig`."""
+""""Not set", in every limit and time of :class:`FifoConfig`."""
 
 _LAYOUT: Final = Struct(">qqqqqBBB")  # the limits and times, then overflow, single active, dead letters
 _NAME_SIZE: Final = Struct(">H")

@@ -32,8 +32,8 @@ from reference_broker.types import IdRange
 WINDOW: Final = 1024
 """The most at-least-once letters in flight per queue, and the most at-most-once letters that one entry sends."""
 WINDOW_OCTETS: Final = 16 << 20
-"""The most octets of their bodies, which the leader holds in memory. In a queue without a limit in octets, each body
-counts as the mean of its run."""
+"""The most octets of bodies of letters in flight, which the leader holds in memory. In a queue without a limit in
+octets, each body counts as the mean of its run."""
 
 DeadLetterRecord = tuple[int, int, int, int, int, int, int, int, int, int, int]
 """Reason, id of the first letter (0: at most once), count, start, step, and the origin."""

@@ -99,9 +99,9 @@ from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 PACED_MESSAGES_MIN: Final = 24
 _PACED_PREFETCHES: Final = 4
 _PACED_ENTRIES: Final = 8
-"""The queue paces publishes for this many entries after the settle of a consumer with a backlog."""
+"""Entries for which a queue paces publishes after a consumer with a backlog has settled."""
 _REFRESH_ENTRIES: Final = 64
-"""A queue with timed messages refreshes its flags once in this many entries."""
+"""Entries between two updates of the flags of a queue with timed messages."""
 _NEVER: Final = (-_PACED_ENTRIES, 0)
 
 

@@ -33,7 +33,7 @@ from reference_broker.machines.outbox import Outbox
 from reference_broker.message_run import MessageRun
 
 _NO_NUMBER: Final = 0
-"""What is refused never comes back, so its place in message order is of no use to anybody."""
+"""The number of a refused message, which never comes back and so needs no place in the order of messages."""
 
 
 def enforce(state: State, outbox: Outbox) -> None:

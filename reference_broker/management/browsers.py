@@ -25,7 +25,8 @@ _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 _JSON: Final = "application/json"
 _OF_CURL: Final = "application/x-www-form-urlencoded"
-"""What ``curl -d``, wget, PowerShell and Python's urllib say of any body unless they are told another type."""
+"""The content type that ``curl -d``, wget, PowerShell and Python's urllib give any body unless they are told
+another."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 

@@ -24,7 +24,7 @@ from reference_broker.routing.records import Destination
 PARTS: Final = (
     "vhosts", "users", "permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings",
 )  # fmt: skip
-"""In the order of an import."""
+"""The parts of definitions, in the order of an import."""
 OF_A_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 """The parts that belong to one virtual host."""
 _TEXT: Final = "a text"

@@ -22,7 +22,8 @@ from reference_broker.node.operations.listeners import listeners_of
 from reference_broker.types import METADATA_GROUP
 
 _ALIVE: Final = "aliveness-test"
-"""The queue of the test, and its message: RabbitMQ's, so permissions for the test hold for both."""
+"""The queue of the liveness test, and its message. Both are RabbitMQ's, so permissions for that test hold for this
+one."""
 _ALIVE_BODY: Final = b"test_message"
 _PROTOCOLS: Final = {
     "amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "amqps": "amqp/ssl", "amqp/tls": "amqp/ssl",

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _ROWS_A_TURN: Final = 25
 Undo = Callable[[], Awaitable[Any]]
-"""Takes back what a row did. Nothing happens if the row did nothing."""
+"""Takes back the effect of a row; does nothing if the row had no effect."""
 
 
 async def import_definitions(cluster: ManagedCluster, _at: Row, body: Row) -> Outcome:

@@ -15,7 +15,7 @@ OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 """The component of parameters that are limits of virtual hosts."""
 LIMITS: Final = "limits"
-"""The one name in that component."""
+"""The one name in the component of limits."""
 _FEATURES: Final = {
     "classic_mirrored_queue_version": "Support setting version for classic mirrored queues",
     "drop_unroutable_metric": "Count unroutable publishes to be dropped in stats",
@@ -26,7 +26,7 @@ _FEATURES: Final = {
     "user_limits": "Configure connection and channel limits for a user",
     "virtual_host_metadata": "Virtual host metadata (description, tags, etc)",
 }
-"""The features of RabbitMQ that a program may ask for, and that are here."""
+"""The feature flags of RabbitMQ that a program may ask for and that hold here."""
 
 
 def of_vhost(machine: MetadataMachine, vhost: str) -> list[Row]:

@@ -33,7 +33,7 @@ from reference_broker.node.shard import Shard
 log = logging.getLogger(__name__)
 
 _MANY: Final = 500
-"""A list of so many rows takes milliseconds to write."""
+"""Number of rows from which writing a list takes milliseconds."""
 BODY_MAX: Final = 16 << 20
 """Octets of the largest body of a request."""
 _INCLUDED: Final = {
@@ -42,7 +42,7 @@ _INCLUDED: Final = {
     Tag.POLICYMAKER: frozenset({Tag.POLICYMAKER, Tag.MANAGEMENT}),
     Tag.MANAGEMENT: frozenset({Tag.MANAGEMENT}),
 }
-"""The tags that a tag includes."""
+"""The tags that each tag includes."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

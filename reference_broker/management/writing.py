@@ -35,7 +35,7 @@ _GET_MAX: Final = 10_000
 LIMITS_OF_VHOSTS: Final = ("max-connections", "max-queues")
 _USER_LIMITS: Final = ("max-connections", "max-channels")
 _ACTIONS: Final = {"sync": "sync-queue", "cancel_sync": "cancel-sync-queue"}
-"""What a queue can be told to do, and the operation that does it."""
+"""The actions of a queue, and the operation that carries each out."""
 _ENCODINGS: Final = ("auto", "base64")
 _ACK_MODES: Final = (
     "ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false",

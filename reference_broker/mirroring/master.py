@@ -26,8 +26,8 @@ from reference_broker.mirroring.stored_end import StoredEnd
 from reference_broker.types import NodeId
 
 AHEAD_MIN: Final = 256
-"""Messages that are announced ahead of the deliveries, at least. So many more than were delivered may come as
-redelivered from the next master."""
+"""The least number of messages that are announced ahead of their delivery. After a promotion the new master may deliver
+so many messages as redelivered that were not delivered before."""
 
 
 class RecordingStore:

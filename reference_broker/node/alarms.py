@@ -38,7 +38,8 @@ class Alarm(IntFlag):
 NO_ALARM: Final = Alarm(0)
 _CRITICAL: Final = 1.1
 _LOOKS_BETWEEN: Final = 8
-"""To give memory back takes tens of milliseconds: while a node is low on memory it does so at every so many looks."""
+"""Checks between two attempts to give memory back while a node is low on memory: one attempt takes tens of
+milliseconds."""
 _WORDS: Final = {Alarm.DISK: "disk", Alarm.MEMORY: "memory"}
 
 

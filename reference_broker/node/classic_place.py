@@ -19,7 +19,7 @@ from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.files import Files, read_whole, write_whole
 
 MARK: Final = "classic-identity"
-"""The file in the data directory that says that classic queues lie elsewhere, or did."""
+"""The file in the data directory which says that classic queues lie, or lay, in another directory."""
 
 
 def claim(files: Files, config: NodeConfig) -> None:

@@ -23,9 +23,9 @@ from reference_broker.types import NodeId
 
 _SMALL_MESSAGE_BYTES: Final = 64 * 1024
 CLASSIC: Final = "classic"
-"""The directory of classic queues below ``data_dir``, where nobody names another."""
+"""The directory of classic queues below ``data_dir``, unless another is configured."""
 FRAME_BYTES_MIN: Final = 4096
-"""What any node takes before it knows who speaks: the hello is one frame."""
+"""The largest frame that a node takes before it knows its peer: the hello is one frame."""
 
 
 class ConfigError(Exception):

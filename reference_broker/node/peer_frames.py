@@ -18,7 +18,7 @@ from reference_broker.raft import wire
 from reference_broker.types import NodeId
 
 Guarded = Callable[..., None]
-"""Calls its first argument with the others, and sees to errors."""
+"""Calls its first argument with the others, and handles its errors."""
 
 
 class Frames:

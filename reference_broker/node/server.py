@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _START_S: Final = 60.0
-"""A start that takes longer than this waits for other nodes."""
+"""Time after which the garbage collector works again, although the start still waits for other nodes."""
 _SWITCH_INTERVAL_S: Final = 0.0005
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 _KEEP_BELOW_BYTES: Final = 64 * 1024 * 1024
 _BACKLOG: Final = 1024
 IN_TLS_MAX: Final = 1024
-"""Clients that may be on their way through TLS at once. Each takes 0.3 MB, which are buffers of the event loop. Of too
-many the oldest goes: whoever says nothing keeps nobody out."""
+"""The most clients in a TLS handshake at once. Each takes 0.3 MB of the event loop's buffers. Beyond that the oldest is
+dropped, so a silent client keeps nobody out."""
 _MANAGEMENT: Final = "reference_broker.management"
 _BOOT_ID: Final = "incarnation"
 

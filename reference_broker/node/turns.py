@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 _SLOT_S: Final = 0.01
 _FORGET_EVERY: Final = 64
 _PASSES_MAX: Final = 4
-"""How often runners have turns before the sockets are read again."""
+"""The most turns of runners between two reads of the sockets."""
 _PASSES_NS: Final = 4_000_000
-"""Time after which the sockets are read first."""
+"""Time after which the sockets are read before runners have another turn."""
 
 
 def wall_ms() -> int:

@@ -30,8 +30,8 @@ from reference_broker.types import ChannelId, GroupId
 
 _FEW: Final = 4
 _PART_OCTETS: Final = 256 * 1024
-"""Of more than a few places of messages, so much is read for a consumer before it is asked again whether its client
-reads. At a place are the messages of an entry at most."""
+"""Octets that are read for a consumer before it is asked again whether its client reads, if its messages lie in more
+than a few places. The messages of one entry at most lie at one place."""
 
 Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""

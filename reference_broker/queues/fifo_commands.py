@@ -16,7 +16,7 @@ from reference_broker.types import ChannelId
 
 SMALL_COMMAND_BYTES: Final = 64
 Asking = Checkout | Cancel | Purge | Get | GetCheckedOut
-"""Commands to whose reply a channel waits."""
+"""Commands whose reply a channel waits for."""
 
 
 def decode_forwarded(sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:

@@ -15,9 +15,9 @@ from typing import Final
 from reference_broker.types import GET_TAG, ChannelId, ConsumerId, GroupId
 
 NOTHING_YET: Final = 1 << 62
-"""Above every message id."""
+"""A number above every message id."""
 NOTHING_MISSED: Final = -1
-"""Below every message id."""
+"""A number below every message id."""
 
 
 class PublishSession:

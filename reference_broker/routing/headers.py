@@ -27,7 +27,7 @@ _VOID: Final = b"V"
 _MODES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 
 _Clue = tuple[bytes, bytes]
-"""Name and raw value of a field; the value is that of *void* if only the name counts."""
+"""Name and raw value of a field. The value is that of *void* if only the name counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,4 +202,4 @@ FROM_JSON: Final = {
     "permission": lambda raw: Permission(**raw),
     "topic_permission": lambda raw: TopicPermission(**raw),
 }
-"""How to read the fields of commands."""
+"""The reader of each field of a command."""

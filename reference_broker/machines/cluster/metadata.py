@@ -684,7 +684,7 @@ _FROM_JSON: Final[dict[str, Callable[[Any], Any]]] = {
     "binding": exchanges.binding_from_json,
     **access.FROM_JSON,
 }
-"""How to read the fields of commands that are more than a name or a number."""
+"""The reader of each field of a command that is more than a name or a number."""
 
 
 def _unusable_in(policy: Policy) -> list[UnusablePattern]:

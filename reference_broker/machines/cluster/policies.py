@@ -25,12 +25,12 @@ EXCHANGES: Final = "exchanges"
 ALL: Final = "all"
 """What a policy may apply to."""
 _OF_EXCHANGES: Final = ALTERNATE.decode()
-"""The setting of policies that is for exchanges."""
+"""The one setting of a policy that applies to exchanges."""
 _OF_CLASSIC: Final = ("overflow", "reject-publish-dlx")
 """A setting that RabbitMQ takes for every queue, and that classic queues alone follow."""
 _CLASSIC: Final = "classic"
 _FITS_KEPT: Final = 65536
-"""Answers to whether a policy's pattern finds a queue's name. Every list of queues asks again."""
+"""The most cached answers to "does this policy's pattern match this queue's name?". Every list of queues asks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

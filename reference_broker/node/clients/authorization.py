@@ -34,7 +34,8 @@ from reference_broker.routing.table import RoutingTable
 from reference_broker.types import REPLY_TO
 
 OPERATOR: Final = "\0operator"
-"""Who has proved the secret of the cluster on the control port, and may do everything. No client can have this name."""
+"""The name of an operator, who has proved the cluster's secret on the control port and may do everything. No client can
+have this name."""
 _DEFAULT_EXCHANGE: Final = "amq.default"
 _SERVER_NAMED: Final = "amq.gen-"
 REPLY_QUEUE: Final = REPLY_TO.decode()
@@ -328,7 +329,7 @@ _NEEDS: Final[dict[type, Callable[[Any], Iterable[Need]]]] = {
     ExchangeDelete: lambda event: (Need(CONFIGURE, "exchange", event.exchange),),
     BindingChange: _change_binding,
 }
-"""The permissions that each operation needs, in the order in which they are asked for."""
+"""The permissions that each operation needs, in the order in which they are checked."""
 _METHODS: Final[dict[type, str]] = {
     QueueDeclare: "queue.declare", QueueDelete: "queue.delete", QueuePurge: "queue.purge",
     Consume: "basic.consume", Get: "basic.get",

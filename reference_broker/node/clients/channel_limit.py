@@ -26,7 +26,7 @@ from reference_broker.types import ConsumerId, GroupId, Outcome
 NO_LIMIT: Final = 1 << 62
 """Limit of a channel that has taken its limit away."""
 _FREE: Final = (Settled, Recovered, Cancel, HandOut)
-"""Events after which something that waits may go."""
+"""Events after which a waiting delivery may be sent."""
 
 
 class ChannelLimit:

@@ -249,4 +249,4 @@ TX_HANDLERS: Final[Mapping[type, Handler]] = {
     TxCommit: lambda channel, event: _transaction(channel).commit(event),
     TxRollback: lambda channel, event: _transaction(channel).rollback(event),
 }
-"""The same for a channel in tx mode."""
+"""The handler of each event of the core on a channel in tx mode."""

@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5
 """The time between two ticks of a connection."""
 LINGER_TICKS: Final = 4
-"""So long a client that has its close-ok may take to close the socket."""
+"""Ticks that a client may take to close its socket after its close-ok."""
 _ELSEWHERE_MS: Final = 2500
-"""So long a client waits for a leader that is out of reach of its node, and within reach of another."""
+"""Time for which a client waits for a leader that its node cannot reach but another node can."""
 _MEMORY_PARTS: Final = 32
 _UNREAD_MEMORY_PART: Final = 8
 _UNREAD_ALWAYS: Final = 64 * 1024
-"""Octets that may always wait for a client to read them, also if all clients leave more than this part of the node's
-memory unread."""
+"""Octets that may always wait for a client to read them, even when all clients together leave more unread than their
+part of the node's memory."""
 _HELD_OCTETS_MAX: Final = 1 << 20
 """The most octets that wait behind the busy channels of a connection while it is read."""
 

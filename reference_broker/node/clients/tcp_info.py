@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 _STATE_AT: Final = 0
 _ACKED_AND_RECEIVED: Final = Struct("=QQ")
 _ACKED_AT: Final = 120
-"""``tcpi_bytes_acked`` stands there, and ``tcpi_bytes_received`` behind it."""
+"""Offset of ``tcpi_bytes_acked``; ``tcpi_bytes_received`` follows."""
 _OCTETS: Final = _ACKED_AT + _ACKED_AND_RECEIVED.size
 _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
-"""TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING."""
+"""The states TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK and TCP_CLOSING."""
 
 
 class TcpInfo(NamedTuple):

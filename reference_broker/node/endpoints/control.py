@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REQUEST_MAX: Final = 65_536
-"""Octets of a line. Before the other side has proved that it has the secret, nobody may send more."""
+"""The most octets of a line. A client that has not yet proved the secret may not send more."""
 _LONG_REQUEST_MAX: Final = 16 << 20
 """Octets of a request whose length a line such as ``{"octets": 70000}`` announces."""
 

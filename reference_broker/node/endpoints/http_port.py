@@ -31,16 +31,16 @@ _TOLD: Final = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
 }
-"""What every answer tells browsers: to run nothing, to show the answer in no frame, and to take it for what it is."""
+"""Headers of every answer, for browsers: run nothing, show the answer in no frame, and do not guess its type."""
 _UNREAD_MEMORY_PART: Final = 8
-"""The clients of the port may leave one octet unread of so many that the node may hold: an answer may have megabytes,
-and nobody has to read the answer."""
+"""The divisor of the node's memory limit that gives the octets which HTTP clients may leave unread: an answer may have
+megabytes, and nobody has to read it."""
 _LINGER_S: Final = 10.0
-"""How long the rest of a body that is not wanted may take, so that its client reads the answer."""
+"""Time for the rest of an unwanted body to arrive, so that its client reads the answer."""
 _STOP_S: Final = 1.0
-"""How long a node that stops waits for answers that are under way."""
+"""Time that a stopping node gives to answers under way."""
 _COMPLAINT_MAX: Final = 300
-"""Characters of a line of the log about what a stranger sent."""
+"""The most characters of a log line about what a stranger sent."""
 
 
 class Visit(web.RequestHandler):

@@ -214,7 +214,7 @@ class NodeCollector:
 
 _Of = TypeVar("_Of")
 _OF_QUEUE: Final = ("vhost", "queue")
-"""The labels of a queue's metrics, as RabbitMQ's detailed ones."""
+"""The labels of a queue's metrics, as in RabbitMQ's detailed ones."""
 
 
 def _gauges(

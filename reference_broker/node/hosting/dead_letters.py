@@ -45,7 +45,7 @@ from reference_broker.types import ConsumerId, GroupId, IdRange
 log = logging.getLogger(__name__)
 
 OUTCOMES: Final = ("routed", "no_route", "cycle")
-"""The outcomes that are counted. An at-least-once letter is counted at each try."""
+"""The counted outcomes. An at-least-once letter is counted at each try."""
 _EVERYTHING: Final = 2**63
 
 

@@ -24,9 +24,9 @@ from reference_broker.types import GroupId, NodeId
 
 QUEUE_TYPE: Final = "x-queue-type"
 _KIND_WITHOUT_ARGUMENT: Final = "classic"
-"""The kind of a queue whose declaration names none, as in RabbitMQ 3.10."""
+"""The kind of a queue that is declared without ``x-queue-type``, as in RabbitMQ 3.10."""
 Asker = tuple[NodeId, int, int]
-"""Who asks: the node, its boot id, and the number of the connection there."""
+"""The client that asks: its node, that node's boot id, and the number of the connection there."""
 _RABBITMQ_TYPES: Final = ("classic", "quorum", "stream")
 
 

@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 
 _EARLY_MAX: Final = 256
 _BUSIEST: Final = 4
-"""How many queues a node names in its summary."""
+"""The number of queues that a node names in its summary."""
 _Unapplied = Sequence[UnappliedCommands]  # by priority
 
 

@@ -40,7 +40,7 @@ from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
 log = logging.getLogger(__name__)
 
 _GAP_PATIENCE: Final = 3
-"""Looks after which a gap in a ring is one. Nodes notice the death of another node at different times."""
+"""Looks after which a gap in a ring counts. Nodes notice the death of another node at different times."""
 
 
 class MirrorChanges:

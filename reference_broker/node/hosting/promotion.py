@@ -24,11 +24,11 @@ from reference_broker.node.replication.known_groups import Groups
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
 _PATIENCE: Final = 5
-"""A node that leads the metadata looks so many times before it gives up a master's node that it has never seen: after a
-start of the whole cluster, nodes come one after another."""
+"""Looks after which the leader of the metadata gives up a master's node that it has never seen: after a start of the
+whole cluster, nodes come one after another."""
 _LONG_PATIENCE: Final = 3 * _PATIENCE
-"""Looks before a mirror that is not synchronised is promoted: if the master's node comes back, nothing is lost. If it
-was stopped in order, nobody expects that, and a policy has asked for the promotion."""
+"""Looks before a mirror that is not synchronised is promoted: if the master's node comes back by then, nothing is lost.
+A master's node that was stopped in order is not waited for, because a policy asked for the promotion."""
 
 
 def promoted(

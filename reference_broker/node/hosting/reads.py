@@ -22,7 +22,7 @@ from reference_broker.node.replication.queue_runner import QueueRunner
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex
 
 _AGAIN_S: Final = 0.05
-"""How long to wait after a refusal: the leader has changed, and the new leader may be known by then."""
+"""Pause after a refusal, in which the new leader may become known."""
 
 _Key = tuple[GroupId, str]
 

@@ -36,8 +36,8 @@ from reference_broker.raft.roles import Role
 from reference_broker.types import GroupId, NodeId
 
 STRIDE: Final = 1000
-"""The boot ids of the new directory begin so much further on. No peer that is down has seen such a boot id, and no
-start of the old directory beside the cluster has got there."""
+"""Distance from the highest known boot id to the first one of a new directory. No peer that is down has seen such a
+boot id, and the old directory, if it is started beside the cluster, does not reach it."""
 _LOOK_AGAIN_S: Final = 0.05
 _NAMES_MAX: Final = 10
 

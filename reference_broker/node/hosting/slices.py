@@ -23,7 +23,7 @@ SLICE_NS: Final = 1_000_000
 BUDGET_NS: Final = 2_000_000
 _SMALL_NS: Final = 100_000
 _SMALL_OCTETS: Final = 16 * 1024
-"""What is no more, and takes no longer, is handled at once, and nobody counts the time."""
+"""The most octets of an input that is handled at once and whose time is not counted."""
 _FIRST_OCTETS: Final = 8 * 1024
 _LEAST_OCTETS: Final = 1024
 _FIRST_NS_PER_OCTET: Final = 10.0

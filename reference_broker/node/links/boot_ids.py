@@ -28,7 +28,8 @@ _NUMBERS_END: Final = 1 << 32  # commands carry the boot id as u32
 _TIMES_END: Final = 1 << 63
 
 Boot = tuple[int, int]
-"""The boot id, and when that start was, in milliseconds: two copies may count to one number, but not at one time."""
+"""The boot id, and the time of that start in milliseconds: two copies of a directory may count to one number, but not
+at one time."""
 
 
 class StaleDirectoryError(Exception):

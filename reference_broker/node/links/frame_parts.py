@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Final
 
 LENGTH: Final = Struct(">I")
-"""Stands before each frame: the octets of its body."""
+"""The head of each frame: the octets of its body."""
 MESSAGE_MAX: Final = 256 * 1024 * 1024
 """The largest message between nodes. An entry of the log is a batch of at most ``batch_bytes_max`` octets of each
 priority, or one command; and a command is one message of a client (128 MiB at most) or a run of small ones."""

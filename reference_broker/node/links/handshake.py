@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn
 from reference_broker.types import NodeId
 
 VERSION: Final = 3
-"""Of the links between nodes. The first version had no proofs and told no version."""
+"""The version of the links between nodes. The first version had no proofs and told no version."""
 NONCE_OCTETS: Final = 32
 _PROOF_OCTETS: Final = 32
 _SHOWN_MAX: Final = 40

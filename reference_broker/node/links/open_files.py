@@ -23,11 +23,11 @@ from reference_broker.node.links.strangers import Complaints
 from reference_broker.storage.errors import MORE_FILES, lacks_files
 
 _KEPT: Final = 4
-"""One file of so many is kept back."""
+"""The divisor of the limit of open files that gives the files kept back from clients."""
 _STRANGERS_KEPT: Final = 8
-"""The strangers at one port get one of so many files that are kept back. Two ports have strangers."""
+"""The divisor of the files kept back that gives the share of strangers at one port. Two ports have strangers."""
 _HTTP_SHARE: Final = 4
-"""The port for metrics gets one of so many places of clients, if that is less than its limit."""
+"""The divisor of the places of clients that gives the share of the HTTP port, if that is less than its limit."""
 
 
 def raise_limit() -> None:

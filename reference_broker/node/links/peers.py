@@ -44,13 +44,14 @@ from reference_broker.types import NodeId
 log = logging.getLogger(__name__)
 
 _HIGH_WATER_FRAMES: Final = 2
-"""A link is congested when so many of the largest frames wait on it."""
+"""Largest frames that wait on a link when it counts as congested."""
 _DIAL_AGAIN_S: Final = 0.05
 _DIAL_AGAIN_MAX_S: Final = 0.25
-"""Short: nothing is confirmed while nodes that start together wait for the end of a pause. A refusal costs 0.1 ms."""
+"""The longest pause before a peer is dialled again. It is short because nothing is confirmed while nodes that start
+together wait for its end; a refusal costs 0.1 ms."""
 _ANYBODY: Final = NodeId(0)
 _NODE: Final = Struct(">I")
-"""A node in a heartbeat, behind the octet of the alarms."""
+"""A node in a heartbeat, after the octet of the alarms."""
 
 
 _PARTS: Final = frozenset({FrameKind.PART, FrameKind.LAST_PART})

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 log = logging.getLogger(__name__)
 
 COMPLAIN_AGAIN_S: Final = 10.0
-"""Whoever is refused comes again, often at once."""
+"""The shortest time between two log lines about one topic: a refused stranger often comes again at once."""
 
 
 class Stranger(Protocol):

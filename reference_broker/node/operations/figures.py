@@ -31,7 +31,7 @@ FIGURES: Final = "figures"
 CLOSE: Final = "close-connection"
 """The request to close a client's connection."""
 _PART_OCTETS: Final = 20_000
-"""A part is made within one turn of the loop, so it must not take long: this is some two milliseconds."""
+"""The most octets of a part, which is made within one turn of the event loop: about two milliseconds."""
 _PART_SOURCES: Final = 2_000
 """The most sources of a part: a node makes no rows of the queues that others lead."""
 _MS: Final = 1000

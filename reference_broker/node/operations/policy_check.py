@@ -47,7 +47,7 @@ committed policy can be applied. ``ha-params`` has rules of its own."""
 _NOT_FOR_OPERATORS: Final = frozenset(
     {"ha-sync-batch-size", "queue-version", "stream-max-segment-size-bytes", "initial-cluster-size"}
 )
-"""Numbers that are no limits."""
+"""Numeric keys that are no limits."""
 _NO_MEMORY: Final = "bodies of quorum queues are in the log alone, as in RabbitMQ since 3.10"
 _NO_STREAM: Final = "there are no streams here"
 _WITHOUT_EFFECT: Final = {
@@ -58,7 +58,7 @@ _WITHOUT_EFFECT: Final = {
     "stream-max-segment-size-bytes": _NO_STREAM,
     "initial-cluster-size": _NO_STREAM,
 }
-"""What policies of RabbitMQ may set and nothing here follows, and why."""
+"""Keys of RabbitMQ's policies that may be set and have no effect here, and why."""
 _APPLY_TO: Final = (QUEUES, EXCHANGES, ALL)
 
 

@@ -37,7 +37,7 @@ from reference_broker.node.replication.proposals import Proposal, seal
 from reference_broker.types import NodeId, Priority
 
 _FILL_BYTES: Final = 1 << 20
-"""A FILL has so many octets at most, or one part of a run."""
+"""The most octets of a FILL, unless one part of a run has more."""
 
 
 class MirroredHost(Protocol):

@@ -29,7 +29,7 @@ from reference_broker.queues.port import QueueKind
 from reference_broker.types import GroupId, NodeId
 
 _EARLY_MAX: Final = 64
-"""So many notes of one queue wait for news of it."""
+"""The most notes of one queue that wait for the queue's record."""
 _EARLY_QUEUES_MAX: Final = 1024
 
 

@@ -34,10 +34,10 @@ from reference_broker.raft.roles import Role
 from reference_broker.types import LogIndex, NodeId, Priority, Term
 
 _FEW: Final = 512
-"""Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
+"""Messages below which an entry is soon written, so that one entry at a time keeps publishers going."""
 _RIDE_S: Final = 0.002
-"""How long, or twice as long, publishes wait for the next settle of a consumer with a small prefetch: longer than a
-round takes, shorter than a publisher would notice if no settle comes."""
+"""Time (at most twice as long) for which publishes wait for the next settle of a consumer with a small prefetch: longer
+than a round takes, shorter than a publisher would notice if no settle comes."""
 
 
 _ALL: Final = LogIndex(1 << 62)

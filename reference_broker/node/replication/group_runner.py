@@ -41,7 +41,7 @@ _SNAPSHOT_MARK: Final = b"QGS"
 _SNAPSHOT_FORMAT: Final = 2
 _SNAPSHOT_HEAD: Final = Struct(">3sBIH")
 _TOGETHER: Final = 8
-"""So many entries a follower without clients of the queue applies together."""
+"""Entries that a follower without clients of the queue applies together."""
 _APPLY_NS: Final = 3_000_000
 """Time after which a member that applies entries lets others have a turn."""
 _NEVER_NS: Final = 1 << 63

@@ -43,7 +43,7 @@ _DELIVER: Final = Struct(">QQHI")  # delivery count, first message id, octets of
 _MISSED_LAST: Final = Struct(">QH")  # last message id, octets of the tag
 _CONFIRMED, _REJECTED, _REPLIED, _DELIVERED, _MISSED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 _FRAME_BYTES: Final = 1024 * 1024
-"""A frame of effects is sent when it has this size, so no frame grows with a consumer's credit."""
+"""Size at which a frame of effects is sent, so that no frame grows with a consumer's credit."""
 
 
 class Links(Protocol):

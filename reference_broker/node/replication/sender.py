@@ -29,14 +29,15 @@ from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
 _HEADS: Final = 1024
-"""Octets of a frame that are kept for the heads of its entries."""
+"""Octets of a frame that are reserved for the heads of its entries."""
 _ENTRIES_WAITING_MAX: Final = 64
 _RECENT: Final = 8
-"""About so many answers weigh in a mean."""
+"""Number of answers that weigh in a running mean."""
 _NEVER_NS: Final = 1 << 62
 """The mean of a node that never answered."""
 _ALIKE_NS: Final = 1_000_000
-"""A smaller difference does not count: a process that waits for its turn makes it."""
+"""Difference of means below which two nodes count as equally fast: a process that waits for its turn makes such a
+difference."""
 
 
 class AnswerTimes:

@@ -29,14 +29,14 @@ UNDER_WAY_MAX: Final = 128
 PATIENCE_TICKS: Final = 20
 _LEADERS_TOLD: Final = 10
 _TICKED_MAX: Final = 1000
-"""How many groups one tick is for."""
+"""The most groups that one tick reaches."""
 _ELECTIONS_MAX: Final = 20
-"""How many elections may begin in one tick because a timer ran out: with two nodes left of three, 800 a second."""
+"""The most elections that begin in one tick because a timer ran out: with two of three nodes left, 800 a second."""
 
 LOOKS: Final = 4
-"""How often in a row a peer must be better placed before it gets groups: for longer than a node dials."""
+"""Looks in a row at which a peer must be better placed before it gets groups: longer than a node needs to dial."""
 _HANDED_OVER_MAX: Final = 400
-"""How many groups one look hands over: about as many as two nodes elect leaders for until the next look."""
+"""The most groups that one look hands over: about as many as two nodes elect leaders for until the next look."""
 
 
 class Campaigns:
