@@ -4,12 +4,10 @@ The core turns octets into events, and each event is for one channel
 (:mod:`~reference_broker.node.clients.client_channel`). Events carry runs and ranges, so the connection does no work per
 message.
 
-Three valves bound memory. First, the connection does not read its socket in three cases: more than
-``publish_bytes_max`` octets or ``publish_commands_max`` commands of publishes wait for their commit; too many octets
-wait behind busy channels; or the client published during an alarm of any node. Second, consumers without
-acknowledgement get their credit back only while the client reads fast enough. Third, a client that leaves more than
-``unread_bytes_max`` octets unread gets no deliveries until it has read them
-(:mod:`~reference_broker.node.clients.behind`).
+Three valves bound memory. First, :mod:`~reference_broker.node.clients.flow_control` stops reading a client that
+publishes more than the queues commit. Second, consumers without acknowledgement get their credit back only while the
+client reads fast enough. Third, a client that leaves more than ``unread_bytes_max`` octets unread gets no deliveries
+until it has read them (:mod:`~reference_broker.node.clients.behind`).
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from reference_broker.node.alarms import Alarm
 from reference_broker.node.clients.authorization import ClientGate, Guard, Handler
 from reference_broker.node.clients.client_channel import ClientChannel
 from reference_broker.node.clients.client_ports import ClientPorts
+from reference_broker.node.clients.flow_control import FlowControl
 from reference_broker.node.clients.tcp_info import tcp_info
 from reference_broker.node.hosting.slices import Input
 from reference_broker.queues.port import Queue
@@ -50,8 +49,6 @@ _UNREAD_MEMORY_PART: Final = 8
 _UNREAD_ALWAYS: Final = 64 * 1024
 """Octets that may always wait for a client to read them, even when all clients together leave more unread than their
 part of the node's memory."""
-_HELD_OCTETS_MAX: Final = 1 << 20
-"""The most octets that wait behind the busy channels of a connection while it is read."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -73,8 +70,7 @@ class ClientConnection(asyncio.Protocol):
         self._input = Input(node.clients.slices, self._handle_octets)
         self.channels: dict[int, ClientChannel] = {}
         self.number = node.clients.new_connection()
-        self.unconfirmed_bytes = 0
-        self.unconfirmed_commands = 0
+        self.flow = FlowControl(self.core, self._input, node.alarms, node.limits)
         self.read_ns = 0
         """The time at which the present octets were read."""
         self.is_writable = True
@@ -91,12 +87,6 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_over = False
         self._ticks_lingered = self._ticks_kept = 0
-        self._has_hung_up = False
-        """The client has closed a socket that is not read. What is left of the octets is read whatever stands against
-        reading: then the connection ends, and gives back what it holds."""
-        self._blocked = False
-        """The client published during an alarm of a node: the socket is not read until the alarm is over."""
-        self._reading = True
         self._is_handling = False
         """Events are being handled; the core reads on afterwards."""
 
@@ -120,7 +110,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._input.came(data)
         if self._input.waits and self._transport is not None:
-            self._regulate(self._transport)
+            self.flow.regulate(self._transport)
 
     def _handle_octets(self, data: bytes) -> None:
         """Handle octets. A defect of the broker closes this connection, not the node."""
@@ -175,9 +165,9 @@ class ClientConnection(asyncio.Protocol):
 
     def tick(self) -> None:
         """Handle heartbeats and time-outs. A client whose socket is not read is not silent."""
-        if not self._reading:
+        if not self.flow.is_reading:
             self.core.not_reading(self._loop.time())
-            self._has_hung_up = self._has_client_closed()
+            self.flow.has_hung_up = self._has_client_closed()
         if self.core.phase is Phase.CLOSED:
             self._ticks_lingered += 1
         self.handle(self.core.tick(self._loop.time()))
@@ -190,12 +180,14 @@ class ClientConnection(asyncio.Protocol):
     def _is_busy(self) -> bool:
         """Whether the connection may have something to say, or its valve may have to move: an idle one has not."""
         core = self.core
-        return core.has_output or not self._reading or self._node.alarms.reason != "" or core.phase is Phase.CLOSED
+        return (
+            core.has_output or not self.flow.is_reading or self._node.alarms.reason != "" or core.phase is Phase.CLOSED
+        )
 
     def _give_back_memory(self) -> None:
         """Close the connection if it has kept half a message, or a transaction, for long while this node is low on
         memory: a client that cannot go on, or is gone, must not stop all publishers for ever."""
-        keeps = self._blocked and Alarm.MEMORY in self._node.alarms.own and self._keeps_memory
+        keeps = self.flow.is_blocked and Alarm.MEMORY in self._node.alarms.own and self._keeps_memory
         self._ticks_kept = self._ticks_kept + 1 if keeps else 0
         limit_ms = self._node.limits.incomplete_ms
         if self._ticks_kept * TICK_S * 1000 > limit_ms:
@@ -262,12 +254,9 @@ class ClientConnection(asyncio.Protocol):
         core = self.core
         if core.confirming:
             core.flush_confirms()
-        reason = self._node.alarms.reason
-        if self._blocked and not reason:
-            self._blocked = False
-            core.unblocked()
-        elif reason and core.receives_content:
-            self.published()  # half a message takes memory, too
+        flow = self.flow
+        if flow.is_blocked or self._node.alarms.reason:
+            flow.alarms_changed()
         if core.output:
             self._node.check_suspension()  # right before the write: what it marks has not left yet
             transport.writelines(core.take_output())
@@ -278,26 +267,21 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._behind and self.is_writable:
             self._let_catch_up()
-        self._regulate(transport)
+        flow.regulate(transport)
 
     def _leave(self, transport: asyncio.Transport) -> None:
         """Close the socket. A client that has its close-ok closes the socket itself: octets that it still sends to a
         closed socket would cost it the close-ok, and an error."""
         if not self.core.client_closes or self._ticks_lingered >= LINGER_TICKS:
             transport.close()
-        elif not self._reading:
-            self._reading = True
+        elif not self.flow.is_reading:
+            self.flow.is_reading = True
             transport.resume_reading()
 
     @property
     def state(self) -> str:
-        """RabbitMQ's word for how the connection fares: whether an alarm or its own publishes keep it from being
-        read."""
-        if self._blocked:
-            return "blocked"
-        if self._node.alarms.reason:
-            return "blocking"
-        return "running" if self._reading else "flow"
+        """RabbitMQ's word for how the connection fares."""
+        return self.flow.state
 
     @property
     def channel_count(self) -> int:
@@ -369,12 +353,6 @@ class ClientConnection(asyncio.Protocol):
         if self.core.has_more and not self._is_handling:
             self._handle_all(self.core.go_on())
 
-    def published(self) -> None:
-        """Note a publish. While an alarm of any node is on, tell the client and stop reading its socket."""
-        if self._node.alarms.reason and not self._blocked:
-            self._blocked = True
-            self.core.blocked(self._node.alarms.reason)
-
     def owns(self, queue: Queue) -> None:
         """Delete the queue with the connection: at once, if the connection ended while the queue was declared."""
         if self._is_over:
@@ -442,25 +420,6 @@ class ClientConnection(asyncio.Protocol):
     def _close_ok(self) -> None:
         self.core.close_ok()
         self.flush()
-
-    # The valve
-
-    def _regulate(self, transport: asyncio.Transport) -> None:
-        """Open or shut the valve. The valve opens at half the limits that shut it, so that it does not flutter."""
-        limits, share = self._node.limits, 1 if self._reading else 2
-        stands = (
-            self.unconfirmed_bytes > limits.publish_bytes_max // share
-            or self.unconfirmed_commands > limits.publish_commands_max // share
-            or self._blocked
-            or self.core.unread.held_octets > _HELD_OCTETS_MAX
-        )
-        wanted = (self._has_hung_up or not stands) and not self._input.waits
-        if wanted != self._reading:
-            self._reading = wanted
-            if wanted:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
 
 
 def _do_nothing() -> None:

@@ -10,6 +10,7 @@ from reference_broker.amqp.events import Event, QueueDeclare
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.clients.authorization import Handler, NodeAccess
+from reference_broker.node.clients.flow_control import FlowControl
 from reference_broker.node.config import Limits
 from reference_broker.node.hosting.local_clients import LocalClients, NodeConnection
 from reference_broker.node.hosting.virtual_hosts import VirtualHost
@@ -73,8 +74,7 @@ class ConnectionPorts(NodeConnection, Protocol):
     """What the client has opened."""
     number: int
     """The connection among those of the node."""
-    unconfirmed_bytes: int
-    unconfirmed_commands: int
+    flow: FlowControl
 
     @property
     def is_unread_full(self) -> bool:
@@ -98,9 +98,6 @@ class ConnectionPorts(NodeConnection, Protocol):
 
     def read_on(self) -> None:
         """Have the core read the octets that waited for answers."""
-
-    def published(self) -> None:
-        """Note a publish."""
 
     def owns(self, queue: Queue) -> None:
         """Delete the queue with the connection."""

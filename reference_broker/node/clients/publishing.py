@@ -111,8 +111,9 @@ class Publishing:
         """The confirm ranges of enqueues answered up to ``last``, which no longer count against the limits."""
         octets, waiting = session.unconfirmed_bytes, len(session.waiting)
         resolved = session.committed(last)
-        self._ports.unconfirmed_bytes += session.unconfirmed_bytes - octets
-        self._ports.unconfirmed_commands += len(session.waiting) - waiting
+        flow = self._ports.flow
+        flow.unconfirmed_bytes += session.unconfirmed_bytes - octets
+        flow.unconfirmed_commands += len(session.waiting) - waiting
         return resolved
 
     def _answer_for(self, name: str, unanswered: list[IdRange]) -> None:
@@ -142,12 +143,12 @@ class Publishing:
         """Publish a run to queues that can be reached. The client gets its confirm when all have the run."""
         if event.first_seq and len(queues) > 1:
             self._fan_out.expect(event.first_seq, event.first_seq + event.run.count - 1, len(queues))
-        ports, run = self._ports, event.run
+        read_ns, flow, run = self._ports.read_ns, self._ports.flow, event.run
         for queue in queues:
             session = self.sessions[queue.record.group]
-            ports.unconfirmed_commands += queue.publish(session, run, event.first_seq, event.ttl_ms, ports.read_ns)
-            ports.unconfirmed_bytes += len(run.data)
-        ports.published()
+            flow.unconfirmed_commands += queue.publish(session, run, event.first_seq, event.ttl_ms, read_ns)
+            flow.unconfirmed_bytes += len(run.data)
+        flow.published()
 
     def can_publish_to(self, queue: Queue) -> bool:
         """Whether the queue can be reached."""
@@ -214,10 +215,11 @@ def publish(channel: PublishingChannel, event: Publish) -> None:
         publishing.unroutable(event, is_sure=event.mandatory or queue.record.ends_with_its_node)
         return
     ports = publishing.context.ports
-    ports.unconfirmed_commands += queue.publish(session, event.run, event.first_seq, event.ttl_ms, ports.read_ns)
-    ports.unconfirmed_bytes += len(event.run.data)
+    flow = ports.flow
+    flow.unconfirmed_commands += queue.publish(session, event.run, event.first_seq, event.ttl_ms, ports.read_ns)
+    flow.unconfirmed_bytes += len(event.run.data)
     if publishing.context.node.alarms.reason:
-        ports.published()
+        flow.published()
 
 
 def _publish_routed(publishing: Publishing, event: Publish) -> None:

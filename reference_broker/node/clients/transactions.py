@@ -94,7 +94,7 @@ class Transaction:
         self._publishes.append(event)
         self.octets += len(event.run.data)
         self._commands += 1
-        publishing.context.ports.published()
+        publishing.context.ports.flow.published()
         self._check_size("basic.publish")
 
     def settle(self, event: Settled) -> None:
