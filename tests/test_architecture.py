@@ -166,7 +166,7 @@ MAY_IMPORT = {
         "perftest.spec",
     ),
     "perftest.engine.schedule": ("perftest.engine.schedule", "perftest.spec"),
-    "perftest.engine.connections": (*_CLIENTS, "perftest.engine.schedule.line"),
+    "perftest.engine.connections": (*_CLIENTS, "perftest.engine.schedule.intended_times"),
     "perftest.engine.publishing": (*_CLIENTS, "perftest.engine.publishing", "perftest.engine.schedule"),
     "perftest.engine.consuming": (*_CLIENTS, "perftest.engine.consuming", "perftest.engine.schedule"),
     "perftest.engine.api": ("perftest.engine.api", "perftest.metrics"),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from perftest.engine.host import THIS_HOST, Host
-from perftest.engine.schedule.line import SECOND_NS
+from perftest.engine.schedule.intended_times import SECOND_NS
 
 _CLOCK_MONOTONIC: Final = 1
 _TFD_NONBLOCK: Final = 0o4000

@@ -26,6 +26,7 @@ from typing import Any, Self
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import SnapshotGoneError, UnknownGroupError
 from reference_broker.log.extents import Ranges, checked
+from reference_broker.log.group_commit import Writer
 from reference_broker.log.housekeeper import Housekeeper, group_directory
 from reference_broker.log.housekeeping import snapshots_due
 from reference_broker.log.live_entries import LiveEntries
@@ -47,7 +48,6 @@ from reference_broker.log.operations import (
 )
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, disk_usage
-from reference_broker.log.writer import Writer
 from reference_broker.storage.executor import DedicatedThread, Executor, IoPolicy, guarded
 from reference_broker.storage.files import Files
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term

@@ -12,12 +12,13 @@ from itertools import chain, islice, repeat
 from reference_broker.machines import expiry
 from reference_broker.machines.commands import NO_LABEL, Enqueue, Label
 from reference_broker.machines.consumers import Consumer
+from reference_broker.machines.delivery_limit import take_back
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.keyed import KeyedReady, Waiting
 from reference_broker.machines.limits import stretches_of_one_size
 from reference_broker.machines.messages.origins import NEVER, Origin
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.settlement import credited, take_back
+from reference_broker.machines.settlement import credited
 
 
 def add(keyed: KeyedReady, state: State, command: Enqueue, place: tuple[int, int], start: int, expires: int) -> None:

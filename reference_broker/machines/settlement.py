@@ -1,11 +1,10 @@
 """What consumers do with the messages that they hold: settle, return, discard.
 
 A consumer that gives up messages has credit again and goes back into the service queue. A cancelled consumer is
-forgotten when it holds no messages. A returned message goes back to its place in message order. If it was returned too
-often, it is dead (RabbitMQ: a poison message).
+forgotten when it holds no messages. A returned message goes back to its place in message order, unless it is above the
+delivery limit (:mod:`~reference_broker.machines.delivery_limit`).
 
-Invariants: ids that are not held change nothing (I27); a delivery count never decreases, and above the limit the
-message is never ready again (I24).
+Invariant: ids that are not held change nothing (I27).
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from reference_broker.machines import single_active
 from reference_broker.machines.burial import bury
 from reference_broker.machines.commands import Discard, Return, Settle
 from reference_broker.machines.consumers import Consumer, Status
+from reference_broker.machines.delivery_limit import take_back
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
-from reference_broker.machines.messages.held_ranges import HeldRange
 from reference_broker.machines.outbox import Outbox
 
 
@@ -73,20 +72,6 @@ def credited(state: State, consumer: Consumer) -> None:
         single_active.elect(state)
     else:
         state.service.add(consumer)
-
-
-def take_back(state: State, outbox: Outbox, released: list[HeldRange]) -> None:
-    """Put released messages back to their places; bury messages above the delivery limit."""
-    limit = state.config.delivery_limit
-    for held in released:
-        origin = held.origin.returned()
-        if 0 <= limit < origin.delivery_count:
-            state.totals.delivery_limited += held.count
-            bury(state, outbox, (held.count, held.start, held.step, origin), DeadLetterReason.DELIVERY_LIMIT)
-            if state.keyed is not None:
-                state.keyed.commit((held,))
-        else:
-            state.ready.put_back(held, origin)
 
 
 def _forget(state: State, consumer: Consumer) -> None:

@@ -18,9 +18,10 @@ from typing import Final
 from reference_broker.machines import expiry, keyed_rules, single_active
 from reference_broker.machines.commands import Cancel, Checkout, Get, GetCheckedOut
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
+from reference_broker.machines.delivery_limit import take_back
 from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.settlement import credited, take_back
+from reference_broker.machines.settlement import credited
 from reference_broker.types import IN_EXCLUSIVE_USE, ChannelId, ConsumerId, NodeId
 
 _SUBSCRIBED: Final = IN_SERVICE | {Status.SUSPECTED}

@@ -11,11 +11,13 @@ A member *keeps* what it has sent on until the ack comes by. When a member is lo
 left neighbour has a new right neighbour, and sends it what it keeps. So nothing is lost with a member in the middle,
 and every mirror has a beginning of what its elders have.
 
-Who the members are is decided elsewhere (:mod:`reference_broker.machines.cluster.mirror_records`). Members hear of it
-at different times. So each member, when it hears of a new *view* of the ring, *subscribes* to its left neighbour, and
-says how far it has come. The left neighbour sends nothing before, and what comes from an outdated view is dropped. When
-a link comes up, the right neighbour subscribes anew, so a link that breaks for a moment loses nothing. If a link stays
-broken, one of its ends is dropped, and the view changes.
+The queue's record says who the members are (:mod:`reference_broker.machines.cluster.mirror_records`). Changes of the
+record are asked for in :mod:`reference_broker.node.hosting.mirror_steps` and
+:mod:`reference_broker.node.hosting.promotion`. Members hear of it at different times. So each member, when it hears of
+a new *view* of the ring, *subscribes* to its left neighbour, and says how far it has come. The left neighbour sends
+nothing before, and what comes from an outdated view is dropped. When a link comes up, the right neighbour subscribes
+anew, so a link that breaks for a moment loses nothing. If a link stays broken, one of its ends is dropped, and the view
+changes.
 
 Invariants
     the numbers that a member takes go up by 1

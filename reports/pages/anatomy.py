@@ -15,7 +15,7 @@ from perftest.results.trust import SAMPLES_ABOVE
 from reports.charts import shares
 from reports.charts.shares import StageLook
 from reports.pages import settings, words
-from reports.pages.findings import curve
+from reports.pages.answer import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
 from reports.store.tables import Tables

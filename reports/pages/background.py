@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from perftest.results.trust import Status
-from reports.pages import findings, settings, words
+from reports.pages import answer, settings, words
 from reports.pages.figures import spectrum_chart, timeline_chart
 from reports.pages.model import Background, Chart, Chip, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column, ledger_table, table_of
@@ -32,7 +32,7 @@ def background_section(beside: Tables, measured: Tables, *, name: str, prefix: s
         charts=tuple(_charts(run, beside, steps, prefix)),
         steps=_table(run, steps),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
-        ledger_text=findings.ledger_sentence(ledger),
+        ledger_text=answer.ledger_sentence(ledger),
         chips=(
             Chip(name="Load", value="background"),
             Chip(name="Ledger", value=verdict, status=_VERDICTS.get(verdict, Status.WARN)),

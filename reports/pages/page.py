@@ -10,7 +10,7 @@ import pandas as pd
 
 from perftest.results.trust import Status
 from reports.charts import knee, theme
-from reports.pages import findings, settings, words
+from reports.pages import answer, settings, words
 from reports.pages.background import background_section
 from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.hosts import hosts_section
@@ -68,7 +68,7 @@ def page(
     known, tables = files or {}, with_lead(without_unknown(tables))
     ids = tables.loads
     loads = [_named(tables.of(run_id, group), group) for run_id, group in ids]
-    curves = [findings.curve(load.runs.iloc[0], load.steps) for load in loads]
+    curves = [answer.curve(load.runs.iloc[0], load.steps) for load in loads]
     many = len(loads) > 1 or bool(pages)
     detailed = len(loads) <= DETAILS_MAX and not pages
     sections = [
@@ -120,7 +120,7 @@ def page(
 
 def _side_by_side(
     loads: Sequence[Tables],
-    curves: Sequence[findings.Curve | None],
+    curves: Sequence[answer.Curve | None],
     sections: Sequence[Run],
     judged: tuple[Verdicts, ...],
     *,
@@ -190,7 +190,7 @@ def _title(sections: Sequence[Run]) -> str:
     return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
 
 
-def _shared(loads: Sequence[Tables], curves: Sequence[findings.Curve | None]) -> list[Chart]:
+def _shared(loads: Sequence[Tables], curves: Sequence[answer.Curve | None]) -> list[Chart]:
     """The knee curves of all sweeps on one pair of axes, and what each setting does in each of them."""
     swept = [(load, found) for load, found in zip(loads, curves, strict=True) if found is not None]
     if len(swept) < 2:
@@ -214,7 +214,7 @@ def _shared(loads: Sequence[Tables], curves: Sequence[findings.Curve | None]) ->
     ]
 
 
-def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee.Path]:
+def _paths(sweeps: Sequence[tuple[pd.Series[Any], answer.Curve]]) -> list[knee.Path]:
     """The lines of every run: colour and marker by queue type, dash by its turn among the runs of that type."""
     seen: dict[str, int] = {}
     paths: list[knee.Path] = []
@@ -234,7 +234,7 @@ def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee
     return paths
 
 
-def _best(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> str:
+def _best(sweeps: Sequence[tuple[pd.Series[Any], answer.Curve]]) -> str:
     run, found = max(sweeps, key=lambda sweep: sweep[1].sweep.rate_at(sweep[1].sweep.peak))
     return (
         f"The highest delivered rate measured is that of {run['run_id']}, with {found.names[found.sweep.peak]}. "

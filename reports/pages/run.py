@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from perftest.results.trust import Check, Status, title
-from reports.pages import findings, settings, words
+from reports.pages import answer, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, manifest_of, spectrum_chart, timeline_chart
 from reports.pages.foreign import imported
@@ -32,7 +32,7 @@ _LEDGER_CHIPS: Final = {
 
 def run_section(
     tables: Tables,
-    curve: findings.Curve | None,
+    curve: answer.Curve | None,
     *,
     prefix: str,
     rebuild: Sequence[str],
@@ -53,14 +53,14 @@ def run_section(
         subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
         chips=tuple(_chips(run, ledger, found, modelled_drives(tables))),
         banners=tuple(_banners(run, tables.steps, ledger, found)),
-        sentences=tuple(findings.sentences(run, tables.steps, curve, ledger, prefix=prefix)),
-        headline=findings.headline(run, tables.steps, curve),
+        sentences=tuple(answer.sentences(run, tables.steps, curve, ledger, prefix=prefix)),
+        headline=answer.headline(run, tables.steps, curve),
         checks=tuple(found),
         charts=tuple(_charts(run, tables, curve, prefix)) if drawn else (),
         steps=steps_table(run, tables.steps, [remarks(of_group, int(step)) for step in tables.steps["step"]]),
         events=events_table(str(run["run_id"]), tables.events),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
-        ledger_text=findings.ledger_sentence(ledger),
+        ledger_text=answer.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
         factors=tuple(factor_charts(tables, curve, prefix=prefix)) if drawn else (),
         anatomy=anatomy(run, tables, prefix=prefix) if drawn else None,
@@ -90,7 +90,7 @@ def _banners(
 ) -> list[Banner]:
     banners = []
     if ledger is not None and ledger["verdict"] == "violated":
-        text = findings.ledger_sentence(ledger) + " No other figure on this page matters until that is explained."
+        text = answer.ledger_sentence(ledger) + " No other figure on this page matters until that is explained."
         banners.append(
             Banner(status=Status.FAIL, title="The broker broke its promise, or the generator its account", text=text)
         )
@@ -113,7 +113,7 @@ def _unfinished(run: pd.Series[Any], begun: int) -> Banner:
     return Banner(status=status, title=what, text=done)
 
 
-def _notes(run: pd.Series[Any], steps: pd.DataFrame, curve: findings.Curve | None) -> list[Sentence]:
+def _notes(run: pd.Series[Any], steps: pd.DataFrame, curve: answer.Curve | None) -> list[Sentence]:
     """Why there is no knee curve, for a reader who looks for one."""
     if curve is not None:
         return []
@@ -123,7 +123,7 @@ def _notes(run: pd.Series[Any], steps: pd.DataFrame, curve: findings.Curve | Non
     return [Sentence(text=f"There is no knee curve: {why}.")]
 
 
-def _charts(run: pd.Series[Any], tables: Tables, curve: findings.Curve | None, prefix: str) -> list[Chart]:
+def _charts(run: pd.Series[Any], tables: Tables, curve: answer.Curve | None, prefix: str) -> list[Chart]:
     steps, points = tables.steps, tables.spectrum
     charts = [
         _knee(run, curve, prefix),
@@ -134,10 +134,10 @@ def _charts(run: pd.Series[Any], tables: Tables, curve: findings.Curve | None, p
     return [chart for chart in charts if chart is not None]
 
 
-def _knee(run: pd.Series[Any], found: findings.Curve | None, prefix: str) -> Chart | None:
+def _knee(run: pd.Series[Any], found: answer.Curve | None, prefix: str) -> Chart | None:
     if found is None:
         return None
-    return knee_chart(run, found.sweep, finding=findings.knee_sentences(found), prefix=prefix)
+    return knee_chart(run, found.sweep, finding=answer.knee_sentences(found), prefix=prefix)
 
 
 # The trust list, and its meaning for steps and figures.

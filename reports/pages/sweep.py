@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports.charts import bars, factors, surface, theme
 from reports.pages import settings, words
-from reports.pages.findings import Curve
+from reports.pages.answer import Curve
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import latency_column, table_of
 from reports.stats.axes import AxisLine

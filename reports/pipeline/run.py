@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from perftest.errors import HelpfulError
 from reports.errors import SparkError
-from reports.pipeline import large, source, tasks
+from reports.pipeline import large_runs, source, tasks
 from reports.pipeline.frames import escaped, struct_of
 from reports.pipeline.source import RunDirectory
 from reports.store.run_tables import LeftOut, RunTables
@@ -122,7 +122,7 @@ def computed(
         batches = whole_runs(spark, wave).toArrow().to_batches(max_chunksize=ROWS_AT_ONCE)
         yield from tasks.results(row for batch in batches for row in batch.to_pylist())
     for wave in waves([each for each in runs if each.line_bytes > small_run_bytes], LARGE_WAVE_BYTES):
-        yield from tasks.results(large.runs_in_parts(spark, wave))
+        yield from tasks.results(large_runs.runs_in_parts(spark, wave))
 
 
 def waves(runs: Sequence[RunDirectory], most: int = WAVE_BYTES) -> Iterator[list[RunDirectory]]:

@@ -27,7 +27,7 @@ from infra.local_cluster import Cluster
 
 pytestmark = pytest.mark.processes
 
-FILES_MAX: Final = 38
+FILES_MAX: Final = 39
 CALLS_MAX: Final = 181
 _WARM_UP: Final = 200
 _MESSAGES: Final = 30

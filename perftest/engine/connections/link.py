@@ -21,7 +21,7 @@ from perftest.engine.connections import topology
 from perftest.engine.connections.dialing import dial
 from perftest.engine.connections.recovery import LinkRecovery, first_uri, uri_order
 from perftest.engine.context import Context
-from perftest.engine.schedule.line import SECOND_NS
+from perftest.engine.schedule.intended_times import SECOND_NS
 from perftest.spec.plan import Plan, QueueSpec
 
 CONNECTS_AT_ONCE: Final = 128

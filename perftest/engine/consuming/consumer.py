@@ -26,7 +26,7 @@ from perftest.engine.consuming.processing import TagRun, WorkQueue
 from perftest.engine.consuming.source import Poller, Subscription, anchor
 from perftest.engine.context import Context
 from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
-from perftest.engine.schedule.line import SECOND_NS
+from perftest.engine.schedule.intended_times import SECOND_NS
 from perftest.spec.behaviour import Consuming, ExitWhen
 from perftest.spec.plan import QueueSpec, Settings
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from perftest.amqp.transport import Connection
 from perftest.engine.context import Context
-from perftest.engine.schedule.line import SECOND_NS
+from perftest.engine.schedule.intended_times import SECOND_NS
 
 _UNIT: Final = 1 << 20
 """Fraction of a nanosecond in which moments are kept: a period of 3,333.3 ns must not become one of 3,333."""

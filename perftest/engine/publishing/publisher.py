@@ -36,7 +36,7 @@ from perftest.engine.publishing.inflight import ConfirmWindow, Settled, UnknownT
 from perftest.engine.publishing.messages import Messages
 from perftest.engine.publishing.publisher_schedule import PublisherSchedule
 from perftest.engine.publishing.transaction import Transaction
-from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
+from perftest.engine.schedule.intended_times import NEVER_NS, SECOND_NS
 from perftest.metrics.interval import Series
 from perftest.spec.plan import QueueSpec, Settings, is_open_loop
 

@@ -15,7 +15,7 @@ from perftest.engine.context import Context
 from perftest.engine.publishing import material
 from perftest.engine.schedule.arrivals import ArrivalTimes as ArrivalPositions
 from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
-from perftest.engine.schedule.line import SECOND_NS
+from perftest.engine.schedule.intended_times import SECOND_NS
 from perftest.engine.schedule.schedule import Schedule
 from perftest.spec.behaviour import Arrivals, Publishing
 from perftest.spec.plan import Settings

@@ -15,7 +15,7 @@ from pamqp import commands
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.transport import Connection
-from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
+from perftest.engine.schedule.intended_times import NEVER_NS, SECOND_NS
 
 COMMIT_PATIENCE_S: Final = 30.0
 """Time after the confirm timeout at which a connection without an answer to tx.commit is given up."""

@@ -1,7 +1,7 @@
 """Where messages stand on the line of a schedule: at equal distances, as a Poisson process, or as a trace has them.
 
 Positions are counted in messages. On average there is one message a unit, whatever the rate; the line
-(:mod:`perftest.engine.schedule.line`) turns positions into times.
+(:mod:`perftest.engine.schedule.intended_times`) turns positions into times.
 
 A trace (:mod:`perftest.spec.trace`) is repeated for ever. The mean distance of the trace lies between its last arrival
 and the first arrival of the next round. Without a rate the trace is played as it was recorded; with a rate it is

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Protocol
 
-from perftest.engine.schedule.line import SECOND_NS
+from perftest.engine.schedule.intended_times import SECOND_NS
 from perftest.spec.behaviour import Cycle
 
 

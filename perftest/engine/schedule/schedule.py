@@ -11,7 +11,7 @@ from typing import Final
 
 from perftest.engine.schedule.arrivals import ArrivalTimes
 from perftest.engine.schedule.cycle import CycleTimes
-from perftest.engine.schedule.line import NEVER_NS, SECOND_NS, Line, Nanoseconds
+from perftest.engine.schedule.intended_times import NEVER_NS, SECOND_NS, Line, Nanoseconds
 
 LATE_NS: Final = 2_000_000
 """Lateness above which a publisher that does not catch up drops a message, unless the mean distance between two

@@ -1,7 +1,7 @@
 """Who has a mirrored queue and who has a copy of it: the changes of a queue's record. Pure.
 
 The owner of a classic queue is the *master* of its copies, the *mirrors* (:mod:`reference_broker.mirroring`). The
-replicated metadata alone decides who they are. So two nodes can never both be the master for long: a master that the
+replicated metadata alone says who they are. So two nodes can never both be the master for long: a master that the
 metadata has replaced is told so with the next entry, and before that nothing that it takes is confirmed, because its
 former mirrors answer it no more.
 

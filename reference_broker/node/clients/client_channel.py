@@ -39,14 +39,7 @@ from reference_broker.amqp.events import (
     TxSelect,
 )
 from reference_broker.machines.cluster.metadata import QueueRecord
-from reference_broker.node.clients import (
-    behind,
-    consuming,
-    exchange_requests,
-    moved_owner,
-    queue_requests,
-    reply_to,
-)
+from reference_broker.node.clients import behind, consuming, exchange_requests, failover, queue_requests, reply_to
 from reference_broker.node.clients.answers import Answers
 from reference_broker.node.clients.authorization import Handler
 from reference_broker.node.clients.channel_context import ChannelContext
@@ -181,7 +174,7 @@ class ClientChannel:
         queue = self._context.used.pop(group, None)
         if not record.mirrors:
             self.consuming.cancel_all(group)
-        elif queue is not None and moved_owner.go_on(self.consuming, self._limit, queue):
+        elif queue is not None and failover.go_on(self.consuming, self._limit, queue):
             self._context.used[group] = queue
         self.answers.owner_lost(record)
         self.answers.resume()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POLICY: Final = "Content-Security-Policy"
-_TOLD: Final = {
+_HEADERS: Final = {
     POLICY: "default-src 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
@@ -109,7 +109,7 @@ class Visit(web.RequestHandler):
             self._port.complain(f"a client of the metrics port sent no HTTP: {exc!r}"[:_COMPLAINT_MAX])
             answer = web.Response(status=status, text=message)
             answer.force_close()
-        answer.headers.update(_TOLD)
+        answer.headers.update(_HEADERS)
         return answer
 
 
@@ -192,7 +192,7 @@ async def serve(
 
     app = web.Application(client_max_size=body_max)
     port = HttpPort(shard, web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S))
-    app.on_response_prepare.append(_tell_browsers)
+    app.on_response_prepare.append(_add_headers)
     app.router.add_get("/metrics", scrape)
     add_more(app)
     app.middlewares.append(port.answer)
@@ -201,6 +201,6 @@ async def serve(
     return port
 
 
-async def _tell_browsers(_request: web.Request, response: web.StreamResponse) -> None:
-    for name, value in _TOLD.items():
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)

@@ -239,7 +239,7 @@ def test_a_late_next_file_does_not_stop_the_writer(world: Any) -> None:
 
 def test_large_turns_are_cut_into_batches(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sync must not cover an unbounded queue."""
-    monkeypatch.setattr("reference_broker.log.writer.BATCH_BYTES", 5000)
+    monkeypatch.setattr("reference_broker.log.group_commit.BATCH_BYTES", 5000)
     group = world.create(1)
     for index in range(1, 21):
         world.append(group, index, size=1000)
@@ -481,7 +481,7 @@ def test_a_full_drive_stops_the_log_and_a_larger_one_goes_on(world: Any) -> None
 
 def test_a_bug_in_a_thread_stops_the_node_too(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer thread that dies in silence would leave publishers waiting for ever."""
-    monkeypatch.setattr("reference_broker.log.writer.pack_row", lambda *_: 1 / 0)
+    monkeypatch.setattr("reference_broker.log.group_commit.pack_row", lambda *_: 1 / 0)
     group = world.create(1)
     world.faulty = True
     world.append(group, 1)

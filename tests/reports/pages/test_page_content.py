@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from perftest.spec.units import IN_FLIGHT_UNLIMITED
-from reports.pages import figures, findings, settings
+from reports.pages import answer, figures, settings
 from reports.pages.kinds import Data, articles
 from reports.pages.model import Page, Run, Status, Table
 from reports.pages.page import page
@@ -447,7 +447,7 @@ def test_the_word_unlimited_is_that_of_the_plan() -> None:
 def test_findings_know_no_curve_without_two_points(sample_tables: ModuleType) -> None:
     """Two settings make a line, one does not."""
     tables = sample_tables.tables(replace(sample_tables.SWEEP, steps=sample_tables.IN_FLIGHT[:1]))
-    assert findings.curve(tables.runs.iloc[0], tables.steps) is None
+    assert answer.curve(tables.runs.iloc[0], tables.steps) is None
 
 
 def test_background_load_is_a_part_of_its_own_and_in_no_figure_of_the_run(sample_tables: ModuleType) -> None:

@@ -15,7 +15,7 @@ from perftest.results import schema as files
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.errors import EmptyRunError, RunChoiceError
-from reports.pipeline import large, source, tasks
+from reports.pipeline import large_runs, source, tasks
 from reports.pipeline.run import computed, run, run_sources
 from reports.store import store
 from reports.store.run_tables import LeftOut, RunTables
@@ -128,9 +128,9 @@ def test_where_a_file_is_cut_changes_no_figure(
 ) -> None:
     """A run must not have other figures because a machine has more cores."""
     listed = source.list_runs(runs)
-    alone = [each for run_ in listed for each in tasks.results(large.runs_in_parts(spark, [run_]))]
+    alone = [each for run_ in listed for each in tasks.results(large_runs.runs_in_parts(spark, [run_]))]
     assert_same(tables_by_run(iter(alone)), whole)
-    assert_same(tables_by_run(tasks.results(large.runs_in_parts(spark, listed))), whole)
+    assert_same(tables_by_run(tasks.results(large_runs.runs_in_parts(spark, listed))), whole)
 
 
 def test_the_tables_are_those_of_a_plain_call(runs: list[Path], whole: dict[str, RunTables]) -> None:

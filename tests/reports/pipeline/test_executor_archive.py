@@ -25,7 +25,7 @@ def test_a_python_without_packages_can_run_our_tasks(cache: Path, tmp_path: Path
     script = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-import reports.pipeline.tasks, reports.pipeline.parts, hdrh.histogram
+import reports.pipeline.tasks, reports.pipeline.large_run_parts, hdrh.histogram
 assert all(each.__file__.startswith({str(tmp_path)!r}) for each in (sys.modules["numpy"], sys.modules["pyarrow"]))
 assert "pyspark" not in sys.modules and "pandas" not in sys.modules
 """

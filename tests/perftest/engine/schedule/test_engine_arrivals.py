@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perftest.engine.schedule.arrivals import ArrivalTimes, FixedArrivals, PoissonArrivals, TraceArrivals
 from perftest.engine.schedule.cycle import CycleTimes
-from perftest.engine.schedule.line import NEVER_NS, SECOND_NS, Line
+from perftest.engine.schedule.intended_times import NEVER_NS, SECOND_NS, Line
 from perftest.spec.trace import TraceError, parse_trace
 
 BURSTY = "0\n100us\n0.000250\n# a pause\n500ms  # and one more\n"

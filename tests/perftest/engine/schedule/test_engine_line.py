@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftest.engine.schedule.line import SECOND_NS, Line
+from perftest.engine.schedule.intended_times import SECOND_NS, Line
 
 RATES = st.sampled_from([0.5, 1.0, 3.0, 7.3, 100.0, 999.9, 5000.0, 123456.7])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from perftest.engine.publishing import publisher_schedule
 from perftest.engine.schedule.arrivals import FixedArrivals
 from perftest.engine.schedule.cycle import CycleTimes
-from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
+from perftest.engine.schedule.intended_times import NEVER_NS, SECOND_NS
 from perftest.engine.schedule.schedule import LATE_NS, Schedule
 from perftest.spec.behaviour import Arrivals, Publishing
 

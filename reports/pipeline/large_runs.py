@@ -17,7 +17,7 @@ from perftest.errors import HelpfulError
 from perftest.results import schema as files
 from perftest.results.integrity import Sum
 from reports.compute.run_files import CHECKED, LINES, WHOLE, RunFiles, RunHead, open_run
-from reports.pipeline import parts, tasks
+from reports.pipeline import large_run_parts, tasks
 from reports.pipeline.frames import escaped, struct_of
 from reports.pipeline.source import RunDirectory
 from reports.store.columns import Row
@@ -26,7 +26,7 @@ from reports.store.columns import Row
 def runs_in_parts(spark: SparkSession, runs: Sequence[RunDirectory]) -> Iterator[Row]:
     """The rows of RESULT of these runs."""
     by_directory = {tasks.directory_of(str(run.path)): run for run in runs}
-    told = _rows(_lines(spark, runs, LINES).mapInArrow(parts.survey, struct_of(parts.SURVEY)))
+    told = _rows(_lines(spark, runs, LINES).mapInArrow(large_run_parts.survey, struct_of(large_run_parts.SURVEY)))
     contents = _opening(spark, by_directory, told)
     sums = _sums(spark, by_directory, told, contents)
     heads: dict[str, RunHead] = {}
@@ -36,31 +36,33 @@ def runs_in_parts(spark: SparkSession, runs: Sequence[RunDirectory]) -> Iterator
         except HelpfulError as error:
             yield from tasks.problem_of(tasks.Listed(run.source, run.signature), error).to_pylist()
     if heads:
-        yield from _computed(spark, {each: by_directory[each] for each in heads}, heads, parts.surveyed(told))
+        yield from _computed(spark, {each: by_directory[each] for each in heads}, heads, large_run_parts.surveyed(told))
 
 
 def _computed(
-    spark: SparkSession, runs: Mapping[str, RunDirectory], heads: Mapping[str, RunHead], survey: parts.Survey
+    spark: SparkSession, runs: Mapping[str, RunDirectory], heads: Mapping[str, RunHead], survey: large_run_parts.Survey
 ) -> Iterator[Row]:
     """The rows of RESULT of runs that can be opened."""
-    origins = partial(parts.part_origins, heads=heads, known=survey)
+    origins = partial(large_run_parts.part_origins, heads=heads, known=survey)
     lines = _lines(spark, runs.values(), [files.INTERVALS_CSV])
-    begins = parts.earliest_origins(_rows(lines.mapInArrow(origins, struct_of(parts.ORIGINS))))
+    begins = large_run_parts.earliest_origins(_rows(lines.mapInArrow(origins, struct_of(large_run_parts.ORIGINS))))
     known = {
-        each: parts.Known(listed=tasks.Listed(run.source, run.signature), head=heads[each], begins=begins.get(each, {}))
+        each: large_run_parts.Known(
+            listed=tasks.Listed(run.source, run.signature), head=heads[each], begins=begins.get(each, {})
+        )
         for each, run in runs.items()
     }
-    parse = partial(parts.pieces, runs=known, known=survey)
-    pieces = _lines(spark, runs.values(), LINES).mapInArrow(parse, struct_of(parts.PIECES))
+    parse = partial(large_run_parts.pieces, runs=known, known=survey)
+    pieces = _lines(spark, runs.values(), LINES).mapInArrow(parse, struct_of(large_run_parts.PIECES))
     together = pieces.repartition(len(runs), "run").sortWithinPartitions("run", "file", "offset")
-    return iter(_rows(together.mapInArrow(partial(parts.assemble, runs=known), struct_of(tasks.RESULT))))
+    return iter(_rows(together.mapInArrow(partial(large_run_parts.assemble, runs=known), struct_of(tasks.RESULT))))
 
 
 def _lines(spark: SparkSession, runs: Iterable[RunDirectory], names: Sequence[str]) -> DataFrame:
     """The lines of these files of runs (SPLIT_LINES)."""
     paths = [escaped(f"{run.path}/{name}") for run in runs for name in names if run.sizes.get(name)]
     if not paths:
-        return spark.createDataFrame([], struct_of(parts.SPLIT_LINES))
+        return spark.createDataFrame([], struct_of(large_run_parts.SPLIT_LINES))
     return (
         spark.read.option("lineSep", "\n")
         .text(paths)
@@ -83,7 +85,7 @@ def _opening(spark: SparkSession, runs: Mapping[str, RunDirectory], told: Sequen
     for directory, run in runs.items():
         if files.INTERVALS_CSV in run.sizes:
             of_run = [row for row in told if row["run"] == directory]
-            found[directory][files.INTERVALS_CSV] = parts.csv_head(of_run, run.sizes[files.INTERVALS_CSV])
+            found[directory][files.INTERVALS_CSV] = large_run_parts.csv_head(of_run, run.sizes[files.INTERVALS_CSV])
     return found
 
 
@@ -96,13 +98,13 @@ def _sums(
     """The sums of all files of each run, by name."""
     paths = [escaped(f"{run.path}/{name}") for run in runs.values() for name in CHECKED if name in run.sizes]
     found = {directory: dict.fromkeys(run.empty, Sum()) for directory, run in runs.items()}
-    for directory, of_lines in parts.sums_of_lines(told).items():
+    for directory, of_lines in large_run_parts.sums_of_lines(told).items():
         found[directory] |= of_lines
     for directory, of_run in contents.items():
         found[directory] |= {name: Sum().plus(of_run[name]) for name in WHOLE if name in of_run}
     if paths:
         files_read = spark.read.format("binaryFile").load(paths).select("path", "content")
-        for row in _rows(files_read.mapInArrow(parts.sums, struct_of(parts.SUMS))):
+        for row in _rows(files_read.mapInArrow(large_run_parts.sums, struct_of(large_run_parts.SUMS))):
             directory, _, name = row["path"].rpartition("/")
             found[tasks.directory_of(directory)][name] = Sum(row["octets"], row["crc32"])
     return found

@@ -1,4 +1,4 @@
-"""The result in words: at most five sentences, and a small table of the settings to choose between."""
+"""The answer of a page: its first sentences, at most five, and a small table of the settings to choose between."""
 
 from __future__ import annotations
 
