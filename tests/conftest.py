@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -20,6 +21,9 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
+
+if TYPE_CHECKING:
+    from tests.reports.browser.browsing import Browser
 
 # Of a machine that is busy nothing may be concluded: the same examples each time, however long they take.
 _EVERY = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -189,6 +193,15 @@ def pytest_runtest_teardown() -> None:
     if _this_process.memory_info().rss > _collected_at + _GROWTH_OCTETS:
         gc.collect()
         _collected_at = _this_process.memory_info().rss
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser with one tab, for all tests of this process."""
+    from tests.reports.browser.browsing import Browser
+
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 _FIRST, _LAST = 10_000, 32_000  # below the ports that the system gives to clients, which come and go by themselves

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pika
@@ -11,12 +10,13 @@ import pytest
 from infra import local_cluster
 from tests.integration.test_management_as_rabbitmq import Api
 from tests.integration.testing.scripts import until
-from tests.reports.browser.browsing import CHROMIUM, FLAGS, MARKS
+from tests.reports.browser.browsing import MARKS, Browser
+from tests.reports.browser.devtools import Tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, *MARKS]
 
 
-def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
+def test_the_page_shows_what_there_is(browser: Browser, tmp_path: Path) -> None:
     with local_cluster.temporary(tmp_path) as cluster:
         connection = pika.BlockingConnection(pika.URLParameters(cluster.uris[0]))
         channel = connection.channel()
@@ -31,13 +31,14 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
         local_cluster.kill(cluster, "node3")
         port = cluster.nodes[0].metrics_port
         until(Api(f"http://127.0.0.1:{port}").is_there)
-        done = subprocess.run(
-            [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
-             f"http://guest:guest@127.0.0.1:{port}/"], capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
+
+        async def look(tab: Tab) -> str:
+            await tab.open(f"http://guest:guest@127.0.0.1:{port}/")
+            await tab.until("document.getElementById('age').textContent === 'live'")
+            return str(await tab.ask("document.documentElement.outerHTML"))
+
+        page = browser.run(look)
         connection.close()
-    page = done.stdout
-    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert f"Cluster {cluster.cluster}" in page and ">live<" in page
     assert "&lt;b&gt;orders&lt;/b&gt;" in page and '<td class="n">7</td>' in page
     assert "<td>keyed, 1 of 2 keys out</td>" in page

@@ -1,100 +1,79 @@
-"""A browser for tests: it opens a page from disk, runs a script at its end, and tells what became of the page."""
+"""A browser for tests: it opens pages from disk, one after the other in one tab, and asks them by scripts."""
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import subprocess
-from base64 import b64encode
-from hashlib import sha256
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from tests.reports.browser.devtools import CHROMIUM, Tab, browser_tab
 
 MARKS = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
 ]
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=15000",
-)
+_ASKED = """(async () => {
+  const drawn = () => { for (const name of ["beforeprint", "afterprint"]) dispatchEvent(new Event(name)); };
+  %s
+})()"""
+"""Printing draws every figure at once: that does not depend on when the browser finds time to look what is in view."""
 
-ANSWER = """
-const drawn = () => { for (const name of ["beforeprint", "afterprint"]) dispatchEvent(new Event(name)); };
-(async () => {
-  let answer;
-  try { answer = await (async () => { %s })(); } catch (error) { answer = { error: String(error) }; }
-  const text = JSON.stringify(answer);
-  document.documentElement.dataset.answer = text;
-  if (parent !== window) parent.postMessage(text, "*");
-})();
-"""
-"""A script at the end of the page whose returned value the test reads from the dumped document.
-
-Printing draws every figure at once: that does not depend on when the browser finds time to look what is in view.
-"""
+_T = TypeVar("_T")
 
 
 class Browser:
-    """Opens a page and dumps what became of it."""
+    """One tab for all tests of a process. Each of them finds it as a new tab would be, but for the cache."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.opened = 0
+        self._directory = directory
+        self._runner = asyncio.Runner()
+        self._open = AsyncExitStack()
+        self._opened = 0
 
-    def dump(self, html: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> tuple[str, list[str]]:
-        """The document after its scripts ran, and what was logged to the console."""
-        self.opened += 1
-        file = self.directory / f"page{self.opened}.html"
+    def __enter__(self) -> Self:
+        self._tab = self._runner.run(self._open.enter_async_context(browser_tab(self._directory / "profile")))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(self._open.aclose())
+        self._runner.close()
+
+    def run(self, scenario: Callable[[Tab], Awaitable[_T]]) -> _T:
+        """Run a scenario in the tab. Its page may not complain."""
+
+        async def run() -> _T:
+            await self._tab.begin_anew()
+            found = await scenario(self._tab)
+            assert self._tab.problems == []
+            return found
+
+        return self._runner.run(run())
+
+    def file(self, html: str) -> Path:
+        """A file with this page."""
+        self._opened += 1
+        file = self._directory / f"page{self._opened}.html"
         file.write_text(html, encoding="utf-8")
-        profile = self.directory / f"profile{self.opened}"
-        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
-        done = subprocess.run(
-            [*command, "--dump-dom", f"{file.as_uri()}{state}"], capture_output=True, text=True, timeout=120, check=True
-        )
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return file
 
     def ask(self, html: str, script: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> Any:
-        """What ``script`` returns at the end of the page; the policy stays, with this one script added to it."""
-        document, console = self.dump(with_script(html, script), state=state, size=size)
-        assert console == []
-        return answer_of(document)
+        """What ``script`` returns in the page, which was opened from disk with ``state`` behind its address."""
+        return self.ask_file(self.file(html), script, state=state, size=size)
 
-    def ask_in_frame(self, html: str, script: str, *, width: int) -> Any:
-        """The same in a frame of ``width`` pixels: a browser window has a least width, a frame has none."""
-        framed = self.directory / "framed.html"
-        framed.write_text(with_script(html, script), encoding="utf-8")
-        outer = (
-            f'<iframe src="framed.html" width="{width}" height="6000"></iframe>'
-            "<script>addEventListener('message', (event) => { document.documentElement.dataset.answer = event.data; });"
-            "</script>"
-        )
-        return answer_of(self.dump(outer)[0])
+    def ask_file(self, file: Path, script: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> Any:
+        """The same for a page that is on disk."""
 
+        async def look(tab: Tab) -> Any:
+            await tab.resize(*size)
+            await tab.open(f"{file.as_uri()}{state}")
+            return await tab.ask(_ASKED % script)
 
-def with_script(html: str, script: str) -> str:
-    text = ANSWER % script
-    digest = f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-    allowed = html.replace("script-src ", f"script-src {digest} ".replace("'", "&#39;"), 1)
-    return allowed.replace("</body>", f"<script>{text}</script></body>")
-
-
-def answer_of(document: str) -> Any:
-    found = re.search(r'data-answer="([^"]*)"', document)
-    assert found is not None, "the page never answered"
-    return json.loads(found[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+        return self.run(look)

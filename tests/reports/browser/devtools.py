@@ -9,14 +9,14 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import ClientSession, ClientWebSocketResponse
 
-from tests.reports.browser.browsing import CHROMIUM
-
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0"),
@@ -71,6 +71,14 @@ class Tab:
             self.problems.append(json.dumps(told["args"]))
         elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
             self.problems.append(told["entry"]["text"])
+
+    async def begin_anew(self) -> None:
+        """Leave the page, and forget what was set and heard."""
+        await self.open("about:blank")
+        await self.resize(1280)
+        await self.call("Emulation.setEmulatedMedia", features=[])
+        self.problems.clear()
+        self.requests.clear()
 
     async def open(self, address: str) -> None:
         """Go to an address, and wait until the page is loaded."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import pytest
 
 from reports.charts import theme
 from reports.html.render import render
 from reports.pages.page import page
-from tests.reports.browser.browsing import MARKS, Browser, with_script
+from tests.reports.browser.browsing import MARKS, Browser
 
 pytestmark = MARKS
 
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Browser:
-    return Browser(tmp_path)
+DRAWN: Final = """
+  drawn();
+  return [...document.querySelectorAll("figure.chart")].map((each) => each.querySelector(".main-svg") !== null);
+"""
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +27,15 @@ def html(sample_tables: ModuleType) -> str:
 
 def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: str) -> None:
     """The policy, the data and plotly.js must agree; a reader sees an empty box otherwise."""
-    document, console = browser.dump(with_script(html, "drawn();"))
-    figures = document.split('<figure class="chart"')[1:]
-    assert len(figures) == 5
-    assert all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
-    assert console == []
+    assert browser.ask(html, DRAWN) == [True] * 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", ["SINGLE", "OPEN", "VIOLATED", "SPREAD"])
 def test_other_kinds_of_runs_are_drawn_too(browser: Browser, sample_tables: ModuleType, sample: str) -> None:
     """A plain run, an open loop, a broken promise, several hosts."""
-    document, console = browser.dump(
-        with_script(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")), "drawn();")
-    )
-    figures = document.split('<figure class="chart"')[1:]
-    assert figures and all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
-    assert console == []
+    figures = browser.ask(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")), DRAWN)
+    assert figures and all(figures)
 
 
 def test_tables_sort_by_a_click_and_say_so(browser: Browser, html: str) -> None:
@@ -201,6 +193,6 @@ def test_nothing_sticks_out_on_a_narrow_screen(browser: Browser, html: str, widt
         element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(".scroll, pre, svg"));
       return [innerWidth, document.documentElement.scrollWidth, wide.map((element) => element.outerHTML.slice(0, 80))];
     """
-    inner, scrolled, wide = browser.ask_in_frame(html, script, width=width)
+    inner, scrolled, wide = browser.ask(html, script, size=(width, 6000))
     assert (inner, wide) == (width, [])
     assert scrolled <= width

@@ -20,8 +20,8 @@ from perftest.results.schema import MANIFEST
 from reports.charts import theme
 from reports.html.render import render
 from reports.pages.page import page
-from tests.reports.browser.browsing import MARKS
-from tests.reports.browser.devtools import PATIENCE_S, Tab, browser_tab
+from tests.reports.browser.browsing import MARKS, Browser
+from tests.reports.browser.devtools import PATIENCE_S, Tab
 
 pytestmark = MARKS
 
@@ -85,20 +85,20 @@ async def drawn(tab: Tab) -> None:
     await tab.until(f"{figure}.scrollIntoView() || {figure}.querySelector('.main-svg')")
 
 
-def with_tab(folder: Path, scenario: Callable[[Tab, str], Awaitable[None]]) -> None:
+def with_tab(browser: Browser, folder: Path, scenario: Callable[[Tab, str], Awaitable[None]]) -> None:
     """Run a scenario; no page of it may complain, or ask anybody but the server."""
 
-    async def run() -> None:
-        async with served(folder) as address, browser_tab(folder.parent / "profile") as tab:
+    async def run(tab: Tab) -> None:
+        async with served(folder) as address:
             await scenario(tab, address)
-            assert tab.problems == []
             assert all(each.startswith((address, "data:", "blob:", "about:")) for each in tab.requests)
+            await tab.open("about:blank")  # a page that is followed keeps its connection
 
-    asyncio.run(run())
+    browser.run(run)
 
 
 @pytest.mark.slow
-def test_runs_are_found_and_opened_by_keyboard(folder: Path, sample_tables: ModuleType) -> None:
+def test_runs_are_found_and_opened_by_keyboard(browser: Browser, folder: Path, sample_tables: ModuleType) -> None:
     """From the list to the page of a run without a mouse."""
     give_page(folder / FINISHED, sample_tables)
 
@@ -121,12 +121,12 @@ def test_runs_are_found_and_opened_by_keyboard(folder: Path, sample_tables: Modu
         await drawn(tab)
         assert await tab.ask("location.pathname") == f"/runs/{FINISHED}/"
 
-    with_tab(folder, scenario)
+    with_tab(browser, folder, scenario)
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_page_is_made_when_somebody_asks_for_it(folder: Path) -> None:
+def test_a_page_is_made_when_somebody_asks_for_it(browser: Browser, folder: Path) -> None:
     """The reader waits on a page that says so, and gets the report without a further click."""
 
     async def scenario(tab: Tab, address: str) -> None:
@@ -135,11 +135,11 @@ def test_a_page_is_made_when_somebody_asks_for_it(folder: Path) -> None:
         await drawn(tab)
         assert (folder / FINISHED / "report.html").is_file()
 
-    with_tab(folder, scenario)
+    with_tab(browser, folder, scenario)
 
 
 @pytest.mark.slow
-def test_a_run_in_progress_is_followed_to_its_end(folder: Path) -> None:
+def test_a_run_in_progress_is_followed_to_its_end(browser: Browser, folder: Path) -> None:
     """Figures come by themselves, and at the end there is a link to the page."""
 
     async def scenario(tab: Tab, address: str) -> None:
@@ -153,11 +153,11 @@ def test_a_run_in_progress_is_followed_to_its_end(folder: Path) -> None:
         await tab.until("document.querySelector('#state a')")
         assert "The run is over: finished." in await tab.ask("document.getElementById('state').textContent")
 
-    with_tab(folder, scenario)
+    with_tab(browser, folder, scenario)
 
 
 @pytest.mark.slow
-def test_list_and_live_page_are_readable_in_the_dark_and_at_360_pixels(folder: Path) -> None:
+def test_list_and_live_page_are_readable_in_the_dark_and_at_360_pixels(browser: Browser, folder: Path) -> None:
     """Also when the theme changes while a run is followed."""
 
     async def scenario(tab: Tab, address: str) -> None:
@@ -174,11 +174,11 @@ def test_list_and_live_page_are_readable_in_the_dark_and_at_360_pixels(folder: P
                 shown = await tab.ask(GROUND)
                 assert shown == "rgb({}, {}, {})".format(*(int(ground[at : at + 2], 16) for at in (1, 3, 5)))
 
-    with_tab(folder, scenario)
+    with_tab(browser, folder, scenario)
 
 
 @pytest.mark.slow
-def test_a_name_of_another_site_gets_nothing(folder: Path) -> None:
+def test_a_name_of_another_site_gets_nothing(browser: Browser, folder: Path) -> None:
     """A site whose name leads to this machine must not read the runs (DNS rebinding)."""
 
     async def scenario(tab: Tab, address: str) -> None:
@@ -193,4 +193,4 @@ def test_a_name_of_another_site_gets_nothing(folder: Path) -> None:
         tab.problems.clear()
         tab.requests.clear()
 
-    with_tab(folder, scenario)
+    with_tab(browser, folder, scenario)
