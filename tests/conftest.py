@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Of a machine that is busy nothing may be concluded: the same examples each time, however long they take.
 _EVERY = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("few", _EVERY, max_examples=30)  # make test
-settings.register_profile("many", _EVERY, max_examples=300)  # make test-rest
+settings.register_profile("many", _EVERY, max_examples=100)  # make test-rest
 settings.register_profile("hunt", _EVERY, max_examples=3000, derandomize=False, print_blob=True)  # make hunt
 settings.load_profile("few")
 _SEEDS_SHARE = {"few": 0.1, "many": 1, "hunt": 10}
@@ -56,18 +56,18 @@ def stride(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
 # No test leaves a process behind that makes an archive for reports to come.
 os.environ["PERFTEST_CLASS_DATA"] = "off"
 
-_SHARED = ("rabbitmq", "spark")
-"""Marks of what is started once: all tests that use a RabbitMQ, or a JVM, are one group. Other groups are files, as
-their fixtures are made once."""
-
 _MOUNTING = ("drives", "lab")
 """Marks of tests that mount drives, or start processes with a mount namespace of their own."""
 
+_SHARED = {"rabbitmq": "rabbitmq", "spark": "spark"} | dict.fromkeys(_MOUNTING, "mounts")
+"""The group of all tests with a mark: those that use a RabbitMQ, or a JVM, which is started once, and those that mount,
+which have to wait for each other. Other groups are files, as their fixtures are made once."""
+
 _SECONDS = {
+    "mounts": 500,
     "rabbitmq": 300,
     "tests/integration/test_remote_run.py": 180,
     "spark": 120,
-    "tests/integration/test_runs_in_a_lab.py": 120,
     "tests/integration/test_bad_directories.py": 75,
     "tests/integration/test_actions_on_cluster.py": 70,
     "tests/reference_broker/log/test_log_crashes.py": 65,
@@ -78,18 +78,12 @@ _SECONDS = {
     "tests/perftest/cli/test_cli_with_real_nodes.py": 45,
     "tests/reports/browser/test_report_in_browser.py": 45,
     "tests/integration/test_damage_briefly.py": 45,
-    "tests/integration/test_partitions_briefly.py": 40,
     "tests/infra/remote/test_shipping.py": 40,
-    "tests/integration/test_cluster_over_hosts.py": 35,
     "tests/integration/test_kill_storm.py": 35,
     "tests/reference_broker/machines/test_fifo_against_oracle.py": 35,
     "tests/integration/test_mirrored_queues_on_cluster.py": 30,
     "tests/integration/test_run_survives_leader.py": 30,
-    "tests/integration/test_transfers_in_a_lab.py": 30,
     "tests/reference_broker/sim/test_sim_worlds.py": 25,
-    "tests/integration/test_actions_on_fuse_drives.py": 25,
-    "tests/integration/test_power_cut_on_drives.py": 20,
-    "tests/integration/test_faults_on_drives.py": 20,
     "tests/integration/test_classic_queues_on_cluster.py": 20,
     "tests/reference_broker/classic/test_store_crashes.py": 20,
     "tests/reference_broker/node/test_peer_noise.py": 20,
@@ -147,7 +141,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 def _shared_mark(item: pytest.Item) -> str | None:
-    return next((mark for mark in _SHARED if item.get_closest_marker(mark)), None)
+    return next((group for mark, group in _SHARED.items() if item.get_closest_marker(mark)), None)
 
 
 @pytest.hookimpl(trylast=True)  # after the modules were shuffled
