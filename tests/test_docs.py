@@ -18,7 +18,6 @@ from typing import get_args
 
 import click
 import pytest
-from pydantic import BaseModel
 
 import workloads
 from perftest import __version__
@@ -30,10 +29,7 @@ from perftest.exits import MEANING
 from perftest.options.table import OPTIONS
 from perftest.results import run_checks, schema, steadiness, trust, trust_list
 from perftest.spec import check
-from perftest.spec.behaviour import Bodies, Connecting, Consuming, Exchange, Publishing, Tls
 from perftest.spec.load import load_workload
-from perftest.spec.models import SECTIONS, Sweep, Timing, Workload
-from perftest.spec.plan import QueueSpec, Settings
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
 from reference_broker.log.config import LogConfig
@@ -558,29 +554,6 @@ def test_the_workload_example_can_be_run(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(example, encoding="utf-8")
     assert check.check(*load_workload(path)) == []
-
-
-def test_every_key_of_a_workload_is_explained() -> None:
-    """A key that is only in the schema is found by nobody who reads."""
-    text = read("workloads/README.md")
-    parts: dict[str, type[BaseModel]] = {
-        "load": SECTIONS[Settings],
-        "exchange": SECTIONS[Exchange],
-        "publishing": SECTIONS[Publishing],
-        "publishing.bodies": SECTIONS[Bodies],
-        "consuming": SECTIONS[Consuming],
-        "connecting": SECTIONS[Connecting],
-        "connecting.tls": SECTIONS[Tls],
-        "sweep": Sweep,
-        "step": Timing,
-        "queues[]": SECTIONS[QueueSpec],
-    }
-    keys = {f"{part}.{field}" for part, model in parts.items() for field in model.model_fields} - parts.keys()
-    keys |= {field.alias or name for name, field in Workload.model_fields.items()} - parts.keys() - {"queues"}
-    explained = set(re.findall(r"`([a-z_.\[\]]+)`", text))
-    wholes = set(re.findall(r"`([a-z_.]+)\.\*`", text))
-    assert not {key for key in keys if not {key, key.rpartition(".")[0]} & (explained | wholes)}
-    assert wholes == {"quick", "connecting.tls"}
 
 
 def test_the_node_example_can_be_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

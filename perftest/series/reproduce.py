@@ -14,8 +14,9 @@ from perftest.options import tokens
 from perftest.options.choices import Choices
 from perftest.options.plan_of_options import plan_of
 from perftest.spec.condense import duration, written
+from perftest.spec.fields import key_of
 from perftest.spec.plan import Plan, Settings
-from perftest.spec.units import AUTOMATIC_ACK, KEY_OF_FIELD, UNLIMITED, in_words
+from perftest.spec.units import AUTOMATIC_ACK, UNLIMITED, in_words
 
 LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
 """The settings of a load that the command line of a search can change."""
@@ -64,7 +65,7 @@ def sweep_command(workload: str, plan: Plan, target: Sequence[str], held: Iterab
     step = plan.steps[0]
     words = ["--isolated", "--vary", f"rate={_exactly(step.settings.rate)}"]
     for field in dict.fromkeys(held):
-        setting = KEY_OF_FIELD.get(field, field)
+        setting = key_of(Settings, field)
         if setting != "rate":
             words += ["--set", f"load.{setting}={written(setting, getattr(step.settings, field))}"]
     words += ["--set", f"step.duration={duration(step.duration_s)}", "--set", f"step.warmup={duration(step.warmup_s)}"]

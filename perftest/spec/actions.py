@@ -12,13 +12,13 @@ In a run over hosts an action may be on a whole host (``kill-host``), or on link
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
 
 from perftest.spec import link_actions
-from perftest.spec.fields import Bandwidth, Count, Longest, Seconds, Share
-from perftest.spec.units import FIELD_OF_KEY, UnitError, parse_count, parse_duration_s
+from perftest.spec.fields import Bandwidth, Count, Key, Seconds, Share, field_of
+from perftest.spec.units import UnitError, parse_count, parse_duration_s
 
 
 class Do(StrEnum):
@@ -74,20 +74,28 @@ _TYPED: Final = "write TIME ACTION [NODE] [step N], such as '30s kill leader' or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedAction:
-    """An action of the timeline."""
+    """An action on a node, a drive, a host or links in the middle of the run."""
 
-    at_s: Annotated[Seconds, "time since the measured load began, or since the step began"]
-    do: Do
-    node: Annotated[str, Longest(100), "a node by name, or: leader, killed, paused"] = LEADER
-    step: Annotated[Count, "number of the step that the time counts from; 0: of the run"] = 0
-    drive: Annotated[str, Longest(100), "for slow, profile, fill, free, fail, heal: a modelled drive of the node"] = ""
-    factor: Annotated[float, "for slow: how many times as long everything takes; 1 ends it"] = 1.0
-    profile: Annotated[str, Longest(100), "for profile: the name of the drive's new profile"] = ""
-    peer: Annotated[str, Longest(100), "for links: the host at the other end; left out: all other hosts"] = ""
-    one_way: Annotated[bool, "for links: only what goes from node to peer"] = False
-    latency_s: Annotated[Seconds, "for latency: how long each packet takes more, one way"] = 0.0
-    loss: Annotated[Share, "for loss: the share of packets that are lost"] = 0.0
-    bandwidth_mbit: Annotated[Bandwidth, "for bandwidth: the most that passes; 0: no limit"] = 0.0
+    at_s: Annotated[Seconds, Key("time since the first step began, or since the step of this number began")] = field(
+        metadata={"alias": "at"}
+    )
+    do: Annotated[Do, Key("what the action does")]
+    node: Annotated[
+        str, Key("a node by name; leader: that of the first queue; killed, paused: the last such node", longest=100)
+    ] = LEADER
+    step: Annotated[Count, Key("number of the step that the time counts from; 0: of the run")] = 0
+    drive: Annotated[str, Key("for slow, profile, fill, free, fail, heal: a modelled drive", longest=100)] = ""
+    factor: Annotated[float, Key("for slow: how many times as long everything takes; 1 ends the slowness")] = 1.0
+    profile: Annotated[str, Key("for profile: the name of the drive's new profile", longest=100)] = ""
+    peer: Annotated[str, Key("for links: the host at the other end; left out: all other hosts", longest=100)] = ""
+    one_way: Annotated[bool, Key("for links: only what goes from node to peer")] = False
+    latency_s: Annotated[Seconds, Key("for latency: how long each packet takes more, one way")] = field(
+        default=0.0, metadata={"alias": "latency"}
+    )
+    loss: Annotated[Share, Key("for loss: the share of packets that are lost")] = 0.0
+    bandwidth_mbit: Annotated[Bandwidth, Key("for bandwidth: the most that passes; 0: no limit")] = field(
+        default=0.0, metadata={"alias": "bandwidth"}
+    )
 
 
 class Places(NamedTuple):
@@ -171,9 +179,8 @@ def faults(
 def _of_keys(index: int, action: TimedAction) -> Iterator[ActionFault]:
     """Keys that belong to other actions."""
     for key, belongs in _BELONGS.items():
-        field = FIELD_OF_KEY.get(key, key)
-        default = TimedAction.__dataclass_fields__[field].default
-        if action.do not in belongs and getattr(action, field) != default:
+        name = field_of(TimedAction, key)
+        if action.do not in belongs and getattr(action, name) != TimedAction.__dataclass_fields__[name].default:
             yield ActionFault(index, key, f"{action.do} takes no {key}", f"leave out {key}")
 
 

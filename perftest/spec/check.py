@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import fields
 from typing import Final
 
-from perftest.spec.actions import faults
+from perftest.spec.actions import TimedAction, faults
+from perftest.spec.behaviour import Connecting, Consuming, Publishing
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.cluster import faults as faults_of
 from perftest.spec.expand import expand
 from perftest.spec.expected.findings import broken_finding
+from perftest.spec.fields import field_of, key_of
 from perftest.spec.layout import Layout, broken_relations
 from perftest.spec.load import Document
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
-from perftest.spec.plan import Plan
+from perftest.spec.plan import Plan, Settings
 from perftest.spec.problem import Location, Problem
 from perftest.spec.rules import (
     PREFETCH_MAX,
@@ -34,14 +37,13 @@ from perftest.spec.rules import (
     place as own_name,
 )
 from perftest.spec.sweep import (
-    field_of,
     points,
     settings_swept,
     shape_problems,
     swept_value,
     value_problems,
 )
-from perftest.spec.units import KEY_OF_FIELD, UnitError, format_duration
+from perftest.spec.units import UnitError, format_duration
 
 __all__ = ["PREFETCH_MAX", "SIZE_BYTES_MAX", "SIZE_BYTES_MIN", "broken_settings", "check", "check_plan"]
 
@@ -50,6 +52,11 @@ INTERVAL_S_MAX: Final = 60.0
 
 _PLACES: Final = {"autoack": "ack_interval: 0", "queues.auto_delete": "auto_delete"}
 """Places of rules that are no fields of the plan, as a workload file has them."""
+_KEYS: Final = {
+    each.name: key_of(part, each.name)
+    for part in (Settings, Publishing, Consuming, Connecting)
+    for each in fields(part)
+}
 
 
 def check(workload: Workload, document: Document) -> list[Problem]:
@@ -100,7 +107,7 @@ def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name)
 def _key(field: str) -> str:
     """The name that a field of the plan has in a workload file."""
     section, dot, last = field.rpartition(".")
-    return _PLACES.get(field) or section + dot + KEY_OF_FIELD.get(last, last)
+    return _PLACES.get(field) or section + dot + _KEYS.get(last, last)
 
 
 def _placed(found: Broken, workload: Workload, document: Document, plan: Plan) -> Problem:
@@ -123,7 +130,7 @@ def _guilty(found: Broken, name: str, workload: Workload, plan: Plan) -> Locatio
     if blamed is None or workload.sweep is None:
         return None
     written = points(workload.sweep)
-    by_number = {step.number: getattr(step.settings, field_of(blamed)) for step in plan.steps}
+    by_number = {step.number: getattr(step.settings, field_of(Settings, blamed)) for step in plan.steps}
     values = [by_number[number] for number in range(1, len(written) + 1)]
     fitting = [
         at
@@ -186,7 +193,7 @@ def _timeline(workload: Workload, document: Document) -> Iterator[Problem]:
     """Actions whose nodes are not known yet; :mod:`perftest.actions.cluster_actions` checks these before the run."""
     steps = len(points(workload.sweep)) if workload.sweep else 1
     for index, key, rule, fix in faults(workload.timeline, [workload.step.duration] * steps, None):
-        value = getattr(workload.timeline[index], field_of(key))
+        value = getattr(workload.timeline[index], field_of(TimedAction, key))
         yield document.problem(("timeline", index, key), rule, fix, value)
 
 

@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from perftest.spec.fields import Count
+from perftest.spec.fields import Count, Key
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 NODES: Final = (1, 3, 5, 7, 9)
 _RABBITMQ_NODES: Final = (1, 3)
 LayoutOf = str | dict[str, Any]
 """A layout of drives: the path of its file or the name of a bundled layout, or the content of such a file."""
+
+
+class OfLayout:
+    """A mark: a mapping is checked as a layout, and stays as it was written, so that whoever reads the plan can read
+    the mapping as a layout file."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from perftest.spec.layout import FILE_OR_LAYOUT
+
+        return handler.generate_schema(FILE_OR_LAYOUT)
 
 
 class Product(StrEnum):
@@ -24,20 +38,19 @@ class Product(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """The ``cluster:`` section of a workload file."""
+    """The cluster that is started on this machine if no broker is named."""
 
-    broker: Annotated[Product, "broker that is started: reference, or rabbitmq, which must be installed"] = (
-        Product.REFERENCE
-    )
-    nodes: Annotated[Count, "number of nodes: 1, 3, 5, 7 or 9; 1 or 3 of rabbitmq"] = 3
+    broker: Annotated[Product, Key("broker to start: the bundled one, or an installed RabbitMQ")] = Product.REFERENCE
+    nodes: Annotated[Count, Key("number of nodes: 1, 3, 5, 7 or 9; 1 or 3 of rabbitmq")] = 3
     layout: Annotated[
-        LayoutOf, "layout file, named from the folder of this file, or bundled layout, or what a layout file says"
+        LayoutOf, OfLayout(), Key("a layout file, named from the folder of this file, a bundled layout, or a layout")
     ] = ""
-    settings: Annotated[dict[str, int], "limits of the nodes, by their names in node.json"] = field(
-        default_factory=dict
-    )
+    settings: Annotated[
+        dict[str, int], Key("limits of the nodes of the bundled broker, by their names in node.json")
+    ] = field(default_factory=dict)
     policies: Annotated[
-        dict[str, dict[str, str | int | list[str]]], "definitions of policies, by the pattern of the queues' names"
+        dict[str, dict[str, str | int | list[str]]],
+        Key('definitions of policies, by the pattern of the queues\' names: {"^orders": {ha-mode: all}}'),
     ] = field(default_factory=dict)
 
 

@@ -12,11 +12,11 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from perftest.spec.behaviour import Connecting
-from perftest.spec.fields import Quantity, by_key, quantity_of
+from perftest.spec.fields import Quantity, by_key, field_of, key_of, quantity_of
 from perftest.spec.models import SCHEMA_VERSION
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweep import in_order
-from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, WORDS, UnitError, parse_duration_s
+from perftest.spec.units import WORDS, UnitError, parse_duration_s
 
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
 """Keys of the load that are always written."""
@@ -72,7 +72,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
     for place, reason in inexpressible(plan):
         raise ValueError(f"{place}: {reason}")
     step = plan.steps[0]
-    swept = {KEY_OF_FIELD.get(field, field) for field in plan.swept}
+    swept = {key_of(Settings, field) for field in plan.swept}
     found: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "name": plan.name,
@@ -135,7 +135,7 @@ def _rest(settings: Settings, swept: tuple[str, ...]) -> tuple[object, ...]:
 
 def written(setting: str, value: Any) -> Any:
     """The value of a field of :class:`~perftest.spec.plan.Settings`, as a file has it."""
-    quantity = quantity_of(Settings, FIELD_OF_KEY.get(setting, setting))
+    quantity = quantity_of(Settings, field_of(Settings, setting))
     return value if quantity is None else _shown(quantity, value)
 
 
@@ -212,7 +212,7 @@ def _sweep(plan: Plan) -> dict[str, Any]:
 
 
 def _point(settings: Settings, swept: tuple[str, ...]) -> dict[str, Any]:
-    keys = {KEY_OF_FIELD.get(field, field): getattr(settings, field) for field in swept}
+    keys = {key_of(Settings, field): getattr(settings, field) for field in swept}
     return {key: written(key, value) for key, value in keys.items()}
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from perftest.spec.expected.findings import resolved
 from perftest.spec.expected.trends import Finding
+from perftest.spec.fields import field_of
 from perftest.spec.models import BackgroundLoad, Workload
 from perftest.spec.plan import Group, Isolation, Plan, Settings, Step
-from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
+from perftest.spec.sweep import in_order, label, points, settings_swept, swept_value
 from perftest.spec.units import WORDS, format_duration
 
 
@@ -37,7 +38,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         uris=uris,
         groups=(load, *_beside(workload, load.steps, scale)),
         isolation=sweep.mode if sweep else Isolation.LIVE,
-        swept=tuple(field_of(name) for name in settings_swept(sweep)),
+        swept=tuple(field_of(Settings, name) for name in settings_swept(sweep)),
         interval_s=workload.interval,
         drain_s=timing.drain,
         confirm_timeout_s=workload.confirm_timeout,
@@ -67,7 +68,7 @@ def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:
     steps = []
     for number, point in enumerate(points(sweep), start=1):
         values = {name: swept_value(name, written.value) for name, written in point.items()}
-        change: dict[str, Any] = {field_of(name): value for name, value in values.items()}
+        change: dict[str, Any] = {field_of(Settings, name): value for name, value in values.items()}
         steps.append(
             Step(
                 number=number,
@@ -142,7 +143,7 @@ def _labelled(point: Mapping[Any, Any]) -> str:
 
 
 def _changed(settings: Settings, point: Mapping[Any, Any]) -> Settings:
-    change: dict[str, Any] = {field_of(name): swept_value(name, value) for name, value in point.items()}
+    change: dict[str, Any] = {field_of(Settings, name): swept_value(name, value) for name, value in point.items()}
     return replace(settings, **change)
 
 

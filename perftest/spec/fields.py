@@ -1,7 +1,9 @@
 """How the fields of a plan are written in a file: marks on the types of these fields.
 
-A mark is a :class:`Quantity`, a :class:`Longest` or a text, the meaning of the key. The workload file
-(:mod:`perftest.spec.models`) is checked by these marks, and :mod:`perftest.spec.condense` writes a file by them.
+A mark is a :class:`Quantity` or a :class:`Key`. Pydantic checks a workload file (:mod:`perftest.spec.models`) by these
+marks, and :mod:`perftest.spec.condense` writes a file by them. The key of a file for a field is the name of the field,
+or the ``alias`` in the metadata of the field: a field may end with its unit, and a key does not. Workers read plans
+without Pydantic, which would take longer to import than all of the plan.
 """
 
 from __future__ import annotations
@@ -10,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from perftest.spec.units import (
     BANDWIDTH_UNITS,
     COUNT_UNITS,
     DURATION_UNITS,
-    KEY_OF_FIELD,
     RATE_UNITS,
     SHARE_UNITS,
     SIZE_UNITS,
@@ -33,6 +34,13 @@ from perftest.spec.units import (
     parse_share,
     parse_size_bytes,
 )
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +59,53 @@ class Quantity:
     least: int = 0
     per_second: float = 0.0
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
 
-class Longest(NamedTuple):
-    """The most characters of a text."""
+        show = core_schema.plain_serializer_function_ser_schema(self.in_base_unit)
+        return core_schema.no_info_before_validator_function(self._read, handler(source), serialization=show)
 
-    characters: int
+    def _read(self, value: object) -> object:
+        """The value of the field, for Pydantic, with the rule and the fix of the parser."""
+        from pydantic_core import PydanticCustomError
+
+        try:
+            return self.parse(value)
+        except UnitError as error:
+            raise PydanticCustomError("quantity", "{rule}", {"rule": error.rule, "fix": error.fix}) from error
+
+    def in_base_unit(self, value: Any) -> Any:
+        """The value of a field, times in seconds."""
+        return value / self.per_second if self.per_second and value is not None else value
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """What editors check before the parser does."""
+        names = "|".join(unit.replace("/", "\\/") for unit in self.units)
+        pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
+        numbers = [{"type": "number", "minimum": self.least}, {"type": "string", "pattern": pattern}]
+        words = [{"const": word} for word in self.words.values()]
+        return {"anyOf": [*numbers, *words], "description": self.meaning}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The ``meaning`` of a key in a sentence, and the most characters of a text (0: no limit).
+
+    In a file, a word stands for a member of an enumeration, a list for a tuple, and a mapping for a part of the plan.
+    """
+
+    meaning: str
+    longest: int = 0
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        kind: Any = handler.resolve_ref_schema(schema)
+        if kind["type"] in ("enum", "tuple", "dataclass"):
+            kind["strict"] = False
+        return kind | {"max_length": self.longest} if self.longest else schema
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(schema) | {"description": self.meaning}
 
 
 def _parse_paced(value: object) -> float:
@@ -102,10 +152,23 @@ AckInterval = Annotated[int, _ACK_INTERVAL]
 Share = Annotated[float, _SHARE]
 Bandwidth = Annotated[float, _BANDWIDTH]
 
-Held = Annotated[Seconds, "how long the value holds"]
-RateCycle = tuple[tuple[Annotated[float, _PACED], Held], ...]
-SizeCycle = tuple[tuple[Annotated[float, SIZE], Held], ...]
-LatencyCycle = tuple[tuple[Annotated[float, _MICROSECONDS], Held], ...]
+Several = Annotated[tuple[_A, ...], Key("one after the other")]
+Pair = Annotated[tuple[_A, _B], Key("two values")]
+Held = Annotated[Seconds, Key("how long the value holds")]
+RateCycle = Several[Pair[Annotated[float, _PACED], Held]]
+SizeCycle = Several[Pair[Annotated[float, SIZE], Held]]
+LatencyCycle = Several[Pair[Annotated[float, _MICROSECONDS], Held]]
+
+
+def key_of(part: Any, name: str) -> str:
+    """The key of a file for a field of a part of a plan."""
+    return str(part.__dataclass_fields__[name].metadata.get("alias", name))
+
+
+@cache
+def field_of(part: Any, key: str) -> str:
+    """The field of a part of a plan for a key of a file. Raises StopIteration for an unknown key."""
+    return next(each.name for each in fields(part) if key_of(part, each.name) == key)
 
 
 @cache
@@ -148,4 +211,4 @@ def by_key(part: Any, show: Callable[[Quantity, Any], Any], *, all_fields: bool 
 
     kinds = types_of(part.__class__)
     chosen = ((each.name, getattr(part, each.name)) for each in fields(part)) if all_fields else changed(part)
-    return {KEY_OF_FIELD.get(name, name): plain(kinds[name], value) for name, value in chosen}
+    return {key_of(part, name): plain(kinds[name], value) for name, value in chosen}

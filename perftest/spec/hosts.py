@@ -24,7 +24,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from perftest.spec.keys import Count, Model
+from perftest.spec.fields import Count
+from perftest.spec.keys import Model
 from perftest.spec.load import Document, problem_of, read_yaml
 from perftest.spec.problem import Location, Problem, SpecError
 

@@ -1,44 +1,32 @@
-"""The keys of files that people write: how strictly they are read, and quantities with units as their types."""
+"""The classes that files are read into: how strict they are, and their keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict
 
-from perftest.spec.fields import COUNT, SECONDS, SIZE, Quantity
-from perftest.spec.units import UnitError
+from perftest.spec.fields import key_of, types_of
 
 
 class Model(BaseModel):
-    """The strictness that all sections share."""
+    """The strictness that all sections share: parts of a plan within a model have it, too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def reader_of(quantity: Quantity) -> Callable[[object], object]:
-    """A validator that keeps the rule and the fix of the parser."""
-
-    def read(value: object) -> object:
-        try:
-            return quantity.parse(value)
-        except UnitError as error:
-            raise PydanticCustomError("quantity", "{rule}", {"rule": error.rule, "fix": error.fix}) from error
-
-    return read
+def keys_of(section: Any) -> dict[str, Any]:
+    """The keys of a section, a model or a part of a plan, with their types."""
+    if issubclass(section, BaseModel):
+        return {each.alias or name: each.annotation for name, each in section.model_fields.items()}
+    return {key_of(section, each.name): types_of(section)[each.name] for each in fields(section)}
 
 
-def schema_of(quantity: Quantity) -> WithJsonSchema:
-    """What editors check of a quantity before the parser does."""
-    names = "|".join([*(unit.replace("/", "\\/") for unit in quantity.units)])
-    pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
-    numbers = [{"type": "number", "minimum": quantity.least}, {"type": "string", "pattern": pattern}]
-    words = [{"const": word} for word in quantity.words.values()]
-    return WithJsonSchema({"anyOf": [*numbers, *words], "description": quantity.meaning})
-
-
-Duration = Annotated[float, BeforeValidator(reader_of(SECONDS)), schema_of(SECONDS)]
-Count = Annotated[int, BeforeValidator(reader_of(COUNT)), schema_of(COUNT)]
-Octets = Annotated[int, BeforeValidator(reader_of(SIZE)), schema_of(SIZE)]
+def sections_in(kind: Any) -> Iterator[type]:
+    """The sections within the type of a key."""
+    if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, BaseModel)):
+        yield kind
+    for each in get_args(kind):
+        yield from sections_in(each)

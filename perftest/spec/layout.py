@@ -11,10 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
-from perftest.spec.keys import Count, Duration, Model, Octets
+from perftest.spec.fields import Count, Octets, Seconds
+from perftest.spec.keys import Model
 from perftest.spec.problem import Location
 
 ROLES: Final = ("data", "logs", "segment", "wal", "classic")
@@ -29,15 +39,15 @@ Role = Literal["data", "logs", "segment", "wal", "classic"]
 class Figures(Model):
     """The figures of a modelled drive of one's own. A mechanism whose figure is left out is switched off."""
 
-    latency: Duration
+    latency: Seconds
     octets_per_second: Octets
     channels: Annotated[int, Field(ge=1, le=1024)] = 1
-    flush: Duration = 0.0
+    flush: Seconds = 0.0
     operations_per_second: Count = 0
     operation_size: Annotated[Octets, Field(description="octets of a sequential write that count as an operation")] = 0
-    revolution: Annotated[Duration, Field(description="time of a revolution of the platter")] = 0.0
-    seek_track: Annotated[Duration, Field(description="time to move the head to the next track")] = 0.0
-    seek_full: Annotated[Duration, Field(description="time to move the head over the whole drive")] = 0.0
+    revolution: Annotated[Seconds, Field(description="time of a revolution of the platter")] = 0.0
+    seek_track: Annotated[Seconds, Field(description="time to move the head to the next track")] = 0.0
+    seek_full: Annotated[Seconds, Field(description="time to move the head over the whole drive")] = 0.0
 
 
 class Fuse(Model):
@@ -95,6 +105,19 @@ class Layout(Model):
     def drive_of(self, role: str) -> str:
         """The name of the drive that a role lies on."""
         return self.roles.get(role, self.roles["data"])  # type: ignore[call-overload, no-any-return]
+
+
+def _as_written(content: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    check(content)
+    return content
+
+
+FILE_OR_LAYOUT: Final = Annotated[
+    Annotated[str, Field(max_length=400), Tag("file")] | Annotated[Layout, WrapValidator(_as_written), Tag("drives")],
+    Discriminator(lambda value: "file" if isinstance(value, str) else "drives"),
+    PlainSerializer(lambda value: value),
+]
+"""The name of a layout, or a layout, which stays as it was written (:class:`~perftest.spec.cluster.OfLayout`)."""
 
 
 def broken_relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:

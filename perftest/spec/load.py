@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast, get_args, get_origin
+from typing import Any, Final, cast, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from perftest.spec.models import SECTIONS, Workload
+from perftest.spec.cluster import ClusterSpec
+from perftest.spec.keys import keys_of, sections_in
+from perftest.spec.layout import Layout
+from perftest.spec.models import Workload
 from perftest.spec.problem import Location, Problem, SpecError
 
 _SEGMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]|(\d+)")
@@ -223,7 +226,7 @@ def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel
     kind, context = detail["type"], detail.get("ctx", {})
     name = dotted(location)
     value = detail.get("input")
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return _unknown_key(location, root)
     if kind == "missing":
         return f"{name!r} is missing", f"add {location[-1]}: …"
@@ -234,11 +237,10 @@ def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel
         return f"{name}: {value!r} is not one of {context['expected']}", f"did you mean {near!r}?" if near else (
             f"write {context['expected']}"
         )
-    if kind in ("model_type", "dict_type"):
-        model = _model_at(tuple(part for part in location if isinstance(part, str)), root)
-        known = ", ".join(item.alias or key for key, item in model.model_fields.items()) if model else ""
+    if kind in ("model_type", "dataclass_type", "dict_type"):
+        known = ", ".join(_known_at(location, root))
         return f"{name}: {value!r} is no section", f"write keys below it, each with a value{known and f': {known}'}"
-    if kind == "list_type":
+    if kind in ("list_type", "tuple_type"):
         return f"{name}: {value!r} is no list", "write one entry a line, each behind a dash"
     if kind == "string_pattern_mismatch":
         return f"{name}: {value!r} is not a workload name", "use a-z, 0-9 and _, with / between folders"
@@ -246,30 +248,26 @@ def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel
 
 
 def _unknown_key(location: Location, root: type[BaseModel]) -> tuple[str, str]:
-    holder = tuple(part for part in location[:-1] if isinstance(part, str))
-    model = _model_at(holder, root)
-    known = [item.alias or name for name, item in model.model_fields.items()] if model else []
+    known = _known_at(location[:-1], root)
     name, near = str(location[-1]), _nearest(str(location[-1]), known)
     fix = f"did you mean {near!r}?" if near else f"remove it; known here: {', '.join(known)}"
     return f"unknown key {name!r}", fix
 
 
-def _model_at(holder: tuple[str, ...], root: type[BaseModel]) -> type[BaseModel] | None:
-    """The model whose keys stand below a place; indexes are left out of the place. A mapping from names to sections
-    has a name of the user's own in the place."""
-    model = root
-    names = iter(holder)
+def _known_at(holder: Location, root: type[BaseModel]) -> list[str]:
+    """The keys that stand below a place. Indexes are left out of the place. A mapping from names to sections has a name
+    of the user's own in the place."""
+    section: Any = root
+    names = (part for part in holder if isinstance(part, str))
     for name in names:
-        annotation = model.model_fields[name].annotation if name in model.model_fields else None
-        inner = [annotation, *get_args(annotation), *(part for each in get_args(annotation) for part in get_args(each))]
-        kinds = (SECTIONS.get(each, each) for each in inner if isinstance(each, type))
-        found = next((each for each in kinds if issubclass(each, BaseModel)), None)
-        if found is None:
-            return None
-        model = found
-        if get_origin(annotation) is dict:
+        kind = keys_of(section).get(name)
+        within = Layout if (section, name) == (ClusterSpec, "layout") else next(sections_in(kind), None)
+        if within is None:
+            return []
+        section = within
+        if get_origin(kind) is dict:
             next(names, None)
-    return model
+    return [*keys_of(section)]
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:

@@ -1,164 +1,28 @@
 """The workload file: what a person writes, checked key by key.
 
 Unknown keys are refused, so that a misspelt key cannot silently measure something else. Sections that are parts of the
-plan get their keys, types and defaults from the fields of these parts, and are read as these parts.
+plan are read as these parts, whose fields are the keys (:mod:`perftest.spec.fields`).
 :mod:`perftest.spec.check` checks the relations between keys, and :mod:`perftest.spec.expand` makes a plan of the file.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
-from enum import Enum
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    Tag,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    create_model,
-)
+from pydantic import Field
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import CoreSchema, core_schema
 
-from perftest.spec import behaviour
 from perftest.spec.actions import TimedAction
-from perftest.spec.cluster import ClusterSpec, LayoutOf
+from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
+from perftest.spec.cluster import ClusterSpec
 from perftest.spec.expected.trends import Finding
-from perftest.spec.fields import Longest, Quantity, by_key, quantity_of, types_of
-from perftest.spec.keys import Count, Duration, Model, reader_of, schema_of
-from perftest.spec.layout import Layout
+from perftest.spec.fields import Count, Key, Quantity, Seconds, by_key
+from perftest.spec.keys import Model
 from perftest.spec.plan import Isolation, QueueSpec, Settings
-from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD
 
 SCHEMA_VERSION: Final = 1
 """The version a workload file names. Raised when a file of the previous version would be misread."""
-
-
-# Parts of the plan as sections of the file
-
-
-def _type_of(kind: Any) -> Any:
-    """The type of a key for the type of a field: with validators for marks, and with the lists of YAML for tuples."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return Annotated[_type_of(inner[0]), *(each for mark in inner[1:] for each in _validators(mark))]
-    if origin is tuple:
-        if inner[-1] is ...:
-            return list[_type_of(inner[0])]  # type: ignore[misc]
-        return Annotated[tuple[*map(_type_of, inner)], Field(strict=False)]  # type: ignore[misc]
-    if inner[-1:] == (type(None),):
-        return reduce(or_, map(_type_of, inner))
-    if kind == LayoutOf:
-        return _LAYOUT
-    if kind in SECTIONS:
-        return Annotated[kind, _SECTION]
-    return Annotated[kind, Field(strict=False)] if isinstance(kind, type) and issubclass(kind, Enum) else kind
-
-
-def _validators(mark: object) -> list[Any]:
-    if isinstance(mark, Quantity):
-        return [BeforeValidator(reader_of(mark)), schema_of(mark)]
-    return [Field(max_length=mark.characters) if isinstance(mark, Longest) else Field(description=str(mark))]
-
-
-class _Section:
-    """A mark on a part of the plan: the part is read from a section of the file, with the defaults of the part."""
-
-    def __get_pydantic_core_schema__(self, part: type, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(section: BaseModel) -> object:
-            given = {key: _frozen(getattr(section, key)) for key in section.model_fields_set}
-            return part(**{FIELD_OF_KEY.get(key, key): value for key, value in given.items()})
-
-        return core_schema.no_info_after_validator_function(
-            read,
-            handler.generate_schema(SECTIONS[part]),
-            serialization=core_schema.plain_serializer_function_ser_schema(_in_base_units),
-        )
-
-
-_SECTION: Final = _Section()
-SECTIONS: Final[dict[type, type[Model]]] = {}
-"""The keys of a section for each part of the plan that is a section of the file."""
-
-
-def _as_written(content: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """A layout stays as it was written, so that whoever reads the plan can read the layout as a layout file."""
-    check(content)
-    return content
-
-
-_LAYOUT: Final = Annotated[
-    Annotated[str, Field(max_length=400), Tag("file")] | Annotated[Layout, WrapValidator(_as_written), Tag("drives")],
-    Discriminator(lambda value: "file" if isinstance(value, str) else "drives"),
-]
-
-
-def _add_section(part: Any, name: str, words: str) -> None:
-    """Make the keys of a section of the fields of a part of the plan. Parts within the part come before it."""
-    keys: dict[str, Any] = {}
-    for each in fields(part):
-        quantity = quantity_of(part, each.name)
-        default: Any = ... if each.default is MISSING else each.default
-        if each.default_factory is not MISSING:
-            default = Field(default_factory=each.default_factory)
-        elif isinstance(default, tuple):
-            default = Field(default_factory=list)
-        elif quantity and quantity.per_second and default is not ...:
-            default /= quantity.per_second
-        keys[KEY_OF_FIELD.get(each.name, each.name)] = (_type_of(types_of(part)[each.name]), default)
-    SECTIONS[part] = create_model(name, __base__=Model, __doc__=words, __module__=__name__, **keys)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def _in_base_units(part: object) -> dict[str, Any]:
-    """A part of the plan by the keys of the file, with times in seconds."""
-    return by_key(part, lambda quantity, value: value / quantity.per_second if quantity.per_second else value)
-
-
-_add_section(QueueSpec, "Queue", "A queue to declare before the run and to delete after it.")
-_add_section(Settings, "Load", "The settings of publishers and consumers, unless the sweep changes them.")
-_add_section(
-    behaviour.Exchange,
-    "Exchange",
-    "The exchange that publishers publish to. The default exchange has no name and routes by the name of a queue.",
-)
-_add_section(
-    behaviour.Bodies, "Bodies", "The content of bodies: without files and JSON documents a filler that consumers check."
-)
-_add_section(behaviour.Publishing, "Publishing", "How publishers behave; no step changes this.")
-_add_section(behaviour.Consuming, "Consuming", "How consumers behave; no step changes this.")
-_add_section(behaviour.Tls, "Tls", "How amqps connections are secured.")
-_add_section(behaviour.Connecting, "Connecting", "How connections are made, kept and ended.")
-_add_section(Finding, "Finding", "A trend that the source found, for a verdict on whether a sweep reproduces it.")
-
-_add_section(
-    TimedAction,
-    "TimedAction",
-    "An action on a node, a drive, a host or links in the middle of the run. Its time counts from the first step.",
-)
-
-_add_section(ClusterSpec, "Cluster", "The cluster that is started on this machine if no broker is named.")
-
-Queue = Annotated[QueueSpec, _SECTION]
-Load = Annotated[Settings, _SECTION]
-Exchange = Annotated[behaviour.Exchange, _SECTION]
-Publishing = Annotated[behaviour.Publishing, _SECTION]
-Consuming = Annotated[behaviour.Consuming, _SECTION]
-Connecting = Annotated[behaviour.Connecting, _SECTION]
-Found = Annotated[Finding, _SECTION]
-
-
-# The rest of the file
 
 Swept = Literal[
     "in_flight",
@@ -181,103 +45,124 @@ class Sweep(Model):
     ``steps``, each with the same settings.
     """
 
-    setting: Swept | None = None
-    values: list[Value] = Field(default_factory=list)
+    setting: Annotated[Swept | None, Key("the setting to sweep")] = None
+    values: Annotated[list[Value], Key("values of the setting, one step each")] = Field(default_factory=list)
     grid: Annotated[
-        dict[Swept, Annotated[list[Value], Field(min_length=1)]], Field(description="every combination of these")
+        dict[Swept, Annotated[list[Value], Field(min_length=1)]],
+        Key("instead of setting and values: every combination of these, {in_flight: [10, 100], prefetch: [100, 1000]}"),
     ] = Field(default_factory=dict)
-    steps: Annotated[list[dict[Swept, Value]], Field(description="exactly these settings, step by step")] = Field(
-        default_factory=list
-    )
-    mode: Annotated[Isolation, Field(strict=False)] = Isolation.LIVE
-    order: Annotated[
-        Literal["given", "random"], Field(description="random: drawn with the seed, so that drift is no trend")
-    ] = "given"
+    steps: Annotated[
+        list[dict[Swept, Value]],
+        Key(
+            "instead of these: settings that change together, [{publishers: 1, rate: 1k}, {publishers: 10, rate: 100}]"
+        ),
+    ] = Field(default_factory=list)
+    mode: Annotated[Isolation, Key("whether each step gets fresh queues and connections")] = Isolation.LIVE
+    order: Annotated[Literal["given", "random"], Key("random: drawn by the seed, so that drift is no trend")] = "given"
 
 
 class Timing(Model):
-    """The times of a step. The warm-up is part of the duration and is left out of results."""
+    """The times of a step."""
 
-    duration: Duration
-    warmup: Duration = 0.0
-    drain: Annotated[Duration, Field(description="longest wait for confirmed messages to be delivered")] = 10.0
+    duration: Annotated[Seconds, Key("length of each step, warm-up included")]
+    warmup: Annotated[Seconds, Key("first part of each step, which is recorded but left out of the result")] = 0.0
+    drain: Annotated[Seconds, Key("longest wait for confirmed messages at the end, or after isolated steps")] = 10.0
 
 
 class OwnStep(Model):
     """A step of a background load: other settings than those of its load, and how long they hold."""
 
-    set: Annotated[dict[Swept, Value], Field(description="settings that differ from the load of this group")]
-    duration: Annotated[Duration, Field(description="the last step goes on until the load stops")]
+    set: Annotated[dict[Swept, Value], Key("settings that differ from the load of this group")]
+    duration: Annotated[Seconds, Key("length of the step; the last step goes on until the load ends")]
+
+
+_QUEUES = Annotated[
+    list[Annotated[QueueSpec, Key("a queue")]],
+    Field(min_length=1),
+    Key("queues to declare before the run and to delete after it"),
+]
+_LOAD = Annotated[Settings, Key("settings of publishers and consumers, unless the sweep changes them")]
+_EXCHANGE = Annotated[Exchange, Key("exchange that publishers publish to")]
+_PUBLISHING = Annotated[Publishing, Key("how publishers behave")]
+_CONSUMING = Annotated[Consuming, Key("how consumers behave")]
 
 
 class BackgroundLoad(Model):
-    """A load beside the measured load, in none of its figures. Its times count from the first step of the measured
-    load, and stand still while the measured load drains between isolated steps."""
+    """A load beside the measured load, in none of its figures. Its times stand still while the measured load drains
+    between isolated steps."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
-    queues: Annotated[list[Queue], Field(min_length=1)]
-    load: Load = Settings()
-    exchange: Exchange = behaviour.Exchange()
-    publishing: Publishing = behaviour.Publishing()
-    consuming: Consuming = behaviour.Consuming()
-    ahead: Annotated[Duration, Field(description="begin so long before the measured load")] = 0.0
-    start: Annotated[Duration, Field(description="begin so long after the measured load")] = 0.0
-    stop: Annotated[Duration | None, Field(description="when the load ends; left out: with the run")] = None
-    steps: Annotated[list[OwnStep], Field(description="settings of this load, one after the other")] = Field(
-        default_factory=list
-    )
-    workers: Annotated[Count, Field(description="processes to spread the clients over; 0: chosen")] = 0
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40), Key("name: small letters, digits and _")]
+    queues: _QUEUES
+    load: _LOAD = Settings()
+    exchange: _EXCHANGE = Exchange()
+    publishing: _PUBLISHING = Publishing()
+    consuming: _CONSUMING = Consuming()
+    ahead: Annotated[Seconds, Key("how long the load begins before the first step of the measured load")] = 0.0
+    start: Annotated[Seconds, Key("how long the load begins after the first step of the measured load began")] = 0.0
+    stop: Annotated[Seconds | None, Key("end of the load, after the first step began; none: with the run")] = None
+    steps: Annotated[
+        list[OwnStep], Key("settings of the load, one after the other: [{set: {rate: 10}, duration: 1m}]")
+    ] = Field(default_factory=list)
+    workers: Annotated[Count, Key("number of worker processes of this load; 0: as many as it is expected to need")] = 0
 
 
 class GroupLoad(BackgroundLoad):
-    """A load of its own beside the load at the top of the file: background load, or measured with figures of its own.
-    A measured group has the steps of the measured load, and its own settings in all of them."""
+    """A load of its own beside the load at the top of the file: background load, or measured with figures of its
+    own."""
 
-    measured: bool = False
+    measured: Annotated[
+        bool, Key("true: figures of its own, the steps of the measured load, and its own settings in all of them")
+    ] = False
 
 
 class Workload(Model):
     """A workload file."""
 
-    version: Annotated[Literal[1], Field(alias="schema", description="version of this file format")]
-    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)*$", max_length=80)]
-    title: Annotated[str, Field(min_length=1)]
-    source: Annotated[str, Field(description="address of the published text this repeats")] = ""
-    description: str = ""
-    queues: Annotated[list[Queue], Field(min_length=1)]
-    load: Load = Settings()
-    exchange: Exchange = behaviour.Exchange()
-    publishing: Publishing = behaviour.Publishing()
-    consuming: Consuming = behaviour.Consuming()
-    connecting: Connecting = behaviour.Connecting()
-    background: list[BackgroundLoad] = Field(default_factory=list)
-    groups: Annotated[list[GroupLoad], Field(description="loads beside this one, measured or background")] = Field(
-        default_factory=list
-    )
-    cluster: Annotated[ClusterSpec, _SECTION] = ClusterSpec()
+    version: Annotated[Literal[1], Field(alias="schema"), Key("version of the file format: 1")]
+    name: Annotated[
+        str,
+        Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)*$", max_length=80),
+        Key("name: small letters, digits and _, in parts separated by /; the last part becomes part of the run's id"),
+    ]
+    title: Annotated[str, Field(min_length=1), Key("heading of the report")]
+    source: Annotated[str, Key("address of the published experiment that the file repeats")] = ""
+    description: Annotated[str, Key("expected result of the experiment")] = ""
+    queues: _QUEUES
+    load: _LOAD = Settings()
+    exchange: _EXCHANGE = Exchange()
+    publishing: _PUBLISHING = Publishing()
+    consuming: _CONSUMING = Consuming()
+    connecting: Annotated[Connecting, Key("how connections are made, kept and ended")] = Connecting()
+    background: Annotated[list[BackgroundLoad], Key("loads beside the measured load")] = Field(default_factory=list)
+    groups: Annotated[list[GroupLoad], Key("loads beside this one, measured or not")] = Field(default_factory=list)
+    cluster: Annotated[ClusterSpec, Key("cluster that is started if no broker is named")] = ClusterSpec()
     timeline: Annotated[
-        list[Annotated[TimedAction, _SECTION]],
-        Field(description="actions on nodes, drives, hosts and links while the load runs"),
+        list[Annotated[TimedAction, Key("an action")]],
+        Key("actions on nodes, drives, hosts and links while the load runs"),
     ] = Field(default_factory=list)
-    sweep: Sweep | None = None
-    findings: Annotated[list[Found], Field(description="what the source found, as trends")] = Field(
+    sweep: Annotated[Sweep | None, Key("settings that change from step to step; none: one step")] = None
+    findings: Annotated[list[Annotated[Finding, Key("a finding")]], Key("what the source found, as trends")] = Field(
         default_factory=list
     )
-    step: Timing
-    quick: Annotated[Timing, Field(description="used instead of step with --quick")] = Timing(
-        duration=4.0, warmup=1.0, drain=5.0
-    )
-    interval: Annotated[Duration, Field(description="how often a line of results is written")] = 1.0
-    confirm_timeout: Annotated[Duration, Field(description="longest wait for a confirm")] = 30.0
-    workers: Annotated[Count, Field(description="processes to spread the clients over; 0: chosen")] = 0
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    step: Annotated[Timing, Key("times of each step")]
+    quick: Annotated[Timing, Key("times that --quick uses")] = Timing(duration=4.0, warmup=1.0, drain=5.0)
+    interval: Annotated[Seconds, Key("time between two records of the measurement: 100ms to 1m")] = 1.0
+    confirm_timeout: Annotated[Seconds, Key("longest wait for a confirm")] = 30.0
+    workers: Annotated[Count, Key("number of worker processes; 0: as many as the load is expected to need")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), Key("seed of every random choice of the run")] = 1
 
 
 class _SchemaOfFile(GenerateJsonSchema):
-    """Defaults by the keys of the file."""
+    """Defaults as a file has them: by its keys, with times in seconds, and no empty lists."""
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        default, show = schema.get("default"), schema["schema"].get("serialization", {}).get("function")
+        if default == ():
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema | {"default": show(default)} if show else schema)
 
     def encode_default(self, dft: Any) -> Any:
-        return super().encode_default(_in_base_units(dft) if is_dataclass(dft) else dft)
+        return super().encode_default(by_key(dft, Quantity.in_base_unit) if is_dataclass(dft) else dft)
 
 
 def json_schema() -> dict[str, object]:

@@ -19,7 +19,7 @@ from perftest.spec.fields import (
     AckInterval,
     Count,
     InFlight,
-    Longest,
+    Key,
     Microseconds,
     Milliseconds,
     Octets,
@@ -56,58 +56,48 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a step: the values that a sweep can change.
+    """The settings of publishers and consumers: of a step, or of the load unless the sweep changes them."""
 
-    ``in_flight``
-        most unconfirmed messages per publisher; :data:`~perftest.spec.units.NO_CONFIRMS` (0) publishes without confirms
-        (PerfTest ``-c`` absent), :data:`~perftest.spec.units.IN_FLIGHT_UNLIMITED` with confirms that nothing waits for
-        (PerfTest ``-c 0``).
-    ``prefetch``
-        ``basic.qos`` of each consumer; 0 is unlimited (``-q``).
-    ``ack_interval``
-        one ``basic.ack`` (multiple) every N deliveries; 1 acks each message (``-A 0`` and ``-A 1``);
-        :data:`~perftest.spec.units.AUTOMATIC_ACK` (0) is automatic acknowledgement (``-a``).
-    ``rate``
-        messages per second of each publisher; None publishes as fast as confirms allow: a closed loop (``-r``).
-    ``size_bytes``
-        octets of body, at least :data:`perftest.engine.accounting.stamp.SIZE` (``-s``).
-    ``ack_after_ms``
-        acknowledge an incomplete interval after so long; 0 waits for the whole interval.
-    ``consumer_latency_us``
-        how long a consumer works on each message before it acknowledges it (``-L``).
-    ``publishers``, ``consumers``
-        connections; the channels of each are :attr:`Publishing.channels` and :attr:`Consuming.channels`.
-    """
-
-    in_flight: InFlight = 1000
-    prefetch: Prefetch = 1000
-    ack_interval: AckInterval = 1
-    rate: Rate = None
-    size_bytes: Octets = 1000
-    ack_after_ms: Annotated[Milliseconds, "acknowledge a part of an interval after so long; 0: wait for the rest"] = 0
-    consumer_latency_us: Annotated[Microseconds, "how long a consumer works on each message"] = 0
-    publishers: Count = 1
-    consumers: Count = 1
-    persistent: bool = True
-    mandatory: bool = False
+    in_flight: Annotated[
+        InFlight,
+        Key("most unconfirmed messages of each publisher; unlimited: confirms without a limit; no_confirms: none"),
+    ] = 1000
+    prefetch: Annotated[
+        Prefetch,
+        Key("most unacknowledged messages of each consumer (basic.qos), at most 65535; unlimited or 0: no limit"),
+    ] = 1000
+    ack_interval: Annotated[
+        AckInterval,
+        Key("deliveries that one basic.ack acknowledges, at most the prefetch; automatic: automatic acknowledgement"),
+    ] = 1
+    rate: Annotated[Rate, Key("messages per second of each publisher; a rate makes an open loop")] = None
+    size_bytes: Annotated[Octets, Key("octets of a body, 28 or more")] = field(default=1000, metadata={"alias": "size"})
+    ack_after_ms: Annotated[
+        Milliseconds,
+        Key("time after which an incomplete ack interval is acknowledged; 0: wait until the interval is complete"),
+    ] = field(default=0, metadata={"alias": "ack_after"})
+    consumer_latency_us: Annotated[
+        Microseconds, Key("time that a consumer works on each message before the acknowledgement")
+    ] = field(default=0, metadata={"alias": "consumer_latency"})
+    publishers: Annotated[Count, Key("number of connections that publish")] = 1
+    consumers: Annotated[Count, Key("number of connections that consume: 0, or at least as many as the queues")] = 1
+    persistent: Annotated[bool, Key("whether messages are persistent")] = True
+    mandatory: Annotated[bool, Key("whether messages are mandatory: the broker returns what reaches no queue")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """A queue to declare. Durable unless told otherwise; ``arguments`` are passed as they are.
+    """A queue to declare before the run and to delete after it. A plan has at most one queue without a name."""
 
-    A queue without a name stands for an own queue of each consumer, which the server names; a plan has at most one such
-    queue. A ``bound`` queue is bound to the plan's exchange with the routing key of its publishers (-sb leaves that
-    out).
-    """
-
-    name: Annotated[str, Longest(200), "empty: one of each consumer's own, named by the server"]
-    type: QueueType = QueueType.QUORUM
-    durable: bool = True
-    auto_delete: bool = False
-    predeclared: bool = False
-    bound: Annotated[bool, "bound to the exchange, if that has a name"] = True
-    arguments: dict[str, str | int | bool] = field(default_factory=dict)
+    name: Annotated[str, Key("name; empty: a queue for each consumer, which the server names", longest=200)]
+    type: Annotated[QueueType, Key("type; keyed: of the bundled broker, with its key in arguments")] = QueueType.QUORUM
+    durable: Annotated[bool, Key("whether the queue survives a restart; always true for quorum queues")] = True
+    auto_delete: Annotated[bool, Key("whether the queue goes with its last consumer; never of quorum queues")] = False
+    predeclared: Annotated[bool, Key("true: the queue exists already, and is declared passively")] = False
+    bound: Annotated[bool, Key("whether the queue is bound to the exchange, if the exchange has a name")] = True
+    arguments: Annotated[
+        dict[str, str | int | bool], Key("arguments of the declaration, without x-queue-type, which is type")
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from perftest.spec.fields import quantity_of
+from perftest.spec.fields import field_of, quantity_of
 from perftest.spec.models import Sweep
 from perftest.spec.plan import Settings
-from perftest.spec.units import FIELD_OF_KEY, UnitError, format_duration, in_words
+from perftest.spec.units import UnitError, format_duration, in_words
 
 STEPS_MAX: Final = 1000
 Location = tuple[str | int, ...]
@@ -31,21 +31,16 @@ Point = dict[str, WrittenValue]
 """The value of each swept setting in one step."""
 
 
-def field_of(setting: str) -> str:
-    """The field of :class:`~perftest.spec.plan.Settings` for a setting of a workload file."""
-    return FIELD_OF_KEY.get(setting, setting)
-
-
 def swept_value(setting: str, value: object) -> Number:
     """A value in the unit of its field; None is no limit. Raises :class:`~perftest.spec.units.UnitError`."""
-    quantity = quantity_of(Settings, field_of(setting))
+    quantity = quantity_of(Settings, field_of(Settings, setting))
     assert quantity is not None, setting
     return quantity.parse(value)
 
 
 def label(setting: str, value: Number) -> str:
     """``rate=unlimited``, ``size=1000``, ``in_flight=no_confirms``."""
-    quantity = quantity_of(Settings, field_of(setting))
+    quantity = quantity_of(Settings, field_of(Settings, setting))
     if quantity is not None and quantity.per_second:
         return f"{setting}={format_duration((value or 0) / quantity.per_second)}"
     return f"{setting}={in_words(setting, value)}"

@@ -56,24 +56,6 @@ WORDS: Final[Mapping[str, Mapping[int, str]]] = {
 """Words for values of settings: a file, ``--vary`` and a label have the word instead of the number."""
 
 
-FIELD_OF_KEY: Final[Mapping[str, str]] = {
-    "size": "size_bytes",
-    "ack_after": "ack_after_ms",
-    "consumer_latency": "consumer_latency_us",
-    "start_delay": "start_delay_s",
-    "polling_interval": "polling_interval_ms",
-    "heartbeat": "heartbeat_s",
-    "recovery": "recovery_s",
-    "startup_timeout": "startup_timeout_s",
-    "shutdown_timeout": "shutdown_timeout_s",
-    "at": "at_s",
-    "latency": "latency_s",
-    "bandwidth": "bandwidth_mbit",
-}
-"""Keys of a workload file whose fields in the plan have other names, which end with a unit."""
-KEY_OF_FIELD: Final[Mapping[str, str]] = {field: key for key, field in FIELD_OF_KEY.items()}
-
-
 class UnitError(ValueError):
     """A quantity that cannot be read. ``rule`` says what is wrong, ``fix`` shows how to write it."""
 

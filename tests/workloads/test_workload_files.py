@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ import workloads
 from perftest.spec import Isolation, Plan, plan_for
 from perftest.spec.layout_file import load_layout
 from perftest.spec.models import json_schema
+from perftest.spec.units import format_duration
 
 
 def swept(plan: Plan) -> list[object]:
@@ -99,6 +103,55 @@ def test_every_workload_is_in_the_table(name: str) -> None:
 
 
 def test_the_schema_file_is_current() -> None:
-    """Editors complete and check with it: an old one would refuse right files."""
-    text = (workloads.DIRECTORY / "schema.json").read_text()
-    assert json.loads(text) == json_schema(), "write it again from perftest.spec.models.json_schema()"
+    """Editors complete and check with it: an old one would refuse right files. REWRITE=1 writes it again."""
+    path, text = workloads.DIRECTORY / "schema.json", json.dumps(json_schema(), indent=2) + "\n"
+    if os.environ.get("REWRITE"):
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+def test_the_table_has_the_keys_of_the_code() -> None:
+    """A key that is only in the schema is found by nobody who reads. REWRITE=1 writes the table again."""
+    path, schema = workloads.DIRECTORY / "README.md", json_schema()
+    before, begin, rest = path.read_text().partition("<!-- keys: begin -->\n")
+    inside, end, after = rest.partition("<!-- keys: end -->\n")
+    assert begin and end
+    table = "".join(["| key | default | meaning |\n|---|---|---|\n", *rows(schema, schema["$defs"], "", {})])
+    if os.environ.get("REWRITE"):
+        path.write_text(before + begin + table + end + after)
+    else:
+        assert inside == table
+
+
+def rows(section: Any, sections: Any, place: str, told: dict[str, str]) -> Iterator[str]:
+    """A row of each key of a section, and of the sections below. A section that stands in several places is ``told``
+    once."""
+    for key, value in section["properties"].items():
+        if place == "groups[]." and key in sections["BackgroundLoad"]["properties"]:
+            continue
+        kinds = re.findall(r"#/\$defs/(\w+)", json.dumps(value))
+        inner = next((each for each in kinds if "properties" in sections[each] and each != "Layout"), "")
+        name = f"{place}{key}" + ("[]" if inner and value.get("type") == "array" else "")
+        default = "required" if key in section.get("required", ()) else "–" if inner else shown(value)
+        again = f"; keys of `{told[inner]}`" if inner in told else ""
+        meaning = value["description"] + words(value, [sections[each] for each in kinds]) + again
+        yield f"| `{name}` | {default} | {meaning} |\n"
+        if inner and not again:
+            told[inner] = name
+            yield from rows(sections[inner], sections, f"{name}.", told)
+
+
+def words(key: Any, kinds: list[Any]) -> str:
+    """The words of a key that takes only these."""
+    found = [each["enum"] for each in (key, *key.get("anyOf", ()), *kinds) if "enum" in each]
+    return f" (`{'`, `'.join(found[0])}`)" if found else ""
+
+
+def shown(key: Any) -> str:
+    """The default of a key as a person would write it."""
+    default, ways = key.get("default"), key.get("anyOf", [])
+    if default in (None, "", {}):
+        return next((f"`{way['const']}`" for way in ways if "const" in way and default is None), "none")
+    if any("|min|" in way.get("pattern", "") for way in ways):
+        return format_duration(default) if default else "0"
+    return f"`{default}`" if isinstance(default, str) else json.dumps(default).removesuffix(".0")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
+from perftest.spec.fields import Key, Several
+
 TOLERANCE: Final = 0.1
 """Part by which figures may differ and still count as equal, unless a finding says otherwise."""
 FACTOR: Final = 1.1
@@ -42,29 +44,21 @@ class Trend(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A trend that the source of a workload found.
+    """A trend that the source found, for a verdict on whether a sweep reproduces it. A finding with layouts must hold
+    in each of its steps, a finding without layouts on every layout."""
 
-    ``says`` is what the source says, in one sentence; ``place`` is where it says so. In a plan, ``steps`` are labels of
-    steps, and rises, falls and flat name all of their steps.
+    # In a plan, steps are labels of steps; rises, falls, flat and findings with layouts name all of their steps.
 
-    A finding with ``layouts`` compares these instead of steps, in the order in which they stand there; it must hold in
-    each of its ``steps``, and a plan names these. A finding without layouts must hold on every layout.
-    """
-
-    trend: Trend
-    metric: Annotated[str, "a latency or a rate, as in an objective: e2e.p99, rate"]
-    says: str
-    place: Annotated[str, "where the source says so"] = ""
-    steps: Annotated[
-        tuple[int | float | str, ...], "values of the swept setting, or labels of steps; empty: all steps"
-    ] = ()
-    layouts: Annotated[
-        tuple[str, ...], "titles of layouts of drives to compare, in each of the steps, instead of steps"
-    ] = ()
-    factor: Annotated[float | None, "least factor of a rise or a fall (default 1.1)"] = None
-    tolerance: Annotated[float | None, "part by which equal figures may differ (default 0.1)"] = None
-    at_least: Annotated[float | None, "lower bound of a ratio or a level"] = None
-    at_most: Annotated[float | None, "upper bound of a ratio or a level"] = None
+    trend: Annotated[Trend, Key("how the metric changes over the steps")]
+    metric: Annotated[str, Key("a latency or a rate, as in an objective: e2e.p99, rate")]
+    says: Annotated[str, Key("what the source says, in one sentence")]
+    place: Annotated[str, Key("where the source says so")] = ""
+    steps: Annotated[Several[int | float | str], Key("values of the swept setting, or labels; empty: all steps")] = ()
+    layouts: Annotated[Several[str], Key("titles of layouts of drives to compare, in each of the steps")] = ()
+    factor: Annotated[float | None, Key("least factor of a rise or a fall; none: 1.1")] = None
+    tolerance: Annotated[float | None, Key("part by which equal figures may differ; none: 0.1")] = None
+    at_least: Annotated[float | None, Key("lower bound of a ratio or a level")] = None
+    at_most: Annotated[float | None, Key("upper bound of a ratio or a level")] = None
 
     @property
     def labels(self) -> tuple[str, ...]:
