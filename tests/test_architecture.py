@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("perftest", "reference_broker", "reports", "infra", "workloads")
+OURS = ("hdr_buckets", "perftest", "reference_broker", "reports", "infra", "workloads")
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 800
 FILES_MAX = 25
@@ -51,6 +51,8 @@ _CLIENTS = (
 # package -> what of ours it may import. The longest matching prefix decides.
 MAY_IMPORT = {
     "workloads": ("workloads",),
+    # Both sides count latencies in the same buckets, and neither needs to know the other for that.
+    "hdr_buckets": (),
     "reference_broker": ("reference_broker",),
     "reference_broker.raft": (
         "reference_broker.raft",
@@ -73,6 +75,7 @@ MAY_IMPORT = {
         "reference_broker.message_run",
     ),
     "reference_broker.anatomy": (
+        "hdr_buckets",
         "reference_broker.anatomy",
         "reference_broker.machines.commands",
         "reference_broker.machines.effects",
@@ -153,7 +156,7 @@ MAY_IMPORT = {
         "reference_broker.message_run",
     ),
     "perftest": ("perftest", "workloads"),
-    "perftest.metrics": ("perftest.metrics",),
+    "perftest.metrics": ("perftest.metrics", "hdr_buckets"),
     "perftest.spec": ("perftest.spec", "perftest.errors", "workloads"),
     "perftest.search": ("perftest.search", "perftest.spec"),
     "perftest.importers": ("perftest.importers", "perftest.spec"),
@@ -182,9 +185,16 @@ MAY_IMPORT = {
     "perftest.doctor": (
         *(f"perftest.{each}" for each in ("doctor", "engine", "amqp", "metrics", "spec", "results.provenance")),
     ),
-    "perftest.results": ("perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
+    "perftest.results": ("perftest.results", "hdr_buckets", "perftest.errors", "perftest.metrics", "perftest.spec"),
     "perftest.foreign": (
-        *("perftest.foreign", "perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
+        *(
+            "perftest.foreign",
+            "hdr_buckets",
+            "perftest.results",
+            "perftest.errors",
+            "perftest.metrics",
+            "perftest.spec",
+        ),
     ),
     "perftest.actions": ("perftest", "infra", "reference_broker.storage.drives.profiles"),
     "perftest.screen": (
@@ -216,11 +226,13 @@ MAY_IMPORT = {
     ),
     "reports.store": ("reports.store", "reports.errors", "perftest.errors", "perftest.results"),
     "reports.pipeline": (
+        "hdr_buckets",
         *(f"reports.{each}" for each in ("pipeline", "compute", "store", "errors")),
         "perftest.errors",
         "perftest.results",
     ),
     "reports.compute": (
+        "hdr_buckets",
         "reports.compute",
         *(f"reports.store.{each}" for each in ("columns", "schema")),
         "reports.errors",
@@ -232,6 +244,7 @@ MAY_IMPORT = {
     ),
     "reports.catalogue": ("reports.catalogue", "reports.store", "reports.errors", "perftest.results"),
     "reports.server": (
+        "hdr_buckets",
         "reports.server",
         "reports.html.render",
         "perftest.errors",
@@ -244,6 +257,7 @@ MAY_IMPORT = {
 
 # Modules that take values and give values back: no I/O, no time, no randomness.
 PURE = (
+    "hdr_buckets",
     "reference_broker.raft",
     "reference_broker.routing",
     "reference_broker.machines",

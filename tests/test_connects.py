@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("perftest", "reference_broker", "reports", "infra")
+OURS = ("hdr_buckets", "perftest", "reference_broker", "reports", "infra")
 SIMULATED = (Path("reference_broker/sim"), Path("reference_broker/virtual"))
 """A network without kernels. Whoever dials there is no program of ours."""
 CONNECTS = {"create_connection", "open_connection", "open_unix_connection", "sock_connect", "start_tls", "urlopen"}

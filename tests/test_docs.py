@@ -64,8 +64,10 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^(?:\$ )?(perftest(?: \S.*)?)$", re.MULTILINE)
 _INLINE = re.compile(r"`(perftest [^`]+)`")
-_POINTER = re.compile(r"`((?:perftest|reference_broker|reports|infra)/[\w/]+\.py):([\w.]+)`")
-_FILE = re.compile(r"`((?:perftest|reference_broker|reports|infra|tests|workloads)/[\w/.]+\.(?:py|txt|yaml|json))`")
+_POINTER = re.compile(r"`((?:hdr_buckets|perftest|reference_broker|reports|infra)/[\w/]+\.py):([\w.]+)`")
+_FILE = re.compile(
+    r"`((?:hdr_buckets|perftest|reference_broker|reports|infra|tests|workloads)/[\w/.]+\.(?:py|txt|yaml|json))`"
+)
 
 
 @cache

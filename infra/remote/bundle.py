@@ -34,7 +34,7 @@ from infra.remote.host import RemoteError
 from infra.remote.transfer import file_digest
 
 PROJECT: Final = "quorum-perftest"
-PACKAGES: Final = ("perftest", "reference_broker", "infra", "workloads")
+PACKAGES: Final = ("hdr_buckets", "perftest", "reference_broker", "infra", "workloads")
 """The packages of the project that a host needs: those that make reports are not among them."""
 LIBRARIES: Final = (
     "aiohttp",

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, NoReturn
 
-from perftest.foreign.hdr_payload import PayloadError, read_payload
+from hdr_buckets import PayloadError
+from perftest.foreign.hdr_payload import read_payload
 from perftest.foreign.measured import (
     GENERATOR_FIGURES,
     LENGTH_MAX_NS,

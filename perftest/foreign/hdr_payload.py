@@ -12,59 +12,34 @@ lower than the other tool states it, and none is higher by more than the width o
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from hdr_buckets import HIGHEST_NS, INNER, PayloadError, bounds, bucket_index, inflated, raw_octets
 from perftest.foreign.measured import COUNT_MAX, LATENCY_MAX_NS
-from perftest.metrics.histogram import HIGHEST_NS, SparseCounts, bucket_index
+from perftest.metrics.histogram import SparseCounts
 
-_OUTER: Final = struct.Struct(">II")
-_INNER: Final = struct.Struct(">IIiIQQd")
+_COOKIE: Final = struct.Struct(">I")
 _INNER_V0: Final = struct.Struct(">IIQQQ")
 _DOUBLE: Final = struct.Struct(">IIQ")
 _DOUBLE_COOKIE: Final = 0x0C72124F
-_OUTER_COOKIES: Final = {0x1C849309: 0, 0x1C849302: 1, 0x1C849304: 2}
-"""The version of each cookie of the header, without the word size."""
 _INNER_COOKIES: Final = {0x1C849308: 0, 0x1C849301: 1, 0x1C849303: 2}
 _WORD_MASK: Final = 0xF0
 """The bits of a cookie that tell the octets of a word."""
+_OUTER_COOKIES: Final = {
+    cookie | octets << 4 for cookie in (0x1C849309, 0x1C849302, 0x1C849304) for octets in range(16)
+}
+"""The cookies of V0, V1 and V2 with any octets of a word."""
 _WORDS: Final = {2: ">i2", 4: ">i4", 8: ">i8"}
 _ONE_AS_INTEGER: Final = struct.unpack(">d", (1).to_bytes(8, "big"))[0]
 """Octets that some writers put where a ratio of 1.0 belongs."""
 _BUCKETS_MAX: Final = 1 << 21
 _UNPACKED_MAX: Final = 1 << 22
 _FIGURES_MAX: Final = 5
-
-
-class PayloadError(ValueError):
-    """A payload that cannot be used; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """The buckets of a histogram by its settings: values per bucket and their bounds, in the log's own unit."""
-
-    unit_bits: int
-    half_bits: int
-
-    @classmethod
-    def of(cls, lowest: int, figures: int) -> Buckets:
-        """The buckets of a histogram with this lowest value and so many significant figures."""
-        return cls(unit_bits=lowest.bit_length() - 1, half_bits=(2 * 10**figures - 1).bit_length() - 1)
-
-    def highest(self, index: int) -> int:
-        """The greatest value of a bucket."""
-        half = 1 << self.half_bits
-        exponent = max((index >> self.half_bits) - 1, 0)
-        mantissa = index if index < half else (index & (half - 1)) + half
-        return ((mantissa + 1) << (exponent + self.unit_bits)) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +63,30 @@ def read_payload(payload: str, unit_ns: int) -> SparseCounts:
     data = _unpacked(payload)
     head = _head(data)
     if head.figures > _FIGURES_MAX or not 1 <= head.lowest <= head.highest // 2 or head.highest >= 2**63:
-        bounds = f"{head.lowest} .. {head.highest}, {head.figures} significant figures"
-        raise PayloadError(f"its bounds make no histogram: {bounds}")
+        settings = f"{head.lowest} .. {head.highest}, {head.figures} significant figures"
+        raise PayloadError(f"its bounds make no histogram: {settings}")
     counters = data[head.begin :]
     counts = _counters(counters) if head.version == 2 else _words(counters, head.word_octets)
-    return _counted(counts, Buckets.of(head.lowest, head.figures), head.ratio * unit_ns)
+    half_bits = (2 * 10**head.figures - 1).bit_length() - 1
+    values = {bounds(each, half_bits, head.lowest.bit_length() - 1)[1]: count for each, count in counts.items()}
+    return _counted(values, head.ratio * unit_ns)
 
 
 def _head(data: bytes) -> _Head:
-    (cookie,) = struct.unpack_from(">I", data)
+    (cookie,) = _unpack(_COOKIE, data)
     version, word_octets = _INNER_COOKIES.get(cookie & ~_WORD_MASK), (cookie & _WORD_MASK) >> 4
     if version is None or (version < 2 and word_octets not in _WORDS):
         raise PayloadError("its inner part is not that of a histogram")
     if version == 0:
         _cookie, figures, lowest, highest, _total = _unpack(_INNER_V0, data)
         return _Head(0, word_octets, figures, lowest, highest, 1.0, _INNER_V0.size)
-    _cookie, length, _offset, figures, lowest, highest, ratio = _unpack(_INNER, data)
-    if length != len(data) - _INNER.size:
+    _cookie, length, _offset, figures, lowest, highest, ratio = _unpack(INNER, data)
+    if length != len(data) - INNER.size:
         raise PayloadError("its inner part is cut short or too long")
     ratio = 1.0 if ratio == _ONE_AS_INTEGER else ratio
     if not 0 < ratio < math.inf:
         raise PayloadError(f"its values are scaled by {ratio}")
-    return _Head(version, word_octets, figures, lowest, highest, ratio, _INNER.size)
+    return _Head(version, word_octets, figures, lowest, highest, ratio, INNER.size)
 
 
 def _unpack(fields: struct.Struct, data: bytes) -> tuple[Any, ...]:
@@ -119,20 +96,10 @@ def _unpack(fields: struct.Struct, data: bytes) -> tuple[Any, ...]:
 
 
 def _unpacked(payload: str) -> bytes:
-    try:
-        raw = base64.b64decode(payload.encode("ascii"), validate=True)
-        if raw[:4] == _DOUBLE_COOKIE.to_bytes(4, "big"):
-            raw = raw[_DOUBLE.size :]
-        cookie, length = _OUTER.unpack_from(raw)
-        if cookie & ~_WORD_MASK not in _OUTER_COOKIES or length != len(raw) - _OUTER.size:
-            raise PayloadError("its header is not that of a compressed histogram")
-        unpacker = zlib.decompressobj()
-        data = unpacker.decompress(raw[_OUTER.size :], _UNPACKED_MAX)
-    except (UnicodeEncodeError, binascii.Error, struct.error, zlib.error) as error:
-        raise PayloadError(f"it cannot be unpacked: {error}") from error
-    if not unpacker.eof or len(data) < _OUTER.size:
-        raise PayloadError("its compressed part is cut short or too long")
-    return data
+    raw = raw_octets(payload)
+    if raw[:4] == _DOUBLE_COOKIE.to_bytes(4, "big"):
+        raw = raw[_DOUBLE.size :]
+    return inflated(raw, _OUTER_COOKIES, _UNPACKED_MAX)[0]
 
 
 def _words(octets: bytes, size: int) -> dict[int, int]:
@@ -175,8 +142,8 @@ def _zigzag(octets: bytes, place: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), place
 
 
-def _counted(counters: dict[int, int], buckets: Buckets, unit_ns: float) -> SparseCounts:
-    values = {buckets.highest(bucket): count for bucket, count in counters.items()}
+def _counted(values: dict[int, int], unit_ns: float) -> SparseCounts:
+    """The counts in our buckets, of the greatest values of the source's buckets."""
     if not values:
         return SparseCounts(np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
     if sum(values.values()) > COUNT_MAX:

@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Counts, Histogram
+from hdr_buckets import BUCKET_HIGHEST_NS, Counts
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 
 SIZE: Final = 1028

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perftest.metrics.histogram import DamagedHistogramError, Histogram
+from hdr_buckets import PayloadError
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
 from perftest.results.course import CourseFollower
@@ -178,7 +179,7 @@ def _add_histogram(run: Run, line: hlog.HlogLine, tally: Tally, follower: Course
     found = Histogram()
     try:
         found.add_payload(line.payload, line.max_ns)
-    except DamagedHistogramError as error:
+    except PayloadError as error:
         run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
         return
     totals.latency(Series(line.series)).add(found)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Counts, DamagedHistogramError, Histogram, SparseCounts, decode
+from hdr_buckets import BUCKET_HIGHEST_NS, Counts, PayloadError
+from perftest.metrics.histogram import Histogram, SparseCounts, decode
 from perftest.metrics.interval import LOCAL_HOST, Phase
 from perftest.results.hlog import HlogLine
 from perftest.results.schema import STAGE_PREFIX
@@ -42,7 +43,7 @@ class StageCounts:
             syncs = {name: text for name, text in answer.get("gauges", {}).items() if name.startswith(_SYNCS)}
             counts |= {f"{STAGE_PREFIX}{name}": decode(payload) for name, payload in syncs.items()}
             return cls(str(answer["name"]), int(answer["incarnation"]), counts)
-        except (KeyError, TypeError, ValueError, AttributeError, DamagedHistogramError):
+        except (KeyError, TypeError, ValueError, AttributeError, PayloadError):
             return None
 
 

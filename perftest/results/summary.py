@@ -385,9 +385,8 @@ def _left_open(totals: PhaseTotals) -> dict[str, int]:
 
 def latency_figures(histogram: Histogram) -> dict[str, int | float]:
     """One entry of the ``latency`` of a row."""
-    percentiles = dict(zip(PERCENTILES, histogram.capped_percentiles_ns(tuple(PERCENTILES.values())), strict=True))
-    mean_ns = round(histogram.mean_ns, 1)
-    return {"count": histogram.total, **percentiles, "max_ns": histogram.max_ns, "mean_ns": mean_ns}
+    found = histogram.figures(PERCENTILES)
+    return found | {"mean_ns": round(found["mean_ns"], 1)}
 
 
 def _us_per(used_ns: int | None, messages: int) -> float | None:

@@ -20,15 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from perftest.metrics.histogram import (
-    BUCKET_HIGHEST_NS,
-    Counts,
-    DamagedHistogramError,
-    Histogram,
-    check_maximum,
-    decode_span,
-    rank,
-)
+from hdr_buckets import BUCKET_HIGHEST_NS, Counts, PayloadError
+from perftest.metrics.histogram import Histogram, check_maximum, decode_span, rank
 from perftest.results import schema as files
 from perftest.results.trust import supports
 from reports.compute.run_plan import RunPlan
@@ -93,12 +86,12 @@ class Merged:
 
 
 def decoded(payload: str, max_ns: int) -> tuple[int, Counts]:
-    """The counts of a payload that a file holds, and the bucket of the first count. Raises DamagedHistogramError."""
+    """The counts of a payload that a file holds, and the bucket of the first count. Raises PayloadError."""
     first, counts = decode_span(payload)
     if len(counts):
         check_maximum(first + len(counts) - 1, max_ns)
     if counts.sum(dtype=np.float64) > COUNT_MAX:
-        raise DamagedHistogramError("it counts more values than an interval can have")
+        raise PayloadError("it counts more values than an interval can have")
     return first, counts
 
 
@@ -155,7 +148,7 @@ def _sum(parts: Iterable[_Slotted], damaged: list[HistogramDamage]) -> Histogram
     for part in parts:
         try:
             first, counts = decoded(part.payload, part.max_ns)
-        except DamagedHistogramError as error:
+        except PayloadError as error:
             damaged.append(HistogramDamage(part.offset, f"payload: {error}", part.raw))
             continue
         whole = whole or Histogram()
@@ -208,9 +201,7 @@ FIGURES: Final = (*LATENCY.part("count", "mean_ns", *(f"{name}_ns" for name in P
 
 def figures(histogram: Histogram) -> Row:
     """Count, mean, percentiles and maximum. A percentile is the top of its bucket, but never above the maximum."""
-    values_ns = histogram.capped_percentiles_ns(tuple(PERCENTILES.values()))
-    row: Row = {"count": histogram.total, "mean_ns": histogram.mean_ns, "max_ns": histogram.max_ns}
-    return row | {f"{name}_ns": value_ns for name, value_ns in zip(PERCENTILES, values_ns, strict=True)}
+    return histogram.figures({f"{name}_ns": percentile for name, percentile in PERCENTILES.items()})
 
 
 def by_series(rows: Iterable[tuple[Any, str, Row]]) -> dict[Any, Row]:

@@ -24,7 +24,7 @@ from typing import Final
 
 from reports.errors import ArchiveError
 
-PACKAGES: Final = ("perftest", "reports")
+PACKAGES: Final = ("hdr_buckets", "perftest", "reports")
 LIBRARIES: Final = ("hdrhistogram", "numpy", "pyarrow")
 """Libraries that the code in executors imports."""
 
@@ -100,10 +100,11 @@ def _write(target: Path, files: Mapping[str, Path]) -> None:
 
 def _project_files() -> dict[str, Path]:
     """Our modules. No __init__.py is added where there is none: such a folder is a namespace package."""
+    import hdr_buckets
     import perftest.results
     import reports
 
-    roots = {Path(folder) for package in (perftest, reports) for folder in package.__path__}
+    roots = {Path(folder) for package in (hdr_buckets, perftest, reports) for folder in package.__path__}
     return {
         path.relative_to(root.parent).as_posix(): path
         for root in sorted(roots)

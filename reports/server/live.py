@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perftest.metrics.histogram import DamagedHistogramError, Histogram
+from hdr_buckets import PayloadError
+from perftest.metrics.histogram import Histogram
 from perftest.results import hlog, schema
 from perftest.results.errors import LineError
 from perftest.results.folder import json_object
@@ -118,7 +119,7 @@ class LiveRun:
         for line in file.new_lines():
             try:
                 take(line)
-            except (LineError, ValueError, DamagedHistogramError):
+            except (LineError, ValueError, PayloadError):
                 self.damaged += 1
 
     def _histogram(self, line: str) -> None:

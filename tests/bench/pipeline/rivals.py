@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from hdrh.histogram import HdrHistogram
 
-from perftest.metrics.histogram import BUCKET_HIGHEST_NS, rank
+from hdr_buckets import BUCKET_HIGHEST_NS
+from perftest.metrics.histogram import rank
 from perftest.results.hlog import HlogLine, base_ns_of, parse_line
 from perftest.results.schema import LATENCY_HLOG, STAGE_PREFIX
 

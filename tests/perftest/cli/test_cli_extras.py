@@ -47,7 +47,7 @@ def test_the_extras_are_those_of_the_project() -> None:
 
 IMPORTS = """
 import importlib, json
-OURS = ("perftest", "reference_broker", "reports", "infra", "workloads")
+OURS = ("hdr_buckets", "perftest", "reference_broker", "reports", "infra", "workloads")
 before = set(sys.modules)
 for name in sys.argv[1:]:
     importlib.import_module(name)

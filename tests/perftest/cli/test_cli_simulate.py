@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from hdr_buckets import BUCKET_HIGHEST_NS
 from infra.layout import PlacedLayout
-from perftest.metrics.histogram import BUCKET_HIGHEST_NS, decode
+from perftest.metrics.histogram import decode
 from perftest.metrics.interval import Phase
 from perftest.results.hlog import HlogLine, parse_line
 from perftest.results.schema import STAGE_PREFIX

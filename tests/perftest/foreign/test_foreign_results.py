@@ -17,9 +17,10 @@ from hdrh.log import HistogramLogWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hdr_buckets import PayloadError
 from perftest.cli.main import call
 from perftest.foreign import read_results
-from perftest.foreign.hdr_payload import PayloadError, read_payload
+from perftest.foreign.hdr_payload import read_payload
 from perftest.foreign.measured import ForeignFileError, ForeignRun
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Phase, Series

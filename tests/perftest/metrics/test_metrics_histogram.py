@@ -7,7 +7,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftest.metrics.histogram import (
+from hdr_buckets import (
     BUCKET_HIGHEST_NS,
     BUCKET_LOWEST_NS,
     BUCKETS,
@@ -15,9 +15,9 @@ from perftest.metrics.histogram import (
     LOWEST_NS,
     SIGNIFICANT_FIGURES,
     Counts,
-    Histogram,
     bucket_index,
 )
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Series
 from perftest.metrics.recorder import BUFFER_VALUES, Recorder, SeriesRecorder
 from tests.examples import dear

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from perftest.metrics.histogram import BUCKET_HIGHEST_NS, bucket_index
+from hdr_buckets import BUCKET_HIGHEST_NS, bucket_index
 from perftest.metrics.interval import Phase
 from perftest.results.legacy import SIZE, LegacyLatency, Reservoir
 

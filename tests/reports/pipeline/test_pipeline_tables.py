@@ -15,7 +15,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from pyspark.sql import SparkSession
 
-from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
+from hdr_buckets import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
 from perftest.results.reader import judged_run, read_run, trust_of
 from perftest.results.writer import RunWriter
