@@ -135,6 +135,7 @@ MAY_IMPORT = {
         "reference_broker.types",
         "reference_broker.message_run",
     ),
+    "reference_broker.worlds": ("reference_broker.worlds",),
     "reference_broker.management": (
         "reference_broker.management",
         "reference_broker",

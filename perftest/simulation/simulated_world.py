@@ -105,7 +105,7 @@ class Simulation:
         nodes = {node.name: round(node.cpu_ns / 1e9, 3) for node in self.cluster.nodes}
         workers = {f"worker{index}": round(loop.process.cpu_ns / 1e9, 3)
                    for index, loop in enumerate(self._generator.loops)}  # fmt: skip
-        return {"virtual_s": self.world.now_ns / 1e9, "cpu_s": nodes | workers}
+        return {"virtual_s": self.world.now / 1e9, "cpu_s": nodes | workers}
 
     def end(self) -> None:
         """End all threads and tasks."""

@@ -247,8 +247,8 @@ class Nemesis:
 
     def break_connection(self, _node: SimNode) -> None:
         """Break any connection of the world."""
-        if transports := list(self._env.network.transports):
-            self._env.network.break_connection(self._env.chance.choice(transports))
+        if wires := list(self._env.network.wires):
+            self._env.network.break_connection(self._env.chance.choice(wires))
 
     def cross_wires(self, node: SimNode) -> None:
         """Mix up addresses: for a while, this node reaches another node than the node it dials."""

@@ -1,4 +1,4 @@
-"""The event loop of a process at virtual time.
+"""The event loop of a process on a modelled machine.
 
 A turn is what asyncio makes of it: all callbacks that are ready when the turn begins are called one after the other,
 and what they make ready has the next turn. A turn begins when process and machine have a core for it, and every
@@ -8,67 +8,24 @@ callback costs CPU time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from asyncio import _set_running_loop
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any, Protocol
+from typing import Any
 
 from reference_broker.virtual.world import Process, VirtualWorld
-
-_SECOND_NS = 1_000_000_000
-
-
-class Handle:
-    """A callback that waits for its turn: asyncio's Handle and TimerHandle in one."""
-
-    __slots__ = ("_when", "args", "callback", "context", "gone")
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None, when: float = 0.0
-    ) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.gone = False
-        self._when = when
-
-    def cancel(self) -> None:
-        """Never call the callback."""
-        self.gone = True
-
-    def cancelled(self) -> bool:
-        """Whether it was cancelled."""
-        return self.gone
-
-    def when(self) -> float:
-        """The time for which the callback was set, in seconds."""
-        return self._when
+from reference_broker.worlds.loop import EventLoop, Handle, Sockets
 
 
-class Sockets(Protocol):
-    """The network as an event loop uses it."""
-
-    def listen(self, loop: VirtualLoop, port: int, factory: Any) -> Any:
-        """Serve a port of the loop's machine; returns the server."""
-
-    async def dial(self, loop: VirtualLoop, host: str, port: int, factory: Any) -> Any:
-        """Connect; returns transport and protocol. Raises OSError if nobody answers."""
-
-
-class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplementedError
+class VirtualLoop(EventLoop[int]):
     """The event loop of one process."""
 
     def __init__(self, world: VirtualWorld, process: Process, sockets: Sockets) -> None:
+        super().__init__(world, sockets, process.machine.name)
         self.world = world
         self.process = process
         self.at_ns = 0
-        self._sockets = sockets
-        self._ready: deque[Handle] = deque()
-        self._has_turn = False
         self._blocked_ns = 0
-        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     # world.Actor
 
@@ -89,55 +46,27 @@ class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplem
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
         """Call after the callbacks that wait already."""
-        handle = Handle(callback, args, context)
-        world = self.world
-        if world.actor is None or world.actor is self:
+        handle, actor = Handle(callback, args, context), self.world.actor
+        if actor is None or actor is self:
             self._make_ready(handle)
-        else:  # a thread is at work, and its time runs ahead
-            world.at(world.actor.at_ns, self._make_ready, handle)
+        else:  # a thread or another process is at work, and its time runs ahead
+            self.world.at(actor.at_ns, self._due, handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    def _due(self, handle: Handle) -> None:
+        if not handle.gone:
+            self._make_ready(handle)
 
-    def call_later(  # type: ignore[override]
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:
-        """Call after a while."""
-        return self._call_at_ns(self.world.clock() + round(delay * _SECOND_NS), callback, args, context)
-
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:
-        """Call at a time."""
-        return self._call_at_ns(round(when * _SECOND_NS), callback, args, context)
-
-    def _call_at_ns(
-        self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
-    ) -> Handle:
-        handle = Handle(callback, args, context, when_ns / _SECOND_NS)
-        self.world.at(max(when_ns, self.world.clock()), self._make_ready, handle)
-        return handle
-
-    def time(self) -> float:
-        """Seconds at the place of whoever is at work."""
-        return self.world.clock() / _SECOND_NS
-
-    def _make_ready(self, handle: Handle) -> None:
-        if handle.gone:
-            return
-        self._ready.append(handle)
-        if not self._has_turn:
-            self._has_turn = True
-            now_ns = self.world.clock()
-            process = self.process
-            asleep = process.busy_until_ns < now_ns
-            self.world.at(now_ns + process.delay_ns(asleep=asleep), self._turn)
+    def _ask_for_turn(self) -> None:
+        now_ns, process = self.world.clock(), self.process
+        asleep = process.busy_until_ns < now_ns
+        self.world.at(now_ns + process.delay_ns(asleep=asleep), self._turn)
 
     def _turn(self) -> None:
         world, process = self.world, self.process
-        begin_ns = process.start_ns(world.now_ns)
-        if begin_ns > world.now_ns:
-            process.waited_ns += begin_ns - max(world.now_ns, process.busy_until_ns)
+        begin_ns = process.start_ns(world.now)
+        if begin_ns > world.now:
+            process.waited_ns += begin_ns - max(world.now, process.busy_until_ns)
             world.at(begin_ns, self._turn)
             return
         core, self.at_ns, self._blocked_ns = process.machine.core(), begin_ns, 0
@@ -180,54 +109,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplem
                 on_step()
         return tasks[0].result()
 
-    def kill(self) -> None:
-        """End all tasks, without a word."""
-        for task in self._tasks:
-            coroutine: Any = task.get_coro()
-            with contextlib.suppress(RuntimeError, ValueError):
-                coroutine.close()
-        self._tasks.clear()
-
-    # What asyncio's own code asks of a loop
-
-    def create_future(self) -> asyncio.Future[Any]:
-        """A future of this loop."""
-        return asyncio.Future(loop=self)
-
-    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
-        """A task of this loop."""
-        task = asyncio.Task(coro, loop=self, **options)
-        task._log_destroy_pending = False  # type: ignore[attr-defined] # the end of a simulation ends tasks
-        self._tasks[task] = None
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-
-    def get_debug(self) -> bool:
-        """Never in debug mode."""
-        return False
-
-    def is_running(self) -> bool:
-        """Always true, because code only asks while it runs in the loop."""
-        return True
-
-    def is_closed(self) -> bool:
-        """Never: the world ends as a whole."""
-        return False
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Raise what a task or a callback raised and nobody took: a defect must not go unseen."""
         if (error := context.get("exception")) is not None:
             raise error
-
-    # Sockets
-
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Listen on a port of this machine."""
-        return self._sockets.listen(self, int(port), protocol_factory)
-
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Dial. Raises OSError if nobody answers."""
-        return await self._sockets.dial(self, str(host), int(port), protocol_factory)

@@ -36,7 +36,7 @@ class VirtualThread:
 
     def wait_until(self, when_ns: int) -> None:
         """Be blocked until a time. The world goes on meanwhile."""
-        if when_ns > self._world.now_ns:
+        if when_ns > self._world.now:
             self._world.at(when_ns, self.resume)
             self.park()
 
@@ -45,7 +45,7 @@ class VirtualThread:
     def resume(self) -> None:
         """Let the thread run until it blocks or parks."""
         world = self._world
-        self.at_ns = world.now_ns
+        self.at_ns = world.now
         world.actor = self
         if self._thread.ident is None:
             self._thread.start()

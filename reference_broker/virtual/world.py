@@ -1,10 +1,12 @@
 """Virtual time, and machines with cores on which processes compete.
 
-Theory of operation ------------------- A :class:`VirtualWorld` holds everything that will happen, by virtual time in
-nanoseconds. What happens is done by an *actor*: the event loop of a process, or one of its threads. An actor has a
-local time, which runs ahead of the world's while the actor works: each thing that it does costs CPU time
-(:meth:`Process.run`), and what it sends or schedules happens at the local time. Nothing reaches an actor in between, as
-nothing reaches an event loop in the middle of a callback.
+Theory of operation
+-------------------
+A :class:`VirtualWorld` holds everything that will happen, by virtual time in nanoseconds. What happens is done by an
+*actor*: the event loop of a process, or one of its threads. An actor has a local time, which runs ahead of the world's
+while the actor works: each thing that it does costs CPU time (:meth:`Process.run`), and what it sends or schedules
+happens at the local time. Nothing reaches an actor in between, as nothing reaches an event loop in the middle of a
+callback.
 
 A process works on one core at a time, because one lock lets one Python thread run. Its machine has a number of cores;
 whoever finds none free begins when the next one is. So queues form before a busy process and a busy machine, and the
@@ -16,12 +18,15 @@ No clock of the real world is read, so one seed gives one run, octet by octet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappop
 from random import Random
 from sys import maxsize
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from reference_broker.virtual.costs import HICCUP_EVERY_NS, Costs
+from reference_broker.worlds.agenda import Agenda
+
+_SECOND_NS: Final = 1_000_000_000
 
 
 class Actor(Protocol):
@@ -36,32 +41,31 @@ class Actor(Protocol):
         """Be blocked, without a core, until a time."""
 
 
-class VirtualWorld:
-    """Virtual time in nanoseconds, and everything that will happen."""
+class VirtualWorld(Agenda[int]):
+    """Virtual time in nanoseconds, and whoever is at work."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
-        self.now_ns = 0
+        super().__init__(Random(seed), 0)
         self.actor: Actor | None = None
-        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._numbers = 0
         self._held: dict[object, list[tuple[Callable[..., object], tuple[Any, ...]]] | None] = {}
 
     def clock(self) -> int:
         """The local time of whoever is at work."""
-        return self.actor.at_ns if self.actor is not None else self.now_ns
+        return self.actor.at_ns if self.actor is not None else self.now
 
-    def at(self, when_ns: int, call: Callable[..., object], *arguments: Any) -> None:
-        """Call at a time; calls for the same time keep their order."""
-        self._numbers += 1
-        heappush(self._heap, (max(when_ns, self.now_ns), self._numbers, call, arguments))
+    def of_seconds(self, seconds: float) -> int:
+        """Nanoseconds."""
+        return round(seconds * _SECOND_NS)
+
+    def in_seconds(self, time: int) -> float:
+        """Of nanoseconds."""
+        return time / _SECOND_NS
 
     def step(self) -> None:
-        """Let the next thing happen. Raises IndexError if nothing ever will."""
-        self.now_ns, _, call, arguments = heappop(self._heap)
-        if self._held and self._keeps(call, arguments):
-            return
-        call(*arguments)
+        """Let the next thing happen, if its actor may act. Raises IndexError if nothing ever will."""
+        self.now, _, call, arguments = heappop(self._heap)
+        if not (self._held and self._keeps(call, arguments)):
+            call(*arguments)
 
     # Actors that are paused, and actors that have ended
 

@@ -113,17 +113,19 @@ class Reader(asyncio.Protocol):
 
 
 class Writer(asyncio.Protocol):
-    """Notes whether it was told to pause."""
+    """Notes whether it was told to pause. It is never told so twice, nor told to go on without a pause."""
 
     def __init__(self) -> None:
         self.paused = 0
         self.resumed = 0
 
     def pause_writing(self) -> None:
+        assert self.paused == self.resumed
         self.paused += 1
 
     def resume_writing(self) -> None:
         self.resumed += 1
+        assert self.paused == self.resumed
 
 
 def connected(world: VirtualWorld, network: VirtualNetwork) -> tuple[VirtualLoop, Any, Writer, Reader]:
@@ -138,7 +140,7 @@ def test_octets_take_the_latency_and_the_bandwidth_of_the_link() -> None:
     """A megabyte over 100 MB/s with 5 ms on the way arrives after 15 ms."""
     world = VirtualWorld(1)
     here, transport, _, reader = connected(world, a_network(world, latency_ns=5 * MS, octets_per_second=10**8))
-    began_ns = world.now_ns
+    began_ns = world.now
     here.call_soon(transport.write, bytes(10**6))
     while len(reader.data) < 10**6:
         world.step()
@@ -149,7 +151,7 @@ def test_a_large_write_is_read_in_segments_while_the_rest_is_under_way() -> None
     """A node that gets two hundred messages at once writes them in one batch, and on a real machine in several."""
     world = VirtualWorld(1)
     here, transport, _, reader = connected(world, a_network(world, latency_ns=5 * MS, octets_per_second=65_536_000))
-    began_ns = world.now_ns
+    began_ns = world.now
     here.call_soon(transport.write, bytes(3 * SEGMENT_OCTETS))
     while not reader.data:
         world.step()
@@ -177,6 +179,23 @@ def test_a_reader_that_pauses_stops_the_writer_and_loses_nothing() -> None:
     while not writer.resumed or len(reader.data) < len(sent):
         world.step()
     assert reader.data == sent
+
+
+def test_a_writer_that_writes_before_it_hears_of_the_room_is_not_paused_twice() -> None:
+    """A protocol that is told to go on while its transport counts it as paused would write without an end."""
+    world = VirtualWorld(1)
+    here, transport, writer, reader = connected(world, a_network(world, latency_ns=MS))
+    here.call_soon(transport.write, bytes(WINDOW_OCTETS + 200_000))
+    while reader.transport is None:
+        world.step()
+    reader.transport.pause_reading()
+    while not writer.paused:
+        world.step()
+    here.call_soon(reader.transport.resume_reading)
+    here.call_soon(here.spend, 10 * MS)  # so the news of the room waits behind the next write
+    here.call_later(0.0005, transport.write, bytes(2 * WINDOW_OCTETS))
+    assert ran_out(world)
+    assert len(reader.data) == 3 * WINDOW_OCTETS + 200_000 and writer.resumed > 0
 
 
 def ran_out(world: VirtualWorld) -> bool:
@@ -223,7 +242,7 @@ def test_a_process_that_ends_resets_its_connections_after_what_it_sent() -> None
         world.step()
     node.call_soon(accepted.transport.write, b"confirmed")
     client.call_soon(dialled.write, bytes(WINDOW_OCTETS + 1))  # some of it waits for a reader that will never read
-    while world.now_ns < 11 * MS:
+    while world.now < 11 * MS:
         world.step()
     world.end(node)
     network.end(node)
@@ -420,7 +439,7 @@ def test_a_cluster_starts_at_the_same_virtual_time_for_the_same_seed() -> None:
         cluster = VirtualCluster(world, network, specs)
         try:
             start(world, cluster)
-            return world.now_ns, [node.sample() for node in cluster.nodes]
+            return world.now, [node.sample() for node in cluster.nodes]
         finally:
             cluster.end()
 
@@ -445,10 +464,10 @@ def test_a_killed_node_starts_again_over_its_files_and_pays_for_it() -> None:
         node = cluster.nodes[1]
         node.kill()
         assert (node.state, node.is_listening) == (ProcessState.DOWN, False)
-        began_ns, boot_id = world.now_ns, node.boot_id
-        world.at(world.now_ns + 100 * MS, node.start)
+        began_ns, boot_id = world.now, node.boot_id
+        world.at(world.now + 100 * MS, node.start)
         start(world, cluster)
         assert node.boot_id == boot_id + 1 and node.cpu_ns >= 500 * MS
-        assert world.now_ns - began_ns > 600 * MS, "a process needs its time until it serves"
+        assert world.now - began_ns > 600 * MS, "a process needs its time until it serves"
     finally:
         cluster.end()
