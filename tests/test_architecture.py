@@ -25,7 +25,7 @@ NAMES_SHARED_MAX = 40
 """Names of public classes that two modules may use, in rooms that do not meet."""
 
 _ROOMS = "reference_broker.node"
-_BASE = ("alarms", "classic_place", "config", "drive_config", "ports", "start_problems")
+_BASE = ("alarms", "classic_place", "config", "drive_config", "observer", "ports", "start_problems")
 """Files of a node that every room may use."""
 ROOMS = {
     "links": (),

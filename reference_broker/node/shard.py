@@ -18,7 +18,6 @@ from typing import Any, Final
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.checksum import crc32
 from reference_broker.classic.store import StoreConfig
-from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.cluster.metadata import QueueRecord
@@ -49,6 +48,7 @@ from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.link_octets import LinkOctets
 from reference_broker.node.links.peer_requests import Requests
 from reference_broker.node.links.peers import Peers
+from reference_broker.node.observer import NO_OBSERVER, NodeObserver
 from reference_broker.node.operations.access_requests import AccessRequests
 from reference_broker.node.operations.cluster_requests import Operations
 from reference_broker.node.operations.figures import CLOSE, FIGURES, NodeFigures
@@ -106,19 +106,19 @@ class Shard:
         random_bits: Callable[[int], int] = secrets.randbits,
         kinds: Mapping[str, QueueKind] = KINDS,
         room: Room = REAL_ROOM,
+        observer: NodeObserver = NO_OBSERVER,
     ) -> None:
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
         threads or the owner calls ``log.run_pending``, or a ``policy`` that says where the log works instead, a wall
-        clock in milliseconds, chance, the kinds of queues, and the room of which alarms tell. Stamps are taken from the
-        host's monotonic clock; without threads, where a seed decides what happens, from the event loop's.
+        clock in milliseconds, chance, the kinds of queues, the room of which alarms tell, and who watches. Stamps are
+        taken from the host's monotonic clock; without threads, where a seed decides what happens, from the event
+        loop's.
         """
         self.config = config
-        self.now_ms = now_ms
-        self.random_bits = random_bits
-        self.node = config.node
-        self.boot_id = boot_id
+        self.now_ms, self.random_bits = now_ms, random_bits
+        self.node, self.boot_id = config.node, boot_id
         self.limits = config.limits
         self.nobody = ChannelId(config.node, boot_id, 0, 0)
         self.nodes = Nodes(config.members, config.node, boot_id)
@@ -130,6 +130,8 @@ class Shard:
         self.drives = drives = NodeDrives(config)
         self.alarms = self._new_alarms(room, drives)
         self._failed = failed
+        self._observer = observer
+        self.machine_calls, self.member_begins = observer.machine_calls, observer.member_begins
         self.log: LogSystem
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
@@ -146,7 +148,7 @@ class Shard:
         self.in_step = turns.in_step
         self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
         self.rounds = Rounds(turns.wake, turns.after, turns, config.limits.round_wait_ms)
-        self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch, Slices(self.now_ns))
+        self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch, Slices(self.now_ns), observer)
         self._hand_over = HandOver(self.runners, self.hosting.census.leading, self.nodes)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         boots = self._boot_ids(files := files or drives.files)
@@ -159,23 +161,24 @@ class Shard:
         )
         self._wire(boots)
         turns.links = self.peers = self._new_peers(boots)
-        self.send = self.peers.send
+        self.send = observer.sending(self.peers.send)
         self.hosting.recover(recovered)
 
     def _open_log(self, files: Files, policy: IoPolicy) -> dict[GroupId, RecoveredGroup]:
         """The log, and what it has; its notices come to the members in turns."""
         turns = self.turns
         notices = LogNotices(self.hosting.groups, self.anatomy, self._loop, turns.guarded, turns.together, self._failed)
-        self.log, recovered = LogSystem.open(
+        opened, recovered = LogSystem.open(
             self.config.log_config(),
             files,
-            self._shown(notices.notify),
+            self._observer.log_notices(notices.notify),
             policy=policy,
             gather=turns.write_soon,
             new_store=lambda: self.random_bits(128).to_bytes(16, "big"),
             clock=self.now_ns,
         )
-        notices.log, turns.write_log = self.log, notices.write
+        self.log = notices.log = self._observer.log(opened)
+        turns.write_log = notices.write
         return recovered
 
     def _new_alarms(self, room: Room, drives: NodeDrives) -> Alarms:
@@ -201,7 +204,7 @@ class Shard:
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
         claim(files, self.config)
         store = StoreConfig(directory=str(self.config.classic_dir))
-        return OwnedQueues(store, files, policy, self._call_soon, self._failed, self.now_ns)
+        return OwnedQueues(store, files, policy, self._call_soon, self._failed, self.now_ns, self._observer)
 
     def _call_soon(self, call: Callable[[], None]) -> None:
         """Call in the loop's thread."""
@@ -214,6 +217,7 @@ class Shard:
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = NodeReads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
+        self.when_queues_current = self._observer.look_ups(self.reads.when_queues_current)
         self.access = self._new_access()
         everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
         self.virtual_host = VirtualHosts(self.hosting.groups, self.metadata, everywhere).named
@@ -232,13 +236,13 @@ class Shard:
         self.endings = Endings(hosting.groups, self.metadata, self.reads, later, self.limits.read_timeout_ms)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.endings, self.dead_letters, self.reads, self._reconciliation,
-            self.now_ms, self.check_suspension,
+            self.now_ms, self.check_suspension, self._observer,
         )  # fmt: skip
         frames = Frames(
             self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found, self.nodes,
             self.check_suspension,
         )  # fmt: skip
-        self.peer_frame = frames.take
+        self.peer_frame = self._observer.frames(frames.take)
 
     # Start and stop
 
@@ -305,11 +309,6 @@ class Shard:
         """A copy has every message."""
         self.hosting.mirrors.synchronised(record, mirror)
 
-    def when_queues_current(self, call: Callable[[bool], None]) -> None:
-        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
-        once nobody could say in time."""
-        self.reads.when_queues_current(call)
-
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""
         return self.metadata.machine.policies.values()
@@ -328,6 +327,7 @@ class Shard:
 
     def queue_gone(self, record: QueueRecord) -> None:
         """A queue was deleted: tell every connection."""
+        self._observer.queue_gone(record)
         self.services.queue_gone(record)
         self.reads.queue_gone(record.group)
         for connection in list(self.clients.connections):
@@ -336,6 +336,7 @@ class Shard:
 
     def queue_lost(self, record: QueueRecord) -> None:
         """The link to the owner of a queue broke: tell every connection."""
+        self._observer.queue_lost(record)
         for connection in list(self.clients.connections):
             connection.queue_lost(record)
             self.touch(connection)
@@ -348,9 +349,6 @@ class Shard:
     def drive_failed(self, reason: str) -> None:
         """A drive does not give a message back: stop the node."""
         self._failed(reason)
-
-    def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
-        """A member begins here, with the state that recovery found. A simulation overrides this to watch members."""
 
     def electing(self) -> int:
         """How many groups with a member here have no leader, but enough voters that can be reached to elect one."""
@@ -371,6 +369,7 @@ class Shard:
     def leader_changed(self, runner: GroupRunner) -> None:
         """A member's role, leader or term has changed: tell everything that depends on it. A leadership of an earlier
         term is over, even if this member leads again."""
+        self._observer.leader_changed(runner)
         self.services.lead_lost(runner.group)
         if runner.core.leader != NOBODY:
             self._ticks.leader_found(runner)
@@ -392,12 +391,14 @@ class Shard:
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A peer is up: groups resume with it, and leaders tell their machines."""
+        self._observer.peer_up(node)
         self.nodes.came(node, boot_id)
         self.hosting.peer_up(node, up=self.nodes.up)
         self.services.node_changed(node)
 
     def peer_down(self, node: NodeId) -> None:
         """A peer is down: groups suspect it, and leaders tell their machines."""
+        self._observer.peer_down(node)
         self.nodes.went(node)
         self.peer_alarms(node, NO_ALARM)
         self.turns.link_broken(node)
@@ -457,10 +458,6 @@ class Shard:
         self.hosting.was_suspended()
         for connection in self.clients.connections:
             connection.was_suspended()
-
-    def _shown(self, notify: Callable[[list[Notice]], None]) -> Callable[[list[Notice]], None]:
-        """Who hears of the log's notices. A simulation overrides this to hear them first."""
-        return notify
 
     async def _tick(self) -> None:
         ticks = 0

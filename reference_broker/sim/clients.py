@@ -18,10 +18,10 @@ from pamqp import base, commands
 from pamqp.common import FieldValue
 
 from reference_broker.sim import amqp
+from reference_broker.sim.checks.invariants import ViolationError, check
+from reference_broker.sim.checks.ledger import PLAIN, ConsumerRecord, MessageLedger, MessageSort
 from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
 from reference_broker.sim.environment import Environment
-from reference_broker.sim.invariants import ViolationError, check
-from reference_broker.sim.ledger import PLAIN, ConsumerRecord, MessageLedger, MessageSort
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
 from reference_broker.sim.queues import FAN, FAN_SHARE, FanPlan, QueuePlan, may_be_bound, young_queue

@@ -26,9 +26,9 @@ from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.log.wal import SUFFIX
 from reference_broker.log.wal_codec import SECTOR
-from reference_broker.sim.classic_checks import contents_of
+from reference_broker.sim.checks.classic_checks import contents_of
+from reference_broker.sim.checks.invariants import ViolationError, check
 from reference_broker.sim.disk import CLASSIC
-from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.node import SimNode
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.storage.memory_files import MemoryFiles

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from random import Random
 
-from reference_broker.sim.classic_checks import ClassicChecks
+from reference_broker.sim.checks.classic_checks import ClassicChecks
+from reference_broker.sim.checks.fifo_checks import AbsenceChecks, DeadLetterChecks, DeliveryChecks
+from reference_broker.sim.checks.ledger import MessageLedger
+from reference_broker.sim.checks.mirror_checks import MirrorChecks
+from reference_broker.sim.checks.raft_checks import MemberChecks, RaftChecks
 from reference_broker.sim.classic_queues import plan_classic_queues
-from reference_broker.sim.fifo_checks import AbsenceChecks, DeadLetterChecks, DeliveryChecks
-from reference_broker.sim.ledger import MessageLedger
 from reference_broker.sim.loop import Scheduler
-from reference_broker.sim.mirror_checks import MirrorChecks
 from reference_broker.sim.network import Network
 from reference_broker.sim.queues import plan_queues
-from reference_broker.sim.raft_checks import MemberChecks, RaftChecks
 from reference_broker.sim.story import Story
 from reference_broker.sim.trace import Detail, Trace
 

@@ -1,51 +1,37 @@
 """A node of the world: the production shard and its connections, on a simulated loop, network and drive.
 
-:class:`SimShard` changes nothing; it shows the checkers everything that passes. :class:`SimNode` does the work of the
-process around a shard: it serves clients, ticks, and stops when the log fails. Processes also have accidents: they are
-killed, lose power at any operation of their drive, are suspended, and come back.
+:class:`SimNode` does the work of the process around a shard: it serves clients, ticks, and stops when the log fails.
+Processes also have accidents: they are killed, lose power at any operation of their drive, are suspended, and come
+back. What passes is shown to the checkers by :mod:`reference_broker.sim.watch`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.classic.store import StoreConfig
 from reference_broker.log.errors import LogError
-from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
-from reference_broker.log.opening import RecoveredGroup
-from reference_broker.log.system import LogSystem
-from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.consumers import Status
-from reference_broker.machines.effects import DeadLetter
-from reference_broker.message_run import RunSlice
-from reference_broker.node.clients.client_channel import ClientChannel
 from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
-from reference_broker.node.links.boot_ids import BootIds
-from reference_broker.node.links.frame_kinds import FrameKind
-from reference_broker.node.links.peers import Peers
 from reference_broker.node.owned.owned_queues import OwnedQueues
-from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.shard import Shard
-from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum_member import QuorumMember
-from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.roles import Role
-from reference_broker.sim import fifo_checks
+from reference_broker.sim.checks.invariants import ViolationError, check
 from reference_broker.sim.disk import CLASSIC, PowerLossError, SimFiles
 from reference_broker.sim.environment import Checkers, Environment
-from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.loop import SimLoop
-from reference_broker.sim.owned import SimOwnedQueues, Watch
-from reference_broker.storage.executor import Executor, IoPolicy
+from reference_broker.sim.owned import watched_kinds
+from reference_broker.sim.watch import NodeWatch
+from reference_broker.storage.executor import Executor, IoPolicy, OwnersThread
 from reference_broker.storage.files import Files
-from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
+from reference_broker.types import METADATA_GROUP, NodeId
 
 AMQP_PORT: Final = 5672
 PEER_PORT: Final = 5700
@@ -62,271 +48,41 @@ def host_of(node: int) -> str:
 
 
 class SimShard(Shard):
-    """A shard that shows the checkers what passes."""
+    """A shard whose store of classic queues has limits and threads of its own."""
 
     def __init__(self, owner: SimNode, config: NodeConfig, boot_id: int) -> None:
-        self.owner = owner
-        self.checks = owner.checkers.raft
-        self.story = owner.checkers.story
-        self.jumped = False
-        self.breaks = 0
-        """How often a link broke or a leader changed. Since then, a non-member may have missed something that was taken
-        back."""
-        self._is_told = self._is_shown = False
+        self._owner = owner
+        checkers = owner.checkers
+        watch = NodeWatch(owner.node, owner.files, checkers, lambda name: owner.moment(name, owner))
+        watch.shard = self
         super().__init__(
-            config,
-            boot_id,
-            owner.failed,
-            files=owner.files,
-            threads=False,
-            now_ms=owner.now_ms,
-            random_bits=owner.env.chance.getrandbits,
-        )
-        setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
-        self._show_looks()
-        self._show_frames()
-        self._show_deliveries()
-        self._show_letters()
+            config, boot_id, owner.failed, files=owner.files, threads=False,
+            policy=cast(IoPolicy, partial(SimWriter, owner.write)),
+            now_ms=owner.now_ms, random_bits=owner.env.chance.getrandbits,
+            kinds=watched_kinds(owner.node, checkers), observer=watch,
+        )  # fmt: skip
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
-        owner = self.owner
-        watch = Watch(
-            self.node, owner.files, owner.checkers.classic, self.story, partial(owner.moment, "stored", owner)
+        owner = self._owner
+        return OwnedQueues(
+            owner.store_config, files, owner.store_policy, self._call_soon, self._failed, observer=self._observer
         )
-        return SimOwnedQueues(owner.store_config, owner.store_policy, watch, self._call_soon, self._failed)
 
-    def _show_looks(self) -> None:
-        """Have the ledger hear when nobody could tell whether a queue exists."""
-        when_queues_current, ledger = self.reads.when_queues_current, self.owner.checkers.ledger
 
-        def shown(call: Callable[[bool], None]) -> None:
-            def looked(found: bool) -> None:
-                ledger.is_unsure = ledger.is_unsure or not found
-                call(found)
+class SimWriter(OwnersThread[Any]):
+    """The writer of a log. In production the speed of the drive decides who writes, here the node does."""
 
-            when_queues_current(looked)
+    def __init__(
+        self, written: Callable[[Executor[Any], Callable[[], None]], None], name: str,
+        handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """``written`` gets the executor, and a call that writes at once."""
+        super().__init__(name, handle, gather)
+        self._written = written
 
-        setattr(self.reads, "when_queues_current", shown)  # noqa: B010 - a method that is shown, not replaced
-
-    def _show_log(self) -> None:
-        """Show the log's methods. This must be done before the first member is at work, because some members are
-        deleted while the shard is still being made."""
-        self._is_shown = True
-        self._show("append", self.story.appended, self._appends)
-        self._show("truncate_from", self.story.truncated, self.checks.truncated)
-        self._show("reset", self.story.reset, self.checks.reset)
-        self._show("delete_group", self.story.left, self.checks.left)
-
-    def _show(self, name: str, tell: Callable[..., None], checker: Callable[..., None]) -> None:
-        """Have the story and a checker see each call of a method of the log before the log does."""
-        method, node = getattr(self.log, name), self.node
-
-        def shown(*arguments: Any) -> Any:
-            tell(node, *arguments)
-            checker(node, *arguments)
-            return method(*arguments)
-
-        setattr(self.log, name, shown)
-
-    def _appends(self, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
-        changes = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
-        if changes and (runner := self.runners.get(group)) is not None:
-            # A sole voter syncs, commits and applies a change, and begins the next one, all in one step of its node.
-            self.checks.looked_at(node, runner)
-        self.checks.appended(node, group, entries)
-        if changes and group != METADATA_GROUP and self.runners[group].core.role is Role.LEADER:
-            for change in changes:
-                former = self.runners[group].core.configuration_at(LogIndex(change.index - 1))
-                self.owner.checkers.members.changed(group, former, Configuration.decode(change.payload))
-        if changes:
-            self.owner.moment("change", self.owner)
-
-    def _shown(self, notify: Callable[[list[Notice]], None]) -> Callable[[list[Notice]], None]:
-        def shown(notices: list[Notice]) -> None:
-            self.story.noticed(self.node, notices)
-            self.checks.noticed(self.node, [each for each in notices if self._is_current(each)])
-            for notice in notices:
-                if isinstance(notice, SnapshotTaken | SnapshotInstalled):
-                    self.owner.moment("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
-            notify(notices)
-
-        return shown
-
-    def _is_current(self, notice: Notice) -> bool:
-        """Whether a notice is about the present replica of its group. Late notices of a member that left belong to an
-        earlier replica than the replica that joined since."""
-        group, log_uid = getattr(notice, "group", None), getattr(notice, "log_uid", None)
-        return group is None or log_uid is None or self.hosting.log_uids.get(group, log_uid) == log_uid
-
-    def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
-        """Check what recovery found, and have the checkers see what is applied."""
-        if not self._is_shown:
-            self._show_log()
-        name = runner.host.record.name if isinstance(runner.host, QuorumMember) else "metadata"
-        self.story.begins(self.node, runner, name, state)
-        self.checks.recovered(self.node, runner, state)
-        if state is None and isinstance(runner.host, QuorumMember) and runner.host.record.membership_epoch(self.node):
-            self.jumped = True  # the member delivers again what the leader told when this node was a non-member
-            self.owner.moment("join", self.owner)
-        self._show_applies(runner)
-
-    def queue_gone(self, record: QueueRecord) -> None:
-        """The deletion of a queue is committed."""
-        self.checks.deleted(record.group)
-        self._ids_begin_anew(record)
-        super().queue_gone(record)
-
-    def queue_lost(self, record: QueueRecord) -> None:
-        """The link to the owner of a classic queue broke, and so did all subscriptions over it."""
-        self._ids_begin_anew(record)
-        super().queue_lost(record)
-
-    def _ids_begin_anew(self, record: QueueRecord) -> None:
-        channels = [each for each in self.clients.channels.values() if isinstance(each, ClientChannel)]
-        consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
-        elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
-        self.owner.checkers.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
-
-    def _show_applies(self, runner: GroupRunner) -> None:
-        host: Any = runner.host
-        apply, install, node, group = host.apply, host.install, self.node, runner.group
-        truth, former, absences = self.checks.group(group), runner.applied, self.owner.checkers.absences
-        is_queue, ledger, story = isinstance(host, QuorumMember), self.owner.checkers.ledger, self.story
-
-        def shown(entry: Entry, end: int, skip: frozenset[int]) -> None:
-            nonlocal former
-            story.applies(node, group, entry)
-            self.checks.applies(node, group, entry, former)
-            former = entry.index
-            if is_queue:
-                ledger.committed(host.machine.config.name, entry.payload)
-            apply(entry, end, skip)
-            absences.applied(group, entry.index)
-            if group == METADATA_GROUP:
-                self.owner.checkers.masters.applied(group, entry.index)
-                self.owner.checkers.members.heard(host.machine.queues.values())
-                self.owner.checkers.mirrors.heard(host.machine.queues.values())
-            if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
-                fifo_checks.compare(truth, node, entry.index, host.machine)
-            if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:
-                fifo_checks.look_through(node, host.machine)
-
-        def jumps(*arguments: Any) -> None:
-            nonlocal former
-            self.jumped = True
-            former = runner.applied
-            story.installs(node, group, former)
-            truth.member(node).applied = former
-            install(*arguments)
-
-        host.apply, host.install = shown, jumps
-
-    def _new_peers(self, boots: BootIds) -> Peers:
-        """Show each Raft message that leaves."""
-        peers = super()._new_peers(boots)
-        send = peers.send
-
-        def shown(node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
-            if kind is FrameKind.RAFT:
-                self.story.sends(self.node, node, buffers[0])
-                self.checks.sends(self.node, node, buffers[0], len(buffers) == 1)
-            return send(node, kind, buffers)
-
-        setattr(peers, "send", shown)  # noqa: B010 - a method that is shown, not replaced
-        return peers
-
-    def leader_changed(self, runner: GroupRunner) -> None:
-        """Look at once, for a node that leads only for a moment is a leader, too."""
-        self.story.stands(self.node, runner)
-        self.checks.looked_at(self.node, runner)
-        self.owner.checkers.absences.ended(self.node, [runner.group])
-        if runner.core.leader == self.node:
-            self.owner.moment("election", self.owner)
-        super().leader_changed(runner)
-
-    def _show_letters(self) -> None:
-        """Show dead letters that are about to be routed."""
-        dead_letter = self.services.dead_letter
-
-        def shown(group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
-            self.story.buries(self.node, group, letters, contents)
-            life = self.boot_id if group in self.owned.runners else 0
-            self.owner.checkers.dead_letters.sent(self.node, group, letters, life)
-            self.owner.moment("letters", self.owner)
-            dead_letter(group, letters, contents)
-
-        setattr(self.services, "dead_letter", shown)  # noqa: B010 - a method that is shown, not replaced
-
-    def _show_deliveries(self) -> None:
-        """Show which node executes which delivery."""
-        deliver = self.clients.deliver
-
-        def shown(
-            group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
-        ) -> None:
-            self.story.delivers(self.node, consumer, first_message_id, slices, delivery_count)
-            count = sum(each[2] for each in slices)
-            if self._is_told:
-                breaks = self.breaks
-            else:
-                breaks = self._doubts_before(group, consumer, first_message_id, delivery_count)
-            channel = self._channel_of(consumer)
-            gap = self.jumped or channel is None  # a client that is gone hears of no gap
-            known = channel.consumers.get(consumer.tag) if channel is not None else None
-            if known is not None and known.next_message_id == first_message_id:
-                gap = True  # it gave back unseen what is in between, was cancelled, and has subscribed anew
-            self.owner.checkers.deliveries.executed(
-                self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
-            )
-            deliver(group, consumer, first_message_id, slices, delivery_count)
-
-        setattr(self.clients, "deliver", shown)  # noqa: B010 - a method that is shown, not replaced
-
-    def _doubts_before(self, group: GroupId, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
-        """How many doubts the delivering member has had. A first delivery must come without doubt."""
-        channel = self._channel_of(consumer)
-        known = channel.consumers.get(consumer.tag) if channel is not None else None
-        owner = self.owned.runners.get(group)
-        if owner is not None and owner.ring is not None and owner.ring.record.mirrors and not delivery_count:
-            applied, what = self.runners[METADATA_GROUP].applied, f"{first_message_id} to {consumer}"
-            self.owner.checkers.masters.delivers(self.node, METADATA_GROUP, applied, what)
-        runner = self.runners.get(group) if known is not None and known.group == group else None
-        if runner is None or not isinstance(runner.host, QuorumMember):
-            return 0
-        if not delivery_count:
-            what = f"{first_message_id} to {consumer}"
-            self.owner.checkers.absences.delivers(self.node, runner.group, runner.applied, what)
-        return runner.host._doubt.number
-
-    def _channel_of(self, consumer: ConsumerId) -> ClientChannel | None:
-        channel = self.clients.channels.get(consumer.channel.connection)
-        return channel if isinstance(channel, ClientChannel) else None
-
-    def peer_up(self, node: NodeId, boot_id: int) -> None:
-        """Note it."""
-        self.breaks += 1
-        led = [group for group, runner in self.runners.items() if runner.core.leader == node]
-        self.owner.checkers.absences.ended(self.node, led)
-        super().peer_up(node, boot_id)
-
-    def peer_down(self, node: NodeId) -> None:
-        """Note it."""
-        self.breaks += 1
-        self.owner.checkers.masters.ended(self.node, [METADATA_GROUP])
-        self.owner.moment("link", self.owner)
-        super().peer_down(node)
-
-    def _show_frames(self) -> None:
-        """Note whether a delivery is made here, or comes from the leader of a queue that has no member here."""
-        take = self.peer_frame
-
-        def shown(node: NodeId, kind: int, body: memoryview) -> None:
-            self.breaks += kind == FrameKind.LEADING
-            self._is_told = kind == FrameKind.EFFECTS
-            take(node, kind, body)
-            self._is_told = False
-
-        self.peer_frame = shown
+    def go(self, *, here: bool) -> None:
+        """Have the node decide, whatever the log would like."""
+        self._written(self, partial(super().go, here=True))
 
 
 class SimNode:
@@ -448,18 +204,18 @@ class SimNode:
             self.checkers.absences.ended(self.node, self.shard.runners)
             self.checkers.masters.ended(self.node, [METADATA_GROUP])
 
-    def write(self, log: LogSystem) -> None:
-        """Do the work of :meth:`LogSystem.write`. Either the event loop writes by itself and hears of it before this
-        returns, or it wakes the thread of the log. In production the speed of the drive decides, here chance does."""
-        writing, loop, scheduler = log.executors[0], self.loop, self.env.scheduler
+    def write(self, writer: Executor[Any], write_here: Callable[[], None]) -> None:
+        """Have the log write. Either the event loop writes by itself and hears of it before this returns, or it wakes
+        the thread of the log. In production the speed of the drive decides, here chance does."""
+        loop, scheduler = self.loop, self.env.scheduler
         assert loop is not None
-        if writing.name in self._busy:
+        if writer.name in self._busy:
             return  # the thread is awake and writes this, too
         if self.sync_s < _SLOW_S and self.env.chance.random() < self._inline_share:
-            writing.go(here=True)
+            write_here()
             loop.paused_until = max(loop.paused_until, scheduler.now + self._sync_time())
         else:
-            self._wake(writing)
+            self._wake(writer)
 
     def _wake(self, executor: Executor[Any]) -> None:
         self._busy.add(executor.name)

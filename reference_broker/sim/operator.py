@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
+from reference_broker.sim.checks.invariants import check
 from reference_broker.sim.environment import Environment
-from reference_broker.sim.invariants import check
 from reference_broker.sim.node import SimNode, host_of
 from reference_broker.sim.queues import FREE, GRAVEYARD, MIRRORED
 from reference_broker.types import NodeId

@@ -1,25 +1,25 @@
-"""The classic queues of a node of the world. :class:`SimOwnedQueues` changes nothing; it shows the checkers what the
-owners apply, what the store tells, and what the store finds at a start."""
+"""The classic queues of a node of the world. :class:`WatchedOwner` changes nothing but a limit; it shows the checkers
+what the owner of a queue applies, and what it hears from the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from reference_broker.classic.store import MEMORY_BYTES, ClassicStore, StoreConfig
-from reference_broker.classic.writer import Notice, Stored
+from reference_broker.classic.message_store import MessageStore
+from reference_broker.classic.store import MEMORY_BYTES, StoreConfig
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.mirroring.master import RecordingStore
-from reference_broker.node.owned.owned_queues import OwnedQueues
-from reference_broker.node.owned.owner import OwnerPorts, OwnerRunner
+from reference_broker.queues.classic import CLASSIC as KIND
 from reference_broker.queues.classic_member import ClassicMember
-from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
-from reference_broker.sim import fifo_checks
-from reference_broker.sim.classic_checks import ClassicChecks
-from reference_broker.sim.disk import CLASSIC, SimFiles
-from reference_broker.sim.story import Story
-from reference_broker.storage.executor import IoPolicy
+from reference_broker.queues.kinds import KINDS
+from reference_broker.queues.port import Channels, MemberPorts, QueueKind
+from reference_broker.sim.checks import fifo_checks
+from reference_broker.sim.disk import CLASSIC
+from reference_broker.sim.environment import Checkers
 from reference_broker.types import NodeId
 
 _LOOK_EVERY: Final = 16
@@ -34,78 +34,43 @@ def store_config(chance: Random) -> StoreConfig:
     )
 
 
-class Watch(NamedTuple):
-    """Who looks on: the node, its drive, the checkers, the story, and whoever hears that messages are stored."""
-
-    node: NodeId
-    files: SimFiles
-    checks: ClassicChecks
-    story: Story
-    stored: Callable[[], None]
+def watched_kinds(node: NodeId, checkers: Checkers) -> Mapping[str, QueueKind]:
+    """All kinds of queues, with classic queues whose owners on ``node`` are watched."""
+    return {**KINDS, KIND.name: replace(KIND, owner=partial(WatchedOwner, node, checkers))}
 
 
-class SimOwnedQueues(OwnedQueues):
-    """The owners and the store of one node."""
+class WatchedOwner(ClassicMember):
+    """A classic queue on its owner, and checkers that look on."""
 
     def __init__(
-        self,
-        config: StoreConfig,
-        policy: IoPolicy,
-        watch: Watch,
-        call_soon: Callable[[Callable[[], None]], None],
-        failed: Callable[[str], None],
-    ) -> None:
-        self._watch = watch
-        super().__init__(config, watch.files, policy, call_soon, failed)
+        self, on: NodeId, checkers: Checkers, record: QueueRecord, store: MessageStore, channels: Channels,
+        node: MemberPorts, now_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
+        checkers.classic.begins(record)
+        super().__init__(record, store, channels, node, now_ms)
+        checkers.story.owns(on, record)
+        self._on = on
+        self._checkers = checkers
+        self._applied = 0
 
-    def begin(
-        self, record: QueueRecord, kind: QueueKind, channels: Channels, services: MemberPorts, node: OwnerPorts,
-        now_ms: Callable[[], int],
-    ) -> tuple[OwnerRunner, QueueOwner]:  # fmt: skip
-        """Have the checkers see what the owner applies."""
-        watch = self._watch
-        watch.checks.begins(record)
-        runner, host = super().begin(record, kind, channels, services, node, now_ms)
-        assert isinstance(host, ClassicMember)
-        watch.story.owns(watch.node, record)
-        apply, stored, applied, store = host.apply, host.stored, 0, host._store
+    def apply(self, commands: Sequence[Any]) -> None:
+        """Have the checkers see the commands first, and now and then the queue afterwards."""
+        checks, group = self._checkers.classic, self.record.group
+        checks.numbered(group, self._plain_store.next_seq, commands)
+        self._checkers.story.applies_at_once(self._on, group, commands)
+        checks.applies(self._on, self.record.name, commands)
+        super().apply(commands)
+        self._applied += 1
+        if self._applied % _LOOK_EVERY == 0:
+            fifo_checks.look_through(self._on, self.machine)
 
-        def heard(seq_end: int) -> None:
-            watch.checks.heard(record.group, seq_end)
-            stored(seq_end)
+    def stored(self, seq_end: int) -> None:
+        """Have the checkers hear it first."""
+        self._checkers.classic.heard(self.record.group, seq_end)
+        super().stored(seq_end)
 
-        def shown(commands: Sequence[Any]) -> None:
-            nonlocal applied
-            watch.checks.numbered(record.group, store.next_seq, commands)
-            watch.story.applies_at_once(watch.node, record.group, commands)
-            watch.checks.applies(watch.node, record.name, commands)
-            apply(commands)
-            applied += 1
-            if applied % _LOOK_EVERY == 0:
-                fifo_checks.look_through(watch.node, host.machine)
-
-        record_changes = host.record_changes
-
-        def announces_little() -> RecordingStore:
-            recording = record_changes()
-            recording.deliveries.ahead_min = 1 + record.group % 8
-            return recording
-
-        setattr(host, "record_changes", announces_little)  # noqa: B010
-        setattr(host, "apply", shown)  # noqa: B010 - methods that are shown, not replaced
-        setattr(host, "stored", heard)  # noqa: B010
-        return runner, host
-
-    def notify(self, notices: Sequence[Notice]) -> None:
-        """The store's writer has finished a batch."""
-        watch = self._watch
-        watch.story.classic_noticed(watch.node, notices)
-        if told := {notice.group for notice in notices if isinstance(notice, Stored)}:
-            watch.checks.stored(watch.node, watch.files, told)
-            watch.stored()
-        super().notify(notices)
-
-    def _open(self) -> ClassicStore:
-        store = super()._open()
-        self._watch.checks.recovered(self._watch.node, store)
-        return store
+    def record_changes(self) -> RecordingStore:
+        """Announce deliveries to mirrors in small numbers, so that they are often to be announced."""
+        recording = super().record_changes()
+        recording.deliveries.ahead_min = 1 + self.record.group % 8
+        return recording

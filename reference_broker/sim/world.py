@@ -21,9 +21,9 @@ from reference_broker.node.hosting.promotion import promoted
 from reference_broker.queues.classic_member import ClassicMember
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.queues.settings import classic_config_of, config_of
+from reference_broker.sim.checks.invariants import check
 from reference_broker.sim.clients import Crowd, SimClient
 from reference_broker.sim.environment import Checkers, Environment
-from reference_broker.sim.invariants import check
 from reference_broker.sim.nemesis import Moments, Nemesis
 from reference_broker.sim.network import WINDOWS, Weather
 from reference_broker.sim.node import SimNode, SimShard

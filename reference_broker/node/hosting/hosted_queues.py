@@ -95,7 +95,7 @@ class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
     def random_bits(self, count: int, /) -> int:
         """So many bits of chance."""
 
-    def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
+    def member_begins(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """A member begins here, with what recovery found of it."""
 
     def reconcile(self, runner: QueueRunner) -> None:
@@ -587,6 +587,6 @@ class Hosting:
         for member in ports.config.members:
             if member.node != self.node and ports.nodes.boot_id_of(member.node) is None:
                 runner.peer_down(member.node)
-        ports.runner_made(runner, state)
+        ports.member_begins(runner, state)
         ports.wake(runner)
         return runner

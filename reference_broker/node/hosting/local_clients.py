@@ -13,6 +13,7 @@ from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node.hosting.slices import Slices
+from reference_broker.node.observer import NodeObserver
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 
@@ -106,14 +107,16 @@ class LocalClients:
     """All connections and channels of a node (:class:`reference_broker.queues.port.Channels`)."""
 
     def __init__(
-        self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[NodeConnection], None], slices: Slices
-    ) -> None:
+        self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[NodeConnection], None], slices: Slices,
+        observer: NodeObserver,
+    ) -> None:  # fmt: skip
         """``touch``: have the connection flushed at the end of this turn. ``slices``: in which what connections send
         is handled."""
         self.slices = slices
         self.node = node
         self.boot_id = boot_id
         self.touch = touch
+        self.deliver = observer.deliveries(self._deliver)
         self.connections: dict[NodeConnection, None] = {}  # a set, in the order of arrival
         self.channels: dict[int, LocalChannel] = {}
         """By the number in the channel's identity."""
@@ -151,7 +154,7 @@ class LocalClients:
         """The channel is gone."""
         self.channels.pop(channel.connection, None)
 
-    def deliver(
+    def _deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         """Hand messages to the channel of the consumer."""

@@ -16,6 +16,7 @@ from reference_broker.node.hosting.endings import Endings
 from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.hosting.reconciliation import Reconciliation
 from reference_broker.node.links.known_nodes import Nodes
+from reference_broker.node.observer import NodeObserver
 from reference_broker.node.replication.known_groups import Groups
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.types import GroupId, NodeId
@@ -34,12 +35,14 @@ class QueueServices:
         reconciliation: Reconciliation,
         now_ms: Callable[[], int],
         check_suspension: Callable[[], int],
+        observer: NodeObserver,
     ) -> None:
         """``check_suspension`` begins doubts if the process was suspended."""
         self._groups = groups
         self._nodes = nodes
         self._endings = endings
         self._dead_letters = dead_letters
+        self._route = observer.dead_letters(dead_letters.route)
         self._reads = reads
         self._reconciliation = reconciliation
         self._now_ms = now_ms
@@ -61,7 +64,7 @@ class QueueServices:
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
         """Route dead letters of a queue."""
         if (queue := self._groups.by_group.get(group)) is not None:
-            self._dead_letters.route(queue, letters, contents)
+            self._route(queue, letters, contents)
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         """Tell the queue when the wall clock shows ``at_ms``; an earlier timer of the queue ends."""

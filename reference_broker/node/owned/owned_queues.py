@@ -21,6 +21,7 @@ from reference_broker.classic.writer import Deleted, Notice, Stored, StoreFailed
 from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
 from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.machines.cluster.policies import Policy
+from reference_broker.node.observer import NO_OBSERVER, NodeObserver
 from reference_broker.node.owned.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
 from reference_broker.storage.errors import StorageError, drive_failure
@@ -45,6 +46,7 @@ class OwnedQueues:
         call_soon: Callable[[Callable[[], None]], None],
         failed: Callable[[str], None],
         clock: Callable[[], int] = monotonic_ns,
+        observer: NodeObserver = NO_OBSERVER,
     ) -> None:
         """``call_soon`` brings a call from the store's thread into the loop; ``failed`` stops the node. ``clock`` gives
         the nanoseconds by which syncs are timed."""
@@ -64,6 +66,7 @@ class OwnedQueues:
         self._call_soon = call_soon
         self._failed = failed
         self._clock = clock
+        self._observer = observer
         self._notices: deque[Sequence[Notice]] = deque()
         if was_used(files, config.directory):
             self._open()
@@ -148,7 +151,9 @@ class OwnedQueues:
             raise StorageError(drive_failure("the store of classic queues", self._config.directory, error)) from error
 
     def _open(self) -> ClassicStore:
-        self.store = ClassicStore.open(self._config, self._files, self.notify, self._policy, self._clock)
+        notify = self._observer.store_notices(self.notify)
+        self.store = ClassicStore.open(self._config, self._files, notify, self._policy, self._clock)
+        self._observer.store_opened(self.store)
         self.findings += self.store.findings
         return self.store
 

@@ -49,8 +49,15 @@ _APPLY_BYTES: Final = 1024 * 1024
 """Octets of entries that are read at a time to be applied: a member that is far behind must not read all at once."""
 
 
+MachineCalls = tuple[Callable[[Entry, int, frozenset[int]], None], Callable[[bytes, list[Any]], None]]
+"""How to apply an entry to a machine, and how to install a snapshot (:class:`HostedMachine`)."""
+
+
 class GroupPorts(ProposingPorts, SenderPorts, Protocol):
     """What a member needs of its node."""
+
+    def machine_calls(self, runner: GroupRunner) -> MachineCalls:
+        """Those of the member's machine, with whoever watches in between."""
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """The member's role, leader or term has changed."""
@@ -65,6 +72,7 @@ class GroupRunner:
 
     __slots__ = (
         "_applies_soon",
+        "_apply_entry",
         "_awaited",
         "_batcher",
         "_committed",
@@ -72,6 +80,7 @@ class GroupRunner:
         "_follower",
         "_hard_state_writes",
         "_held",
+        "_install_state",
         "_installing",
         "_log",
         "_me",
@@ -133,6 +142,7 @@ class GroupRunner:
         self._propose_gathered = batcher.propose_gathered
         self._committed = batcher.committed
         self.pace = host.pace
+        self._apply_entry, self._install_state = node.machine_calls(self)
         # Bound here, because they are the core's as long as it lives.
         self._raft_log, self._next_ready, self._follower = core.log, core.next_ready, core.follower
         self.applied = core.log.snapshot_index
@@ -540,7 +550,7 @@ class GroupRunner:
         for priority, unapplied in zip(Priority, self.unapplied, strict=True):
             skipped += unapplied.applied(self._dedup.highest((self._me[0], priority, self._me[1])))
         self.applied = index
-        self.host.install(snapshot.state, skipped)
+        self._install_state(snapshot.state, skipped)
         self._node.reconcile(self)
 
     def _may_apply(self, version: int) -> bool:
@@ -563,7 +573,7 @@ class GroupRunner:
             for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _APPLY_BYTES):
                 if entry.kind is EntryKind.COMMAND:
                     end, segments = unseal(entry.payload)
-                    self.host.apply(entry, end, self._dedup.take(segments))
+                    self._apply_entry(entry, end, self._dedup.take(segments))
                     for node, priority, boot_id, number, count in segments:
                         if (node, boot_id) == self._me:
                             self._applied_own(entry.index, priority, number + count - 1)

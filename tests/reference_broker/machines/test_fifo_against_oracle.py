@@ -18,7 +18,7 @@ from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.messages.records import Records
-from reference_broker.sim.fifo_checks import look_through
+from reference_broker.sim.checks.fifo_checks import look_through
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
 from . import oracle

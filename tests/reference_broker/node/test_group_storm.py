@@ -50,6 +50,7 @@ from reference_broker.node.hosting.reconciliation import Reconciliation
 from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.peer_requests import Requests
+from reference_broker.node.observer import NO_OBSERVER
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.peer_frames import Frames
 from reference_broker.node.replication.batcher import Rounds
@@ -245,7 +246,9 @@ class Node:
     def boot_id_of(self, node: NodeId) -> int | None:
         return self.world.nodes[node].boot_id if self.world.is_up(self.node, node) else None
 
-    def runner_made(self, runner: GroupRunner, state: object) -> None: ...
+    def member_begins(self, runner: GroupRunner, state: object) -> None: ...
+
+    machine_calls = NO_OBSERVER.machine_calls
 
     def reconcile(self, runner: GroupRunner) -> None:
         self.reconciliation.reconcile(runner)

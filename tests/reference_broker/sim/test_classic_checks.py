@@ -15,12 +15,12 @@ from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.messages.origins import NEVER
 from reference_broker.machines.messages.ready import FoundStretch
 from reference_broker.message_run import MessageRun
-from reference_broker.sim.classic_checks import ClassicChecks
+from reference_broker.sim.checks.classic_checks import ClassicChecks
+from reference_broker.sim.checks.fifo_checks import look_through
+from reference_broker.sim.checks.invariants import ViolationError
+from reference_broker.sim.checks.ledger import MessageLedger, MessageSort
 from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.disk import CLASSIC, SimFiles
-from reference_broker.sim.fifo_checks import look_through
-from reference_broker.sim.invariants import ViolationError
-from reference_broker.sim.ledger import MessageLedger, MessageSort
 from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.owned import store_config
 from reference_broker.sim.queues import QueuePlan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reference_broker.sim.fifo_checks import DeliveryChecks
-from reference_broker.sim.invariants import ViolationError
+from reference_broker.sim.checks.fifo_checks import DeliveryChecks
+from reference_broker.sim.checks.invariants import ViolationError
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 NODE, LIFE = NodeId(5), 1

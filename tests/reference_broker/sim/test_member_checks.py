@@ -6,8 +6,8 @@ import pytest
 
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.raft.configuration import Configuration
-from reference_broker.sim.invariants import ViolationError
-from reference_broker.sim.raft_checks import MemberChecks
+from reference_broker.sim.checks.invariants import ViolationError
+from reference_broker.sim.checks.raft_checks import MemberChecks
 from reference_broker.types import GroupId, NodeId
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)

@@ -15,9 +15,9 @@ from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.ready import HardState
-from reference_broker.sim.invariants import ViolationError
-from reference_broker.sim.node import SimShard
-from reference_broker.sim.raft_checks import GroupTruth, RaftChecks
+from reference_broker.sim.checks.invariants import ViolationError
+from reference_broker.sim.checks.raft_checks import GroupTruth, RaftChecks
+from reference_broker.sim.watch import is_current
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -115,9 +115,8 @@ def test_of_a_deleted_group_nothing_has_to_be_read(deleted: bool) -> None:
 
 @pytest.mark.parametrize("log_uid, known, expected", [(2, {7: 2}, True), (1, {7: 2}, False), (1, {}, True)])
 def test_news_of_a_member_that_left_is_not_that_of_the_one_which_joined(
-    log_uid: int, known: dict[int, int], expected: bool
+    log_uid: int, known: dict[GroupId, int], expected: bool
 ) -> None:
     """It comes late from a slow drive, and would make term and vote of the new one go back."""
     notice = HardStateSynced(GroupId(7), Term(10), ONE, log_uid=log_uid)
-    shard: Any = SimpleNamespace(hosting=SimpleNamespace(log_uids=known))
-    assert SimShard._is_current(shard, notice) is expected
+    assert is_current(notice, known) is expected

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from typing import Final, NamedTuple
 
-from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.sim.checks.invariants import ViolationError, check
 from reference_broker.sim.queues import GRAVEYARD, FanPlan, QueuePlan
 from reference_broker.types import NodeId
 

@@ -18,8 +18,8 @@ from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.keyed import KeyedReady
 from reference_broker.machines.messages.priorities import PriorityReady
 from reference_broker.machines.messages.ready import Ready
-from reference_broker.sim.invariants import ViolationError, check
-from reference_broker.sim.raft_checks import GroupTruth
+from reference_broker.sim.checks.invariants import ViolationError, check
+from reference_broker.sim.checks.raft_checks import GroupTruth
 from reference_broker.types import ChannelId, ConsumerId, GroupId, LogIndex, NodeId
 
 COMPARE_EVERY: Final = 4

@@ -17,9 +17,9 @@ from reference_broker.classic.store import ClassicStore
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.machines.commands import Enqueue
+from reference_broker.sim.checks.invariants import check
+from reference_broker.sim.checks.ledger import NUMBER, MessageLedger
 from reference_broker.sim.disk import CLASSIC, SimFiles, UnsyncedFile
-from reference_broker.sim.invariants import check
-from reference_broker.sim.ledger import NUMBER, MessageLedger
 from reference_broker.types import GroupId, NodeId
 
 _SHARED_FILE: Final = slice(4, 8)

@@ -3,7 +3,7 @@
 A confirm of a mirrored queue means that the master and every mirror have the message. It is there for as long as the
 copy of some node goes on that had it. The ledger forgets its promises where nobody may expect that: a mirror is
 promoted that is not synchronised, or the queue was declared anew. A lost drive is noted elsewhere
-(:meth:`~reference_broker.sim.ledger.MessageLedger.drive_lost`).
+(:meth:`~reference_broker.sim.checks.ledger.MessageLedger.drive_lost`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, VoteReply, VoteRequest
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
-from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.sim.checks.invariants import ViolationError, check
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId
 
 ANYBODY: Final = -1

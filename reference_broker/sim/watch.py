@@ -1,0 +1,337 @@
+"""The observer of a node of the world: it shows the story and the checkers everything that passes, and changes nothing.
+
+:class:`NodeWatch` lives as long as one process of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from reference_broker.classic.store import ClassicStore
+from reference_broker.classic.writer import Notice as StoreNotice
+from reference_broker.classic.writer import Stored
+from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
+from reference_broker.log.opening import RecoveredGroup
+from reference_broker.log.system import LogSystem
+from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.effects import DeadLetter
+from reference_broker.message_run import RunSlice
+from reference_broker.node.clients.client_channel import ClientChannel
+from reference_broker.node.links.frame_kinds import FrameKind
+from reference_broker.node.observer import Call, NodeObserver
+from reference_broker.node.replication.group_runner import GroupRunner, MachineCalls
+from reference_broker.node.shard import Shard
+from reference_broker.queues.port import DeadMessage, Queue
+from reference_broker.queues.quorum_member import QuorumMember
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.roles import Role
+from reference_broker.sim.checks import fifo_checks
+from reference_broker.sim.disk import SimFiles
+from reference_broker.sim.environment import Checkers
+from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+
+
+class NodeWatch(NodeObserver):
+    """Who watches one process of a node. ``shard`` is set before the shard tells anything."""
+
+    shard: Shard
+
+    def __init__(self, node: NodeId, files: SimFiles, checkers: Checkers, moment: Callable[[str], None]) -> None:
+        """``moment`` hears of each step at which trouble would be bad."""
+        self._node = node
+        self._files = files
+        self._checkers = checkers
+        self._checks = checkers.raft
+        self._story = checkers.story
+        self._moment = moment
+        self._has_jumped = False
+        """A member took over the state of another member, so clients may miss deliveries without an error."""
+        self._breaks = 0
+        """How often a link broke or a leader changed. Since then, a non-member may have missed something that was taken
+        back."""
+        self._is_told = False
+        """Whether a delivery comes from the leader of a queue that has no member here."""
+
+    # The log
+
+    def log(self, log: LogSystem) -> LogSystem:
+        """Have the story and the checkers see what changes a replica before the log does."""
+        return cast(LogSystem, WatchedLog(log, self._node, self._checkers, self._appends))
+
+    def _appends(self, group: GroupId, entries: Sequence[Entry]) -> None:
+        changes = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
+        runners = self.shard.runners
+        if changes and (runner := runners.get(group)) is not None:
+            # A sole voter syncs, commits and applies a change, and begins the next one, all in one step of its node.
+            self._checks.looked_at(self._node, runner)
+        self._checks.appended(self._node, group, entries)
+        if changes and group != METADATA_GROUP and runners[group].core.role is Role.LEADER:
+            for change in changes:
+                former = runners[group].core.configuration_at(LogIndex(change.index - 1))
+                self._checkers.members.changed(group, former, Configuration.decode(change.payload))
+        if changes:
+            self._moment("change")
+
+    def log_notices(self, notify: Call) -> Call:
+        """Have the checkers hear the notices first."""
+
+        def watched(notices: list[Notice]) -> None:
+            self._story.noticed(self._node, notices)
+            known = self.shard.hosting.log_uids
+            self._checks.noticed(self._node, [each for each in notices if is_current(each, known)])
+            for notice in notices:
+                if isinstance(notice, SnapshotTaken | SnapshotInstalled):
+                    self._moment("snapshot" if isinstance(notice, SnapshotTaken) else "install")
+            notify(notices)
+
+        return cast(Call, watched)
+
+    # The store of classic queues
+
+    def store_opened(self, store: ClassicStore) -> None:
+        """Check what the store has found."""
+        self._checkers.classic.recovered(self._node, store)
+
+    def store_notices(self, notify: Call) -> Call:
+        """Check the drive whenever the writer of the store has finished a batch."""
+
+        def watched(notices: Sequence[StoreNotice]) -> None:
+            self._story.classic_noticed(self._node, notices)
+            if told := {notice.group for notice in notices if isinstance(notice, Stored)}:
+                self._checkers.classic.stored(self._node, self._files, told)
+                self._moment("stored")
+            notify(notices)
+
+        return cast(Call, watched)
+
+    # Members
+
+    def member_begins(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
+        """Check what recovery found."""
+        host = runner.host
+        self._story.begins(
+            self._node, runner, host.record.name if isinstance(host, QuorumMember) else "metadata", state
+        )
+        self._checks.recovered(self._node, runner, state)
+        if state is None and isinstance(host, QuorumMember) and host.record.membership_epoch(self._node):
+            self._has_jumped = True  # the member delivers again what the leader told when this node was a non-member
+            self._moment("join")
+
+    def machine_calls(self, runner: GroupRunner) -> MachineCalls:
+        """Have the checkers see each entry before a machine applies it, and the machine now and then afterwards."""
+        host: Any = runner.host
+        node, group, story, ledger = self._node, runner.group, self._story, self._checkers.ledger
+        is_queue, former = isinstance(host, QuorumMember), -1
+
+        def apply(entry: Entry, end: int, skip: frozenset[int]) -> None:
+            nonlocal former
+            story.applies(node, group, entry)
+            self._checks.applies(node, group, entry, former if former >= 0 else runner.applied)
+            former = entry.index
+            if is_queue:
+                ledger.committed(host.machine.config.name, entry.payload)
+            host.apply(entry, end, skip)
+            self._applied(group, entry.index, host)
+            if entry.index % fifo_checks.COMPARE_EVERY == 0 and not (truth := self._checks.group(group)).deleted:
+                fifo_checks.compare(truth, node, entry.index, host.machine)
+            if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:
+                fifo_checks.look_through(node, host.machine)
+
+        def install(state: bytes, skipped: list[Any]) -> None:
+            nonlocal former
+            self._has_jumped = True
+            former = runner.applied
+            story.installs(node, group, former)
+            self._checks.group(group).member(node).applied = former
+            host.install(state, skipped)
+
+        return apply, install
+
+    def _applied(self, group: GroupId, index: LogIndex, host: Any) -> None:
+        checkers = self._checkers
+        checkers.absences.applied(group, index)
+        if group == METADATA_GROUP:
+            checkers.masters.applied(group, index)
+            checkers.members.heard(host.machine.queues.values())
+            checkers.mirrors.heard(host.machine.queues.values())
+
+    def leader_changed(self, runner: GroupRunner) -> None:
+        """Look at once, for a node that leads only for a moment is a leader, too."""
+        self._story.stands(self._node, runner)
+        self._checks.looked_at(self._node, runner)
+        self._checkers.absences.ended(self._node, [runner.group])
+        if runner.core.leader == self._node:
+            self._moment("election")
+
+    # Links
+
+    def sending(self, send: Call) -> Call:
+        """Show each Raft message that leaves."""
+
+        def watched(node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
+            if kind is FrameKind.RAFT:
+                self._story.sends(self._node, node, buffers[0])
+                self._checks.sends(self._node, node, buffers[0], len(buffers) == 1)
+            return cast(int, send(node, kind, buffers))
+
+        return cast(Call, watched)
+
+    def frames(self, take: Call) -> Call:
+        """Note whether a delivery is made here, or comes from the leader of a queue that has no member here."""
+
+        def watched(node: NodeId, kind: int, body: memoryview) -> None:
+            self._breaks += kind == FrameKind.LEADING
+            self._is_told = kind == FrameKind.EFFECTS
+            take(node, kind, body)
+            self._is_told = False
+
+        return cast(Call, watched)
+
+    def peer_up(self, node: NodeId) -> None:
+        """Note it."""
+        self._breaks += 1
+        led = [group for group, runner in self.shard.runners.items() if runner.core.leader == node]
+        self._checkers.absences.ended(self._node, led)
+
+    def peer_down(self, node: NodeId) -> None:
+        """Note it."""
+        self._breaks += 1
+        self._checkers.masters.ended(self._node, [METADATA_GROUP])
+        self._moment("link")
+
+    # Queues and clients
+
+    def look_ups(self, when_queues_current: Call) -> Call:
+        """Have the ledger hear when nobody could tell whether a queue exists."""
+        ledger = self._checkers.ledger
+
+        def watched(call: Callable[[bool], None]) -> None:
+            def looked(found: bool) -> None:
+                ledger.is_unsure = ledger.is_unsure or not found
+                call(found)
+
+            when_queues_current(looked)
+
+        return cast(Call, watched)
+
+    def queue_gone(self, record: QueueRecord) -> None:
+        """Nothing of its group counts any more."""
+        self._checks.deleted(record.group)
+        self._ids_begin_anew(record)
+
+    def queue_lost(self, record: QueueRecord) -> None:
+        """Consumers begin anew."""
+        self._ids_begin_anew(record)
+
+    def _ids_begin_anew(self, record: QueueRecord) -> None:
+        channels = [each for each in self.shard.clients.channels.values() if isinstance(each, ClientChannel)]
+        consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
+        elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
+        self._checkers.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
+
+    def dead_letters(self, route: Call) -> Call:
+        """Show dead letters that are about to be routed."""
+
+        def watched(queue: Queue, letters: DeadLetter, contents: list[DeadMessage]) -> None:
+            group = queue.record.group
+            self._story.buries(self._node, group, letters, contents)
+            life = self.shard.boot_id if group in self.shard.owned.runners else 0
+            self._checkers.dead_letters.sent(self._node, group, letters, life)
+            self._moment("letters")
+            route(queue, letters, contents)
+
+        return cast(Call, watched)
+
+    def deliveries(self, deliver: Call) -> Call:
+        """Show which node executes which delivery."""
+
+        def watched(
+            group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+        ) -> None:
+            self._story.delivers(self._node, consumer, first_message_id, slices, delivery_count)
+            self._delivers(group, consumer, first_message_id, sum(each[2] for each in slices), delivery_count)
+            deliver(group, consumer, first_message_id, slices, delivery_count)
+
+        return cast(Call, watched)
+
+    def _delivers(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, count: int, delivery_count: int
+    ) -> None:
+        channel = self.shard.clients.channels.get(consumer.channel.connection)
+        known = channel.consumers.get(consumer.tag) if isinstance(channel, ClientChannel) else None
+        if self._is_told:
+            breaks = self._breaks
+        else:
+            is_group = known is not None and known.group == group
+            breaks = self._doubts_before(group, consumer, first_message_id, delivery_count, is_group=is_group)
+        gap = self._has_jumped or not isinstance(channel, ClientChannel)  # a client that is gone hears of no gap
+        if known is not None and known.next_message_id == first_message_id:
+            gap = True  # it gave back unseen what is in between, was cancelled, and has subscribed anew
+        self._checkers.deliveries.executed(
+            self._node, self.shard.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
+        )
+
+    def _doubts_before(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, delivery_count: int, *, is_group: bool
+    ) -> int:
+        """How many doubts the delivering member has had. A first delivery must come without doubt. ``is_group``:
+        whether the consumer is known as one of the group's queue."""
+        shard, what = self.shard, f"{first_message_id} to {consumer}"
+        owner = shard.owned.runners.get(group)
+        if owner is not None and owner.ring is not None and owner.ring.record.mirrors and not delivery_count:
+            applied = shard.runners[METADATA_GROUP].applied
+            self._checkers.masters.delivers(self._node, METADATA_GROUP, applied, what)
+        runner = shard.runners.get(group) if is_group else None
+        if runner is None or not isinstance(runner.host, QuorumMember):
+            return 0
+        if not delivery_count:
+            self._checkers.absences.delivers(self._node, group, runner.applied, what)
+        return runner.host._doubt.number
+
+
+class WatchedLog:
+    """A log, with a story and checkers that see what changes a replica before the log does."""
+
+    def __init__(
+        self, log: LogSystem, node: NodeId, checkers: Checkers, appends: Callable[[GroupId, Sequence[Entry]], None]
+    ) -> None:
+        self._log = log
+        self._node = node
+        self._checks = checkers.raft
+        self._story = checkers.story
+        self._appends = appends
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def append(self, group: GroupId, entries: Sequence[Entry]) -> None:
+        """As that of the log."""
+        self._story.appended(self._node, group, entries)
+        self._appends(group, entries)
+        self._log.append(group, entries)
+
+    def truncate_from(self, group: GroupId, index: LogIndex) -> None:
+        """As that of the log."""
+        self._story.truncated(self._node, group, index)
+        self._checks.truncated(self._node, group, index)
+        self._log.truncate_from(group, index)
+
+    def reset(self, group: GroupId, index: LogIndex, term: Term) -> None:
+        """As that of the log."""
+        self._story.reset(self._node, group, index, term)
+        self._checks.reset(self._node, group, index, term)
+        self._log.reset(group, index, term)
+
+    def delete_group(self, group: GroupId) -> None:
+        """As that of the log."""
+        self._story.left(self._node, group)
+        self._checks.left(self._node, group)
+        self._log.delete_group(group)
+
+
+def is_current(notice: Notice, log_uids: dict[GroupId, int]) -> bool:
+    """Whether a notice is about the present replica of its group, of which ``log_uids`` tells. Late notices of a member
+    that left belong to an earlier replica than the replica that joined since."""
+    group, log_uid = getattr(notice, "group", None), getattr(notice, "log_uid", None)
+    return group is None or log_uid is None or log_uids.get(group, log_uid) == log_uid
