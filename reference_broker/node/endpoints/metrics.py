@@ -8,7 +8,7 @@ port to serve, or a question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -30,6 +30,7 @@ from reference_broker.node.hosting.endings import Ending
 from reference_broker.node.links.link_octets import PURPOSES, Sent
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.queues.port import QueueMember, QueueOwner
+from reference_broker.storage.counter_spec import CounterSpec
 from reference_broker.storage.modelled_drive import COUNTED
 
 if TYPE_CHECKING:
@@ -161,10 +162,7 @@ class NodeCollector:
         return links
 
     def _log(self) -> Iterator[Metric]:
-        values = self._shard.log.counters()
-        for spec in COUNTERS:
-            family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-            yield family(f"{_LOG_PREFIX}{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
+        return _described(_LOG_PREFIX, COUNTERS, self._shard.log.counters())
 
     def _drives(self) -> Iterator[Metric]:
         """Modelled drives, if the node has any."""
@@ -194,10 +192,7 @@ class NodeCollector:
         yield profiles
 
     def _classic(self) -> Iterator[Metric]:
-        values = self._shard.owned.counters()
-        for spec in CLASSIC_COUNTERS:
-            family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-            yield family(f"reference_broker_{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
+        return _described("reference_broker_", CLASSIC_COUNTERS, self._shard.owned.counters())
 
     def _findings(self) -> Iterator[Metric]:
         """What the start found lost or damaged, by store."""
@@ -267,3 +262,10 @@ def as_json(metrics: CollectorRegistry) -> list[dict[str, Any]]:
         }
         for family in metrics.collect()
     ]
+
+
+def _described(prefix: str, specs: Iterable[CounterSpec], values: Mapping[str, int]) -> Iterator[Metric]:
+    """The figures that a store keeps about itself."""
+    for spec in specs:
+        family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+        yield family(f"{prefix}{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
