@@ -26,10 +26,9 @@ from pydantic_core import PydanticCustomError
 
 from perftest.spec.fields import Count
 from perftest.spec.keys import Model
-from perftest.spec.load import Document, problem_of, read_yaml
+from perftest.spec.load import Document, problem_of, read_yaml, text_of
 from perftest.spec.problem import Location, Problem, SpecError
 
-STORAGE: Final = ("data", "logs", "segment", "wal", "classic")
 HOSTS_MAX: Final = 1000
 """Number of hosts above that of any range."""
 PORTS: Final = {"amqp": 5672, "peer": 5772, "control": 5872}
@@ -168,13 +167,8 @@ def json_schema() -> dict[str, object]:
 
 def load_hosts(path: Path) -> tuple[HostSpec, ...]:
     """Read an inventory. Paths in it are relative to its directory. Raises SpecError with all problems of the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"the inventory cannot be read: {getattr(error, 'strerror', None) or error}"
-        fix = "give the path of a file that names the hosts (hosts.yaml)"
-        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
-    return parse_hosts(text, str(path))
+    fix = "give the path of a file that names the hosts (hosts.yaml)"
+    return parse_hosts(text_of(path, "inventory", fix), str(path))
 
 
 def parse_hosts(text: str, file: str) -> tuple[HostSpec, ...]:

@@ -8,19 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from perftest.spec.layout import Layout, broken_relations
-from perftest.spec.load import Document, problem_of, read_yaml
-from perftest.spec.problem import Problem, SpecError
+from perftest.spec.load import Document, problem_of, read_yaml, text_of
+from perftest.spec.problem import SpecError
 
 
 def load_layout(path: Path) -> tuple[Layout, Document]:
     """Read a layout file. Raises :class:`~perftest.spec.problem.SpecError` with all problems of the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"the layout file cannot be read: {getattr(error, 'strerror', None) or error}"
-        fix = "give the path of a layout file, or the name of a bundled layout, such as disks/three_hdd"
-        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
-    return parse_layout(text, str(path))
+    fix = "give the path of a layout file, or the name of a bundled layout, such as disks/three_hdd"
+    return parse_layout(text_of(path, "layout file", fix), str(path))
 
 
 def parse_layout(text: str, file: str) -> tuple[Layout, Document]:

@@ -54,13 +54,17 @@ def load_workload(path: Path, overrides: Sequence[str] = ()) -> tuple[Workload, 
     Raises :class:`~perftest.spec.problem.SpecError` with all problems of keys and values (relations between them are
     checked afterwards by :func:`perftest.spec.check.check`).
     """
+    fix = "give the path of a workload file, or a name that `perftest workload list` shows"
+    return parse_workload(text_of(path, "workload file", fix), str(path), overrides)
+
+
+def text_of(path: Path, what: str, fix: str) -> str:
+    """The text of a file. Raises SpecError, which says ``what`` the file is."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fix = "give the path of a workload file, or a name that `perftest workload list` shows"
-        rule = f"the workload file cannot be read: {getattr(error, 'strerror', None) or error}"
+        rule = f"the {what} cannot be read: {getattr(error, 'strerror', None) or error}"
         raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
-    return parse_workload(text, str(path), overrides)
 
 
 def parse_workload(text: str, file: str, overrides: Sequence[str] = ()) -> tuple[Workload, Document]:

@@ -210,6 +210,19 @@ class RealNote:
             os.close(fd)
 
 
+def filled(file: File, size: int) -> File:
+    """The file with ``size`` zeros, which are synced in steps. A file that cannot be filled is closed."""
+    try:
+        for offset in range(0, size, _FILL_STEP):
+            file.write([_ZEROS[: size - offset]], offset)
+            if (offset + _FILL_STEP) % _SYNC_STEP == 0:
+                file.datasync()
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
 class RealFiles:
     """The file system of this machine."""
 
@@ -219,16 +232,7 @@ class RealFiles:
         Allocation alone would leave "unwritten" extents, whose conversion is a metadata write with each sync. The zeros
         are synced in steps: a sync of the WAL next door never has to wait behind all of them.
         """
-        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), path)
-        try:
-            for offset in range(0, size, _FILL_STEP):
-                file.write([_ZEROS[: size - offset]], offset)
-                if (offset + _FILL_STEP) % _SYNC_STEP == 0:
-                    file.datasync()
-        except OSError:
-            file.close()
-            raise
-        return file
+        return filled(RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), path), size)
 
     def open(self, path: str) -> File:
         """Open for reading and writing."""

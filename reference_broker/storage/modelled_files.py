@@ -10,15 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from reference_broker.storage.drives.journal import JournaledFile as FileOnDrive
-from reference_broker.storage.files import Buffer, File, Files, Note
+from reference_broker.storage.files import Buffer, File, Files, Note, filled
 from reference_broker.storage.modelled_drive import ModelledDrive, Purpose
-
-_FILL_STEP: Final = 1 << 20
-_SYNC_STEP: Final = 8 << 20
-_ZEROS: Final = bytes(_FILL_STEP)
 
 
 class ModelledFile:
@@ -62,16 +57,7 @@ class ModelledFiles:
         if path in self._placed:
             self._drive.remove(self._placed.pop(path), path)
         placed = self._placed[path] = self._drive.create(path)
-        file = ModelledFile(self._files.create(path), path, placed, self._drive, self._purpose)
-        try:
-            for offset in range(0, size, _FILL_STEP):
-                file.write([_ZEROS[: size - offset]], offset)
-                if (offset + _FILL_STEP) % _SYNC_STEP == 0:
-                    file.datasync()
-        except OSError:
-            file.close()
-            raise
-        return file
+        return filled(ModelledFile(self._files.create(path), path, placed, self._drive, self._purpose), size)
 
     def open(self, path: str) -> File:
         """An existing file, which lies on the drive since before if it was not made here."""

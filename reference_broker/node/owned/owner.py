@@ -42,8 +42,7 @@ from reference_broker.node.replication.proposals import (
     Proposal,
     Segment,
     UnappliedCommands,
-    sealed_at,
-    unseal,
+    read_proposal,
 )
 from reference_broker.queues.port import QueueOwner
 from reference_broker.types import GroupId, LogIndex, NodeId, Priority, Term
@@ -134,12 +133,7 @@ class OwnerRunner:
 
     def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
         """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
-        end, segments = unseal(sealed)
-        sent_ns, clock = sealed_at(sealed)
-        commands = self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
-        if len(commands) != sum(segment[4] for segment in segments):
-            raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
-        return segments, commands
+        return read_proposal(sealed, self.host.decode, self._node.anatomy.clock)
 
     def proposed_by_peer(
         self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]

@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 from reference_broker.checksum import crc32
 from reference_broker.node.ports import ProposingPorts, Runner
 from reference_broker.node.replication.pipeline import ANY, Pipeline
-from reference_broker.node.replication.proposals import Proposal, Segment, seal, sealed_at, unseal
+from reference_broker.node.replication.proposals import Proposal, Segment, read_proposal, seal
 from reference_broker.queues.port import HostedMachine
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.roles import Role
@@ -183,12 +183,7 @@ class Batcher:
 
     def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
         """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
-        end, segments = unseal(sealed)
-        sent_ns, clock = sealed_at(sealed)
-        commands = self._host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
-        if len(commands) != sum(segment[4] for segment in segments):
-            raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
-        return segments, commands
+        return read_proposal(sealed, self._host.decode, self._node.anatomy.clock)
 
     def proposed_by_peer(
         self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]

@@ -194,6 +194,19 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     return end, segments
 
 
+def read_proposal(
+    sealed: bytes, decode: Callable[[bytes, int, int], list[tuple[Any, int]]], clock: int
+) -> tuple[list[Segment], list[tuple[Any, int]]]:
+    """What a forwarded proposal holds: segments, and commands with their sizes. ``decode`` reads a batch up to its end,
+    with the time when it was sealed, if that was by ``clock``. Raises ValueError if damaged."""
+    end, segments = unseal(sealed)
+    sent_ns, sent_by = sealed_at(sealed)
+    commands = decode(sealed, end, sent_ns if sent_by == clock else 0)
+    if len(commands) != sum(segment[4] for segment in segments):
+        raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
+    return segments, commands
+
+
 def low_priority(segments: Sequence[Segment], commands: Sequence[Any]) -> tuple[list[Segment], list[Any]]:
     """The publishes of a batch: what goes to mirrors directly, too."""
     chosen: list[Segment] = []
