@@ -81,10 +81,6 @@ class LabLinks:
         """Change one direction: ``delay_ms``, ``jitter_ms``, ``loss`` (0 to 1), ``mbit`` (0: no limit), ``cut``."""
         self.change([(source, target)], changes)
 
-    def set_both(self, a: str, b: str, **changes: float | bool) -> None:
-        """Change both directions between two hosts, at one moment."""
-        self.change([(a, b), (b, a)], changes)
-
     def change(self, pairs: Sequence[Pair], changes: Mapping[str, float | bool]) -> None:
         """Change settings of several links, at one moment."""
         self._ask({"op": "set", "pairs": [list(pair) for pair in pairs], "changes": dict(changes)})

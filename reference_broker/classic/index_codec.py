@@ -46,11 +46,6 @@ def segment_of(seq: int) -> int:
     return seq // SEGMENT_MESSAGES
 
 
-def offset_of(seq: int) -> int:
-    """Where the record of a sequence number is in its segment."""
-    return seq % SEGMENT_MESSAGES * RECORD_SIZE
-
-
 def records_of(seq: int, count: int, place: tuple[int, int], part_check: int, expires: int, flags: int) -> Records:
     """The records of a part: ``count`` messages with the sequence numbers ``seq``, +1, ... at ``place`` (shared file or
     0, and offset)."""

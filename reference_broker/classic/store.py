@@ -349,10 +349,3 @@ def _gone(found: FoundPart) -> list[tuple[int, int, int]] | None:
     missing = np.setdiff1d(np.arange(found.part.count), found.positions)
     breaks: Any = np.flatnonzero(np.diff(missing) != 1) + 1
     return [(int(each[0]), len(each), 1) for each in np.split(missing, breaks)]
-
-
-def as_positions(found: FoundPart) -> list[tuple[int, int]]:
-    """The messages of a part that was found, as ranges: first position, count."""
-    positions = found.positions
-    breaks: Any = np.flatnonzero(np.diff(positions) != 1) + 1
-    return [(int(each[0]), len(each)) for each in np.split(positions, breaks)]

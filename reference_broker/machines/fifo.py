@@ -346,11 +346,6 @@ class FifoMachine:
         consumer = self.state.consumer(consumer_id)
         return consumer.next_id if consumer is not None else 0
 
-    def collect_departures(self) -> None:
-        """Collect from now on which messages leave the queue
-        (:mod:`~reference_broker.machines.messages.departures`)."""
-        self.state.departures.collect()
-
     def take_departures(self) -> list[Departure]:
         """The messages that have left since the last call."""
         return self.state.departures.take()

@@ -40,7 +40,7 @@ def hosts(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bundles, "bundle_for", lambda kind: Bundle(kind, (Wheel(wheel),)))
     monkeypatch.setattr(ssh, "DEAD_S", 2.0)
     for host in ("host1", "host2"):
-        lab.links.set_both(HERE, host, mbit=24.0)
+        lab.links.change([(HERE, host), (host, HERE)], {"mbit": 24.0})
     rows = {
         each.name: {
             "address": each.address, "port": each.port, "user": each.user, "key": str(each.key),
@@ -55,7 +55,7 @@ def hosts(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def cut(lab: Lab) -> None:
     """Nothing passes any more, and nobody says so."""
-    lab.links.set_both(HERE, "host1", cut=True)
+    lab.links.partition([HERE], ["host1"])
 
 
 def reset(lab: Lab) -> None:

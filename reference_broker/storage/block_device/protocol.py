@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-ROOT_NODE: Final = 1
 FILE_NODE: Final = 2
 FILE_NAME: Final = "disk"
 WRITE_BYTES_MAX: Final = 1 << 20

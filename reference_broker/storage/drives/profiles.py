@@ -8,9 +8,6 @@ from typing import Any, Final
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-INSTANCE_OCTETS_PER_SECOND: Final = 250_000_000
-"""Bandwidth that all network drives of a machine share, on a machine of middle size: AWS, "Amazon EBS-optimized
-instances"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,14 +84,14 @@ def test_a_link_is_cut_one_way_and_healed(lab: Lab) -> None:
 
 
 def test_links_delay_what_passes(lab: Lab) -> None:
-    lab.links.set_both("local", "host1", delay_ms=40)
+    lab.links.change([("local", "host1"), ("host1", "local")], {"delay_ms": 40})
     began = time.monotonic()
     socket.create_connection((lab["host1"].address, PORT), 10).close()
     assert time.monotonic() - began >= 0.08, "there and back"
     with pytest.raises(LinkError, match="host9"):
         lab.links.set("host1", "host9", cut=True)
     with pytest.raises(LinkError, match="loss"):
-        lab.links.set_both("host1", "host2", loss=3)
+        lab.links.change([("host1", "host2"), ("host2", "host1")], {"loss": 3})
     assert all(not each.settings.loss for each in lab.links.show()), "all of a request or nothing"
 
 

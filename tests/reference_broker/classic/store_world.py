@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from reference_broker.classic.parts import QueueName
-from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue, as_positions
+from reference_broker.classic.store import ClassicStore, StoreConfig, StoredQueue
 from reference_broker.classic.writer import Deleted, Notice, Stored, StoreFailed
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import IoPolicy, OwnersPool, OwnersThread
@@ -171,10 +171,9 @@ class StoreWorld:
         found: list[int] = []
         part_of: dict[int, int] = {}
         for each in queue.found:
-            for start, count in as_positions(each):
-                seqs = range(each.part.seq + start, each.part.seq + start + count)
-                found += seqs
-                part_of |= dict.fromkeys(seqs, each.part.seq)
+            seqs = (each.part.seq + each.positions).tolist()
+            found += seqs
+            part_of |= dict.fromkeys(seqs, each.part.seq)
         assert found == sorted(set(found)), "not in order"
         assert set(found) <= model.persistent, "a message that was transient, or never published"
         needed = set(model.ready) & model.stored

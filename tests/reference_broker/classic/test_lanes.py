@@ -9,7 +9,7 @@ import pytest
 
 from reference_broker.classic.parts import QueueName
 from reference_broker.classic.queue_files import QueueFiles
-from reference_broker.classic.store import ClassicStore, StoreConfig, as_positions
+from reference_broker.classic.store import ClassicStore, StoreConfig
 from reference_broker.classic.writer import Deleted, Notice, Stored
 from reference_broker.message_run import MessageRun
 from reference_broker.storage.executor import OwnersPool, OwnersThread, Pool
@@ -77,8 +77,7 @@ def test_writers_of_many_queues_work_side_by_side(tmp_path: Path) -> None:
     for queue in queues:
         group = queue.name.group
         found = again.queue(QueueName(GroupId(group), is_durable=True))
-        contents = [found.run(each.part.seq).content(start + at)
-                    for each in found.found for start, count in as_positions(each) for at in range(count)]  # fmt: skip
+        contents = [found.run(each.part.seq).content(at) for each in found.found for at in each.positions.tolist()]
         assert contents == [body(group, number) for number in range(RUNS) if number % 4 != 3]
     again.keep_only([queue.name.group for queue in queues])
     for queue in queues:

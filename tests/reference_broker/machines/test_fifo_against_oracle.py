@@ -35,7 +35,7 @@ class Pair:
 
     def __init__(self, config: FifoConfig) -> None:
         self.queue = FifoMachine(config)
-        self.queue.collect_departures()
+        self.queue.state.departures.collect()
         self.oracle = Oracle(config) if config.keyed is None else KeyedOracle(config)
 
     def apply(self, payload: bytes, gap: int = 1) -> None:
@@ -53,7 +53,7 @@ class Pair:
     def restart(self) -> None:
         snapshot = self.queue.snapshot()
         self.queue = FifoMachine.restore(snapshot)
-        self.queue.collect_departures()
+        self.queue.state.departures.collect()
         assert self.queue.snapshot() == snapshot
 
     def compare_state(self) -> None:
