@@ -1,21 +1,27 @@
 """Who watches a node from within: what is told, and at which moment.
 
-What happens seldom is told by a call. What happens with every message is watched by wrapping: the observer gets the
-call that a part is about to make again and again, once, when the node is built, and gives back the call to be made. So
-a node that nobody watches makes no call more for a message than it would without an observer.
+What happens seldom is told by a call. What may happen with every message is told by a call that :func:`before` puts in
+front of another one when the node is built. If the observer looks away, nothing is put in front: a node that nobody
+watches makes no call more for a message than it would without an observer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from reference_broker.classic.store import ClassicStore
+from reference_broker.classic.writer import Notice as StoreNotice
+from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.effects import DeadLetter
+from reference_broker.message_run import RunSlice
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.replication.group_runner import GroupRunner, MachineCalls
-from reference_broker.types import NodeId
+from reference_broker.queues.port import DeadMessage, Queue
+from reference_broker.types import ConsumerId, GroupId, NodeId
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -23,45 +29,43 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 class NodeObserver:
     """An observer that looks away. Who watches overrides what is of interest."""
 
-    # Wrapped once, while the node is built
+    # Wrapped, while the node is built
 
     def log(self, log: LogSystem) -> LogSystem:
-        """The log that the node uses."""
+        """The log that the node is to use in place of ``log``."""
         return log
 
-    def log_notices(self, notify: Call) -> Call:
-        """How the log tells what is on disk."""
-        return notify
-
-    def store_notices(self, notify: Call) -> Call:
-        """How the store of classic queues tells what is on disk."""
-        return notify
-
-    def sending(self, send: Call) -> Call:
-        """How frames go to other nodes."""
-        return send
-
-    def frames(self, take: Call) -> Call:
-        """How frames of other nodes are taken."""
-        return take
-
-    def deliveries(self, deliver: Call) -> Call:
-        """How queues hand messages to channels of this node."""
-        return deliver
-
-    def dead_letters(self, route: Call) -> Call:
-        """How dead letters of a queue go on their way."""
-        return route
-
-    def look_ups(self, when_queues_current: Call) -> Call:
-        """How clients ask whether this node knows of every queue."""
-        return when_queues_current
-
     def machine_calls(self, runner: GroupRunner) -> MachineCalls:
-        """How a member applies entries to its machine, and installs snapshots."""
+        """How a member is to apply entries to its machine, and to install snapshots."""
         return runner.host.apply, runner.host.install
 
-    # Told
+    def frames(self, take: Call) -> Call:
+        """How frames of other nodes are to be taken."""
+        return take
+
+    # Told before it happens, through :func:`before`
+
+    def log_tells(self, notices: list[Notice]) -> None:
+        """The log tells what is on disk."""
+
+    def store_tells(self, notices: Sequence[StoreNotice]) -> None:
+        """The store of classic queues tells what is on disk."""
+
+    def sends(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> None:
+        """A frame goes to another node."""
+
+    def delivers(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+    ) -> None:
+        """A queue hands messages to a channel of this node."""
+
+    def buries(self, queue: Queue, letters: DeadLetter, contents: list[DeadMessage]) -> None:
+        """Dead letters of a queue go on their way."""
+
+    # Told as soon as it happened, and before anybody else hears of it
+
+    def looked_up(self, found: bool) -> None:
+        """A client has asked whether this node knows of every queue. ``found``: whether anybody could tell."""
 
     def store_opened(self, store: ClassicStore) -> None:
         """The store of classic queues is open."""
@@ -70,19 +74,31 @@ class NodeObserver:
         """A member begins, with what recovery found of it."""
 
     def leader_changed(self, runner: GroupRunner) -> None:
-        """A member's role, leader or term has changed; nobody else has heard of it yet."""
+        """A member's role, leader or term has changed."""
 
     def queue_gone(self, record: QueueRecord) -> None:
-        """The deletion of a queue is committed; nobody else has heard of it yet."""
+        """The deletion of a queue is committed."""
 
     def queue_lost(self, record: QueueRecord) -> None:
         """The link to the owner of a classic queue broke, and so did all subscriptions over the link."""
 
     def peer_up(self, node: NodeId) -> None:
-        """A link with another node stands; nobody else has heard of it yet."""
+        """A link with another node stands."""
 
     def peer_down(self, node: NodeId) -> None:
-        """The link with another node is gone; nobody else has heard of it yet."""
+        """The link with another node is gone."""
 
 
 NO_OBSERVER = NodeObserver()
+
+
+def before(told: Callable[..., None], call: Call) -> Call:
+    """``call``, with a method of an observer told first; or ``call`` itself, if the observer looks away."""
+    if getattr(told, "__func__", None) is getattr(NodeObserver, told.__name__, told):
+        return call
+
+    def both(*arguments: Any) -> Any:
+        told(*arguments)
+        return call(*arguments)
+
+    return cast(Call, both)

@@ -48,7 +48,7 @@ from reference_broker.node.links.known_nodes import Nodes
 from reference_broker.node.links.link_octets import LinkOctets
 from reference_broker.node.links.peer_requests import Requests
 from reference_broker.node.links.peers import Peers
-from reference_broker.node.observer import NO_OBSERVER, NodeObserver
+from reference_broker.node.observer import NO_OBSERVER, NodeObserver, before
 from reference_broker.node.operations.access_requests import AccessRequests
 from reference_broker.node.operations.cluster_requests import Operations
 from reference_broker.node.operations.figures import CLOSE, FIGURES, NodeFigures
@@ -161,7 +161,7 @@ class Shard:
         )
         self._wire(boots)
         turns.links = self.peers = self._new_peers(boots)
-        self.send = observer.sending(self.peers.send)
+        self.send = before(observer.sends, self.peers.send)
         self.hosting.recover(recovered)
 
     def _open_log(self, files: Files, policy: IoPolicy) -> dict[GroupId, RecoveredGroup]:
@@ -171,7 +171,7 @@ class Shard:
         opened, recovered = LogSystem.open(
             self.config.log_config(),
             files,
-            self._observer.log_notices(notices.notify),
+            before(self._observer.log_tells, notices.notify),
             policy=policy,
             gather=turns.write_soon,
             new_store=lambda: self.random_bits(128).to_bytes(16, "big"),
@@ -217,7 +217,6 @@ class Shard:
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = NodeReads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
-        self.when_queues_current = self._observer.look_ups(self.reads.when_queues_current)
         self.access = self._new_access()
         everywhere = Everywhere(self.node, self.nodes, self.runners, ask)
         self.virtual_host = VirtualHosts(self.hosting.groups, self.metadata, everywhere).named
@@ -308,6 +307,11 @@ class Shard:
     def mirror_synchronised(self, record: QueueRecord, mirror: Mirror) -> None:
         """A copy has every message."""
         self.hosting.mirrors.synchronised(record, mirror)
+
+    def when_queues_current(self, call: Callable[[bool], None]) -> None:
+        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
+        once nobody could say in time."""
+        self.reads.when_queues_current(before(self._observer.looked_up, call))
 
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from reference_broker.classic.store import ClassicStore
@@ -29,7 +30,7 @@ from reference_broker.raft.roles import Role
 from reference_broker.sim.checks import fifo_checks
 from reference_broker.sim.disk import SimFiles
 from reference_broker.sim.environment import Checkers
-from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
 
 
 class NodeWatch(NodeObserver):
@@ -57,9 +58,16 @@ class NodeWatch(NodeObserver):
 
     def log(self, log: LogSystem) -> LogSystem:
         """Have the story and the checkers see what changes a replica before the log does."""
-        return cast(LogSystem, WatchedLog(log, self._node, self._checkers, self._appends))
+        story, checks = self._story, self._checks
+        seen: Mapping[str, Iterable[Callable[..., None]]] = {
+            "append": (story.appended, self._appends),
+            "truncate_from": (story.truncated, checks.truncated),
+            "reset": (story.reset, checks.reset),
+            "delete_group": (story.left, checks.left),
+        }
+        return cast(LogSystem, WatchedLog(log, self._node, seen))
 
-    def _appends(self, group: GroupId, entries: Sequence[Entry]) -> None:
+    def _appends(self, _node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
         changes = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
         runners = self.shard.runners
         if changes and (runner := runners.get(group)) is not None:
@@ -73,19 +81,14 @@ class NodeWatch(NodeObserver):
         if changes:
             self._moment("change")
 
-    def log_notices(self, notify: Call) -> Call:
-        """Have the checkers hear the notices first."""
-
-        def watched(notices: list[Notice]) -> None:
-            self._story.noticed(self._node, notices)
-            known = self.shard.hosting.log_uids
-            self._checks.noticed(self._node, [each for each in notices if is_current(each, known)])
-            for notice in notices:
-                if isinstance(notice, SnapshotTaken | SnapshotInstalled):
-                    self._moment("snapshot" if isinstance(notice, SnapshotTaken) else "install")
-            notify(notices)
-
-        return cast(Call, watched)
+    def log_tells(self, notices: list[Notice]) -> None:
+        """Have the checkers hear it."""
+        self._story.noticed(self._node, notices)
+        known = self.shard.hosting.log_uids
+        self._checks.noticed(self._node, [each for each in notices if is_current(each, known)])
+        for notice in notices:
+            if isinstance(notice, SnapshotTaken | SnapshotInstalled):
+                self._moment("snapshot" if isinstance(notice, SnapshotTaken) else "install")
 
     # The store of classic queues
 
@@ -93,17 +96,12 @@ class NodeWatch(NodeObserver):
         """Check what the store has found."""
         self._checkers.classic.recovered(self._node, store)
 
-    def store_notices(self, notify: Call) -> Call:
-        """Check the drive whenever the writer of the store has finished a batch."""
-
-        def watched(notices: Sequence[StoreNotice]) -> None:
-            self._story.classic_noticed(self._node, notices)
-            if told := {notice.group for notice in notices if isinstance(notice, Stored)}:
-                self._checkers.classic.stored(self._node, self._files, told)
-                self._moment("stored")
-            notify(notices)
-
-        return cast(Call, watched)
+    def store_tells(self, notices: Sequence[StoreNotice]) -> None:
+        """The writer of the store has finished a batch: check the drive."""
+        self._story.classic_noticed(self._node, notices)
+        if told := {notice.group for notice in notices if isinstance(notice, Stored)}:
+            self._checkers.classic.stored(self._node, self._files, told)
+            self._moment("stored")
 
     # Members
 
@@ -166,16 +164,11 @@ class NodeWatch(NodeObserver):
 
     # Links
 
-    def sending(self, send: Call) -> Call:
-        """Show each Raft message that leaves."""
-
-        def watched(node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
-            if kind is FrameKind.RAFT:
-                self._story.sends(self._node, node, buffers[0])
-                self._checks.sends(self._node, node, buffers[0], len(buffers) == 1)
-            return cast(int, send(node, kind, buffers))
-
-        return cast(Call, watched)
+    def sends(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> None:
+        """Look at each Raft message that leaves."""
+        if kind is FrameKind.RAFT:
+            self._story.sends(self._node, node, buffers[0])
+            self._checks.sends(self._node, node, buffers[0], len(buffers) == 1)
 
     def frames(self, take: Call) -> Call:
         """Note whether a delivery is made here, or comes from the leader of a queue that has no member here."""
@@ -202,18 +195,10 @@ class NodeWatch(NodeObserver):
 
     # Queues and clients
 
-    def look_ups(self, when_queues_current: Call) -> Call:
+    def looked_up(self, found: bool) -> None:
         """Have the ledger hear when nobody could tell whether a queue exists."""
         ledger = self._checkers.ledger
-
-        def watched(call: Callable[[bool], None]) -> None:
-            def looked(found: bool) -> None:
-                ledger.is_unsure = ledger.is_unsure or not found
-                call(found)
-
-            when_queues_current(looked)
-
-        return cast(Call, watched)
+        ledger.is_unsure = ledger.is_unsure or not found
 
     def queue_gone(self, record: QueueRecord) -> None:
         """Nothing of its group counts any more."""
@@ -230,34 +215,19 @@ class NodeWatch(NodeObserver):
         elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
         self._checkers.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
 
-    def dead_letters(self, route: Call) -> Call:
-        """Show dead letters that are about to be routed."""
+    def buries(self, queue: Queue, letters: DeadLetter, contents: list[DeadMessage]) -> None:
+        """Check that dead letters go once."""
+        group = queue.record.group
+        self._story.buries(self._node, group, letters, contents)
+        life = self.shard.boot_id if group in self.shard.owned.runners else 0
+        self._checkers.dead_letters.sent(self._node, group, letters, life)
+        self._moment("letters")
 
-        def watched(queue: Queue, letters: DeadLetter, contents: list[DeadMessage]) -> None:
-            group = queue.record.group
-            self._story.buries(self._node, group, letters, contents)
-            life = self.shard.boot_id if group in self.shard.owned.runners else 0
-            self._checkers.dead_letters.sent(self._node, group, letters, life)
-            self._moment("letters")
-            route(queue, letters, contents)
-
-        return cast(Call, watched)
-
-    def deliveries(self, deliver: Call) -> Call:
-        """Show which node executes which delivery."""
-
-        def watched(
-            group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
-        ) -> None:
-            self._story.delivers(self._node, consumer, first_message_id, slices, delivery_count)
-            self._delivers(group, consumer, first_message_id, sum(each[2] for each in slices), delivery_count)
-            deliver(group, consumer, first_message_id, slices, delivery_count)
-
-        return cast(Call, watched)
-
-    def _delivers(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, count: int, delivery_count: int
+    def delivers(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
+        """Check which node executes which delivery."""
+        self._story.delivers(self._node, consumer, first_message_id, slices, delivery_count)
         channel = self.shard.clients.channels.get(consumer.channel.connection)
         known = channel.consumers.get(consumer.tag) if isinstance(channel, ClientChannel) else None
         if self._is_told:
@@ -268,6 +238,7 @@ class NodeWatch(NodeObserver):
         gap = self._has_jumped or not isinstance(channel, ClientChannel)  # a client that is gone hears of no gap
         if known is not None and known.next_message_id == first_message_id:
             gap = True  # it gave back unseen what is in between, was cancelled, and has subscribed anew
+        count = sum(each[2] for each in slices)
         self._checkers.deliveries.executed(
             self._node, self.shard.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
@@ -291,43 +262,20 @@ class NodeWatch(NodeObserver):
 
 
 class WatchedLog:
-    """A log, with a story and checkers that see what changes a replica before the log does."""
+    """A log of a node. Before each call of a method in ``seen``, the calls there are made with the same arguments."""
 
-    def __init__(
-        self, log: LogSystem, node: NodeId, checkers: Checkers, appends: Callable[[GroupId, Sequence[Entry]], None]
-    ) -> None:
+    def __init__(self, log: LogSystem, node: NodeId, seen: Mapping[str, Iterable[Callable[..., None]]]) -> None:
         self._log = log
-        self._node = node
-        self._checks = checkers.raft
-        self._story = checkers.story
-        self._appends = appends
+        self._watched = {name: partial(self._call, node, calls, getattr(log, name)) for name, calls in seen.items()}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
+        return self._watched.get(name) or getattr(self._log, name)
 
-    def append(self, group: GroupId, entries: Sequence[Entry]) -> None:
-        """As that of the log."""
-        self._story.appended(self._node, group, entries)
-        self._appends(group, entries)
-        self._log.append(group, entries)
-
-    def truncate_from(self, group: GroupId, index: LogIndex) -> None:
-        """As that of the log."""
-        self._story.truncated(self._node, group, index)
-        self._checks.truncated(self._node, group, index)
-        self._log.truncate_from(group, index)
-
-    def reset(self, group: GroupId, index: LogIndex, term: Term) -> None:
-        """As that of the log."""
-        self._story.reset(self._node, group, index, term)
-        self._checks.reset(self._node, group, index, term)
-        self._log.reset(group, index, term)
-
-    def delete_group(self, group: GroupId) -> None:
-        """As that of the log."""
-        self._story.left(self._node, group)
-        self._checks.left(self._node, group)
-        self._log.delete_group(group)
+    @staticmethod
+    def _call(node: NodeId, seen: Iterable[Callable[..., None]], call: Callable[..., Any], *arguments: Any) -> Any:
+        for each in seen:
+            each(node, *arguments)
+        return call(*arguments)
 
 
 def is_current(notice: Notice, log_uids: dict[GroupId, int]) -> bool:

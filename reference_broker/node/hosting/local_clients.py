@@ -13,7 +13,7 @@ from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node.hosting.slices import Slices
-from reference_broker.node.observer import NodeObserver
+from reference_broker.node.observer import NodeObserver, before
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 
@@ -116,7 +116,7 @@ class LocalClients:
         self.node = node
         self.boot_id = boot_id
         self.touch = touch
-        self.deliver = observer.deliveries(self._deliver)
+        self.deliver = before(observer.delivers, self._deliver)
         self.connections: dict[NodeConnection, None] = {}  # a set, in the order of arrival
         self.channels: dict[int, LocalChannel] = {}
         """By the number in the channel's identity."""

@@ -16,7 +16,7 @@ from reference_broker.node.hosting.endings import Endings
 from reference_broker.node.hosting.reads import NodeReads
 from reference_broker.node.hosting.reconciliation import Reconciliation
 from reference_broker.node.links.known_nodes import Nodes
-from reference_broker.node.observer import NodeObserver
+from reference_broker.node.observer import NodeObserver, before
 from reference_broker.node.replication.known_groups import Groups
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.types import GroupId, NodeId
@@ -42,7 +42,7 @@ class QueueServices:
         self._nodes = nodes
         self._endings = endings
         self._dead_letters = dead_letters
-        self._route = observer.dead_letters(dead_letters.route)
+        self._route = before(observer.buries, dead_letters.route)
         self._reads = reads
         self._reconciliation = reconciliation
         self._now_ms = now_ms

@@ -21,7 +21,7 @@ from reference_broker.classic.writer import Deleted, Notice, Stored, StoreFailed
 from reference_broker.machines.cluster.metadata import QueueRecord, with_policy
 from reference_broker.machines.cluster.mirror_records import store_of
 from reference_broker.machines.cluster.policies import Policy
-from reference_broker.node.observer import NO_OBSERVER, NodeObserver
+from reference_broker.node.observer import NO_OBSERVER, NodeObserver, before
 from reference_broker.node.owned.owner import OwnerPorts, OwnerRunner
 from reference_broker.queues.port import Channels, MemberPorts, QueueKind, QueueOwner
 from reference_broker.storage.errors import StorageError, drive_failure
@@ -151,7 +151,7 @@ class OwnedQueues:
             raise StorageError(drive_failure("the store of classic queues", self._config.directory, error)) from error
 
     def _open(self) -> ClassicStore:
-        notify = self._observer.store_notices(self.notify)
+        notify = before(self._observer.store_tells, self.notify)
         self.store = ClassicStore.open(self._config, self._files, notify, self._policy, self._clock)
         self._observer.store_opened(self.store)
         self.findings += self.store.findings

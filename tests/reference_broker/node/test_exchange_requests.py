@@ -237,7 +237,7 @@ def test_an_exchange_that_was_declared_elsewhere_meanwhile_is_found(monkeypatch:
 
     async def scenario(world: World) -> None:
         looking: list[Callable[[bool], None]] = []
-        monkeypatch.setattr(world.shard, "when_queues_current", looking.append)
+        monkeypatch.setattr(world.shard.reads, "when_queues_current", looking.append)
         client, other = Client(world), Client(world)
         client.raw(sent("late", "k"))
         await world.settle()

@@ -23,7 +23,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], Looking]:
 
     def taken(world: World) -> Looking:
         looking: Looking = []
-        monkeypatch.setattr(world.shard, "when_queues_current", looking.append)
+        monkeypatch.setattr(world.shard.reads, "when_queues_current", looking.append)
         return looking
 
     return taken

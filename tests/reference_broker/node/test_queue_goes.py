@@ -173,7 +173,7 @@ def test_what_was_published_to_it_and_has_no_answer(
 
     async def scenario(world: World) -> None:
         looking: list[Callable[[bool], None]] = []
-        monkeypatch.setattr(world.shard, "when_queues_current", looking.append)
+        monkeypatch.setattr(world.shard.reads, "when_queues_current", looking.append)
         client, other = Client(world), Client(world)
         client.raw(publish(1, "q", b"body"))
         delete(world)

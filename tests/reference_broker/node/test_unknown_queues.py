@@ -29,7 +29,7 @@ def test_what_was_declared_elsewhere_meanwhile_is_found(
 
     async def scenario(world: World) -> None:
         looking: list[Callable[[bool], None]] = []
-        monkeypatch.setattr(world.shard, "when_queues_current", looking.append)
+        monkeypatch.setattr(world.shard.reads, "when_queues_current", looking.append)
         client, other = Client(world), Client(world)
         client.send(1, request_, Queue.Declare(0, "q", passive=True))
         await world.settle()
@@ -65,7 +65,7 @@ def test_a_close_behind_the_request_waits_for_its_answer(monkeypatch: pytest.Mon
 
     async def scenario(world: World) -> None:
         looking: list[Callable[[bool], None]] = []
-        monkeypatch.setattr(world.shard, "when_queues_current", looking.append)
+        monkeypatch.setattr(world.shard.reads, "when_queues_current", looking.append)
         client = Client(world)
         client.send(1, Basic.Get(0, "late"), Channel.Close(200, "", 0, 0))
         await world.settle()
