@@ -65,7 +65,7 @@ def _run(config: NodeConfig) -> int:
     else:
         failure = uvloop.run(run())
     if failure:
-        # What stopped it is the last thing in its log: whoever started it looks there.
+        # What stopped it is the last thing in its log: the process that started the node reads it there.
         print(_three_lines(failure), file=sys.stderr)  # noqa: T201
     return 1 if failure else 0
 

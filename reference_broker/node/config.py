@@ -79,8 +79,8 @@ def first_given(member: Member, *keys: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Named limits: those that a machine, a network or a test may want otherwise. Windows that nobody wants otherwise
-    are constants where they are used."""
+    """The limits that a machine, a network or a test may have to change. Other limits are constants where they are
+    used."""
 
     # Raft and the failure detector
 
@@ -90,10 +90,11 @@ class Limits:
     election_ticks_max: int = 8
     """A follower that suspects its leader stands for election after a random number of ticks between these."""
     heartbeat_ms: int = 250
+    """Period of the heartbeats to each peer."""
     suspect_after_ms: int = 2000
-    """A node sends heartbeats so often, and gives a peer up that was silent for so long. The socket of a killed process
-    closes at once, so only paused and partitioned nodes need the time-out. On a machine that also runs the load
-    generator a busy process may well be silent for half a second."""
+    """Silence after which a node gives a peer up. The socket of a killed process closes at once, so only paused and
+    partitioned nodes need the time-out. On a machine that also runs the load generator a busy process may well be
+    silent for half a second."""
 
     # Entries of the log
 
@@ -105,32 +106,34 @@ class Limits:
     rounds_in_flight_max: int = 1
     """Entries of a queue that may await their fsync. With more, new commands gather into a larger entry."""
     entries_uncommitted_max: int = 8
-    """Entries of a queue that may be on their way to a majority: a settle waits behind so many publishes."""
+    """Entries of a queue that may be on their way to a majority: a settle may have to wait behind this number of
+    entries."""
     round_wait_ms: int = 20
-    """How long few commands may wait for the round of replication that is under way."""
+    """Longest wait of few commands for the round of replication that is under way."""
     settle_delay_ms: int = 200
-    """How long a settle that nobody waits for may wait for an enqueue to ride with."""
+    """Longest wait of a settle that nobody waits for, until an enqueue takes it along."""
     commit_notice_delay_ms: int = 200
-    """How long a follower without clients of the queue may wait for news of a commit if no entry brings the news, and
-    how long it may leave entries unapplied of which it knows."""
+    """Longest wait of a follower without clients of the queue for news of a commit if no entry brings the news, and the
+    longest time for which it may leave known entries unapplied."""
     spare_copy_delay_ms: int = 50
-    """How long the copy of a small entry may wait that no majority needs."""
+    """Longest wait of a small entry's copy that no majority needs."""
 
     # Clients
 
     publish_bytes_max: int = 32 * 1024 * 1024
     publish_commands_max: int = 4096
-    """Unconfirmed octets, and unconfirmed commands (runs of publishes), of a connection. With more, the node stops
-    reading from the connection's socket."""
+    """Unconfirmed octets, and unconfirmed commands (runs of publishes), with which the node stops reading from a
+    connection's socket."""
     unread_bytes_max: int = 8 * 1024 * 1024
-    """Octets that wait until a client reads them. With more, its consumers get no more deliveries until it has read:
-    much more than a fast client needs, and little memory for each slow one."""
+    """Unread octets of a client with which its consumers get no more deliveries until it has read: much more than a
+    fast client needs, and little memory for each slow one."""
     connections_max: int = 65_536
     logins_waiting_max: int = 8192
-    """Connections of clients, and those of them that are not logged in yet. A client too many is turned away."""
+    """Clients that may be connected, and clients that may be connected without a login yet. A client too many is turned
+    away."""
     http_connections_max: int = 256
-    """Connections to the port for metrics and management: enough for many browsers and scripts. Whoever comes there
-    needs no login, so these must not take the files of the others. One too many is turned away."""
+    """Connections to the port for metrics and management: enough for many browsers and scripts. They need no login, so
+    they must not take the files of others. One too many is turned away."""
     http_idle_ms: int = 75_000
     """How long a client of that port may take to send a request, to send its body, and to read some of the answer. A
     scraper that comes every minute keeps its connection."""
@@ -141,14 +144,14 @@ class Limits:
     credit_default: int = 2000
     """Messages that a consumer without a prefetch limit may hold, as in RabbitMQ."""
     dead_letter_retry_ms: int = 1000
-    """When a dead letter that no queue took is offered again (strategy at-least-once only)."""
+    """Time after which a dead letter that no queue took is offered again (strategy at-least-once only)."""
     read_timeout_ms: int = 5000
-    """How long a client that declares a queue, or deletes it on a condition, waits until the queue's leader has
-    counted. Several elections fit in."""
+    """Longest wait of a client that declares a queue, or deletes it on a condition, for the leader's counts. Several
+    elections fit in."""
     answer_timeout_ms: int = 30_000
-    """How long a client waits for an answer that needs other nodes. Then its connection closes with 541, as with
-    RabbitMQ: what it asked for may still be done later. How long a client with consumers or open publishes waits for a
-    leader of its queue: then its connection closes with 320."""
+    """Longest wait of a client for an answer that needs other nodes. Then its connection closes with 541, as with
+    RabbitMQ; the request may still be done later. Also the longest wait of a client with consumers or open publishes
+    for a leader of its queue; then its connection closes with 320."""
 
     # Links between nodes
 
@@ -162,9 +165,9 @@ class Limits:
     """How long a node waits for a connection to another node before it dials anew: name, TCP and TLS. So a node is back
     a second after a silent cut, on a network whose round trip takes less than a third of this."""
     handshake_ms: int = 5000
+    """Time in which a connection to the peer port must prove that it is a node of the cluster."""
     strangers_max: int = 64
-    """A connection to the peer port must prove within this time that it is a node of the cluster. With more than so
-    many connections that have not, the oldest is dropped."""
+    """Connections to the peer port without such a proof; one more, and the oldest is dropped."""
 
     # Drives and memory
 
@@ -172,9 +175,10 @@ class Limits:
     """How long a connection may keep half a message, or a transaction, while its node is low on memory."""
     disk_free_bytes_min: int = 50 * 1024 * 1024
     memory_bytes_max: int = 4 * 1024 * 1024 * 1024
+    """The fewest free octets on a drive, and the most octets of resident memory. Beyond these an alarm stops the
+    publishing connections of all nodes."""
     alarm_check_ms: int = 250
-    """With fewer free octets on a drive of the node, or more octets of resident memory, an alarm stops the publishing
-    connections of all nodes. The node looks so often, and whenever its clients have sent it 1/32 of the memory."""
+    """Period of the checks for alarms. The node also checks whenever its clients have sent 1/32 of the memory."""
     wal_file_bytes: int = 64 * 1024 * 1024
     wal_files_waiting: int = 16
     """Octets of a WAL file, and the closed WAL files that wait before the oldest is copied into segments. A backlog of
@@ -194,7 +198,7 @@ class Limits:
 
     @property
     def small_message_bytes(self) -> int:
-        """A message between nodes of so many octets waits for nothing: counting it would cost more than it takes."""
+        """Largest message between nodes that waits for nothing: to count it would cost more than to send it."""
         return min(_SMALL_MESSAGE_BYTES, self.peer_frame_bytes_max // 4)
 
 

@@ -1,8 +1,8 @@
 """Who watches a node from within: what is told, and at which moment.
 
-What happens seldom is told by a call. What may happen with every message is told by a call that :func:`before` puts in
-front of another one when the node is built. If the observer looks away, nothing is put in front: a node that nobody
-watches makes no call more for a message than it would without an observer.
+Rare events are told by a call. Steps of every message are told by a call that :func:`before` puts in front of another
+call when the node is built. If the observer looks away, nothing is put in front, so a node that nobody watches makes no
+additional call per message.
 """
 
 from __future__ import annotations

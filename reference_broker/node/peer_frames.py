@@ -1,7 +1,7 @@
 """What a node does with each kind of frame of a peer.
 
-A frame is taken apart first: whatever is wrong with it raises ValueError, and the link is closed. What it asks for is
-done then; an error there is a defect or a safety violation and stops the node (``guarded``).
+A frame is decoded first: a malformed frame raises ValueError, and the link is closed. Then the frame is obeyed; an
+error there is a defect or a safety violation and stops the node (``guarded``).
 """
 
 from __future__ import annotations

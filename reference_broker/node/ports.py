@@ -30,7 +30,7 @@ class NodePorts(Protocol):
         """Call half of a period from now, or up to a period later: at the same moment as others with this period."""
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after just so long."""
+        """Call after exactly ``delay_s``."""
 
 
 class Runner(Protocol):
@@ -57,7 +57,7 @@ class RoundsPorts(Protocol):
 
 
 class ProposingPorts(NodePorts, Protocol):
-    """And what it takes to propose commands in its name."""
+    """And the means to propose commands in the node's name."""
 
     boot_id: int
     anatomy: Anatomy

@@ -79,7 +79,7 @@ class RunningNode:
         complaints = Complaints(time.monotonic)
         self._complain = lambda text: complaints.say("TLS of clients", f"a client over TLS: {text}")
         self._in_tls = Strangers(min(IN_TLS_MAX, config.limits.logins_waiting_max), self._complain)
-        """Clients on their way through TLS, of whom nobody else knows yet."""
+        """Clients in the TLS handshake, which no other part knows yet."""
         self._door = open_files.Door(
             "a client", lambda: open_files.why_no_client(self._crowd(), config.limits), complaints
         )
@@ -240,11 +240,11 @@ class RunningNode:
 
 
 def _collect_again() -> None:
-    """Let the garbage collector work, but not on the objects that were made so far: these live as long as the process.
-    Walking them again and again as they grew took a quarter of a start with ten thousand queues.
+    """Let the garbage collector work, except on the objects made so far, which live as long as the process. To walk
+    them again and again as they grew took a quarter of a start with ten thousand queues.
 
-    The middle generation is walked often, and so it is small: with as many objects as twenty young generations have,
-    all of which live on while clients open thousands of channels, one walk took a quarter of a second."""
+    The middle generation is walked often, so it is small: with the objects of twenty young generations, all alive while
+    clients open thousands of channels, one walk took a quarter of a second."""
     if not gc.isenabled():
         gc.collect()
         gc.freeze()

@@ -111,10 +111,9 @@ class Shard:
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
-        threads or the owner calls ``log.run_pending``, or a ``policy`` that says where the log works instead, a wall
-        clock in milliseconds, chance, the kinds of queues, the room of which alarms tell, and who watches. Stamps are
-        taken from the host's monotonic clock; without threads, where a seed decides what happens, from the event
-        loop's.
+        threads or the owner calls ``log.run_pending``, or a ``policy`` that chooses the log's threads, a wall clock in
+        milliseconds, chance, the kinds of queues, the room that alarms watch, and an observer. Stamps are taken from
+        the host's monotonic clock; without threads, where a seed decides what happens, from the event loop's.
         """
         self.config = config
         self.now_ms, self.random_bits = now_ms, random_bits
@@ -165,7 +164,7 @@ class Shard:
         self.hosting.recover(recovered)
 
     def _open_log(self, files: Files, policy: IoPolicy) -> dict[GroupId, RecoveredGroup]:
-        """The log, and what it has; its notices come to the members in turns."""
+        """The log, and its recovered groups; its notices come to the members in turns."""
         turns = self.turns
         notices = LogNotices(self.hosting.groups, self.anatomy, self._loop, turns.guarded, turns.together, self._failed)
         opened, recovered = LogSystem.open(
@@ -272,7 +271,7 @@ class Shard:
         self.metadata.delete(record, lambda _record: answered())
 
     def counts(self, group: GroupId, answered: Callable[[dict[str, Any]], None]) -> None:
-        """Call with what the queue's leader counts, or with an ``error``."""
+        """Call with the counts of the queue's leader, or with an ``error``."""
         self.reads.counts(group, answered)
 
     def when_left(self, left: Sequence[Queue], owned: Sequence[Queue], call: Callable[[], None]) -> None:
@@ -360,7 +359,7 @@ class Shard:
         return sum(bool(of) and sum(node in self.nodes.up for node in of) >= majority(len(of)) for of in voters)
 
     def reconcile(self, runner: QueueRunner) -> None:
-        """Bring a queue that this node leads in line with what the metadata says of it."""
+        """Bring a queue that this node leads in line with its metadata."""
         self._reconciliation.reconcile(runner)
 
     # node.group.GroupPorts
@@ -458,7 +457,7 @@ class Shard:
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 
     def _was_suspended(self) -> None:
-        """Other nodes may have given this node up: members doubt, and what is not written yet goes as redelivered."""
+        """Other nodes may have given this node up: members doubt, and unwritten deliveries go as redelivered."""
         self.hosting.was_suspended()
         for connection in self.clients.connections:
             connection.was_suspended()

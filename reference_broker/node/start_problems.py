@@ -1,5 +1,5 @@
-"""What goes wrong with a start, in words for the person who starts the node: why the node cannot start (a port that it
-cannot have, files that it cannot use), and what it found lost or damaged and went on without."""
+"""Problems of a start, in words for the person who starts the node: why the node cannot start (no port, unusable
+files), and losses and damage that the node found and went on without."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _reason(error: OSError) -> str:
 
 
 class StartFindings:
-    """What the stores of a node found lost or damaged at its start: the lists of the stores, by the name of each store.
+    """Losses and damage that the stores of a node found at its start: one list per store, by the store's name.
 
     Stores know queues by numbers only. The names come once the node knows the metadata.
     """

@@ -2,13 +2,13 @@
 
 All inputs of one turn of the event loop (sockets, notices of the log, timers) are taken first. Then every runner that
 has something to do gets one :meth:`Runner.turn`, and every connection that has something to say is flushed. So one turn
-makes at most one entry per queue and one write per socket. At last the log writes what the runners gave it: the frames
-to the peers are under way by then. If the loop's thread writes it itself, the runners that hear of it have their turns
-at once, without a look at the sockets between: a follower answers in the same turn in which it read.
+makes at most one entry per queue and one write per socket. At last the log writes the runners' entries: the frames to
+the peers are under way by then. If the loop's thread itself writes the log, the runners that get its notices have their
+turns at once, before the sockets are read again: a follower answers in the same turn in which it read.
 
 A process may be suspended: it is stopped, or its host is busy. Then other nodes may have given its node up. So the
-clock is read in each turn and each tick, and once more by whoever is about to rely on the node's being up to date
-(:meth:`Turns.check_suspension`): a connection, for one, right before it writes.
+clock is read in each turn and each tick, and once more by each part that is about to rely on an up-to-date node
+(:meth:`Turns.check_suspension`), such as a connection right before it writes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Turns:
         self._forget_bodies = forget_bodies
         self._awake_ns = now_ns()
         self._ticked_cpu_ns = time.thread_time_ns()
-        """What the event loop's thread had used of a processor at the last tick."""
+        """CPU time of the event loop's thread at the last tick."""
         self._slots: dict[int, list[Callable[[], None]]] = {}
         self._dirty: list[Runner] = []
         self._late: list[Runner] = []
@@ -119,8 +119,8 @@ class Turns:
                 self._schedule()
 
     def wake_late(self, runner: Runner) -> None:
-        """Give the runner its turn at the end of this turn of the event loop, but let the log write first: others wait
-        for what it writes, and nobody waits for the runner."""
+        """Give the runner its turn at the end of this turn of the event loop, after the log's write: others wait for
+        the write, and nobody waits for the runner."""
         if not runner.scheduled:
             runner.scheduled = True
             self._late.append(runner)
@@ -152,12 +152,12 @@ class Turns:
         self._waiting_to_send.pop(node, None)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while, together with all that is due at about the same time: one turn serves them all."""
+        """Call after about ``delay_s``, in one turn with all calls that are due at about the same time."""
         self._call_in(int((self._loop.time() + delay_s) / _SLOT_S) + 1, call)
 
     def in_step(self, period_s: float, call: Callable[[], None]) -> None:
-        """Call at one of the moments that are ``period_s`` apart, the next that is not before half of a period: all
-        that a node does at such a period comes together."""
+        """Call at the next moment, at least half a period away, of those that are ``period_s`` apart: all work of a
+        node with the same period comes together."""
         slots = max(1, round(period_s / _SLOT_S))
         self._call_in((int((self._loop.time() + period_s / 2) / (_SLOT_S * slots)) + 1) * slots, call)
 
@@ -169,7 +169,7 @@ class Turns:
         self._loop.call_at(slot * _SLOT_S, self.guarded, self._run_slot, slot)
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after just so long."""
+        """Call after exactly ``delay_s``."""
         self._loop.call_later(delay_s, self.guarded, call)
 
     def guarded(self, call: Callable[..., object], *arguments: object) -> None:
@@ -193,8 +193,8 @@ class Turns:
             links.flush()
 
     def check_suspension(self) -> int:
-        """Look at the clock, and draw the consequences if the last turn or tick began so long ago that others may
-        suspect this node. Returns the time (ns)."""
+        """Look at the clock, and act if the last turn or tick is long enough ago for others to suspect this node.
+        Returns the time (ns)."""
         now_ns = self._now_ns()
         if now_ns - self._awake_ns >= self._suspension_ns:
             self._tell_absence((now_ns - self._awake_ns) / 1e9)
@@ -231,7 +231,7 @@ class Turns:
             self._loop.call_soon(self.guarded, self._turn)
 
     def _turn(self) -> None:
-        """Passes over all that has something to do, until nothing is left or the sockets should be read."""
+        """Passes over all runners that have work, until none has work or the sockets should be read."""
         links = self.links
         links.holds = True
         began_ns = self._now_ns()

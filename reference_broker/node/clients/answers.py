@@ -97,7 +97,7 @@ class Answers:
         self._last_correlation = 0
 
     def handle(self, event: Any) -> None:
-        """Handle an event now, or behind those that wait."""
+        """Handle an event now, or behind the waiting events."""
         if self.awaited is None:
             self._channel.handle_now(event)
         else:

@@ -1,8 +1,8 @@
 """What users may do on this node: the gate of a connection, and the guard of its channels.
 
 A user who may do everything has no guard, so its requests cost nothing more. The guard of any other user stands before
-the handlers of the core's events. A run of publishes is one event. What a guard has allowed once it remembers;
-when permissions change, each connection gets a new guard.
+the handlers of the core's events. A run of publishes is one event. A guard remembers what it has allowed; when
+permissions change, each connection gets a new guard.
 
 Reply codes and texts are RabbitMQ's. Which permission an operation needs is RabbitMQ's table, too ("Access Control",
 "How Authorisation Works").

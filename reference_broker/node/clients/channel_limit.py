@@ -1,11 +1,11 @@
 """The prefetch of a whole channel (``basic.qos`` with ``global``): the most deliveries that may wait for their answer,
 of all its consumers together.
 
-A queue knows the limit of one consumer. So each consumer of such a channel gets the limit of the channel as its own,
-also when that limit changes, and what comes above that, from several consumers, waits here. As in RabbitMQ, a consumer
+A queue knows the limit of one consumer. So each consumer of such a channel gets the channel's limit as its own, also
+when it changes. Deliveries to several consumers that together exceed the limit wait here. As in RabbitMQ, a consumer
 without acknowledgement does not use up the limit, but waits while others do; gets neither use it up nor wait. A channel
-without such a limit does not pass here: the limit puts itself in the channel's place where queues look for it, and
-before the handlers of acknowledgements.
+without such a limit does not come here: the limit takes the channel's place where queues look for the channel, and
+stands before the handlers of acknowledgements.
 
 Invariant: something waits only while as many deliveries as the limit allows are unacknowledged.
 """
@@ -46,7 +46,7 @@ class ChannelLimit:
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
-        """Deliver what there is room for."""
+        """Deliver as many messages as the limit allows."""
         if consumer.tag not in self._own or consumer.tag in self._leaving:
             self._consuming.deliver(group, consumer, first_message_id, slices, delivery_count)
             return

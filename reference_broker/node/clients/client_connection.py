@@ -258,7 +258,7 @@ class ClientConnection(asyncio.Protocol):
         if flow.is_blocked or self._node.alarms.reason:
             flow.alarms_changed()
         if core.output:
-            self._node.check_suspension()  # right before the write: what it marks has not left yet
+            self._node.check_suspension()  # right before the write: the marked deliveries have not left yet
             transport.writelines(core.take_output())
             if not self.is_writable:
                 self._note_unread(transport.get_write_buffer_size())
@@ -294,7 +294,7 @@ class ClientConnection(asyncio.Protocol):
         return (told.received, told.acknowledged) if told is not None else (0, 0)
 
     def _has_client_closed(self) -> bool:
-        """Whether the client has closed the socket, of which nobody hears who does not read."""
+        """Whether the client has closed the socket; the node must look, because it does not read."""
         told = tcp_info(self._transport)
         return told is not None and told.is_closed_by_peer
 

@@ -172,7 +172,7 @@ class Consuming:
                 self._core.cancel_ok(self._number, event.consumer_tag)
 
         def cancelled(_value: int) -> None:
-            if queue.record.auto_delete:  # and maybe deleted: whoever hears of the end may use the name at once
+            if queue.record.auto_delete:  # and maybe deleted: then the client may use the name at once
                 queue_requests.count(self.answers, queue, lambda _counts: gone())
             else:
                 gone()
@@ -180,7 +180,7 @@ class Consuming:
         queue.unsubscribe(consumer, self.answers.ask(queue, cancelled, gone, gone))
 
     def give_back(self, consumer: ConsumeSession) -> None:
-        """Return what a consumer has missed: it is cancelled, and its client expects nothing more."""
+        """Return the missed messages of a consumer that is cancelled: its client expects nothing more."""
         first, last = consumer.next_message_id, consumer.missed_up_to
         if last == NOTHING_MISSED:
             return

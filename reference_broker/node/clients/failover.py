@@ -1,10 +1,9 @@
 """Failover: what a channel does when a mirror becomes the owner of a queue that the channel uses.
 
 The new owner knows no channel. As in RabbitMQ, consumers go on there by themselves: the channel subscribes them anew,
-and they get what they had not acknowledged once more. A consumer that asked for ``x-cancel-on-ha-failover`` is
-cancelled instead. Acknowledgements of what came before the change do nothing. Publishes without an answer are refused
-(:meth:`~reference_broker.node.clients.client_channel.ClientChannel.queue_lost`); RabbitMQ leaves them to the new
-owner.
+and they get their unacknowledged messages once more. A consumer that asked for ``x-cancel-on-ha-failover`` is cancelled
+instead. Acknowledgements of earlier deliveries do nothing. Publishes without an answer are refused
+(:meth:`~reference_broker.node.clients.client_channel.ClientChannel.queue_lost`); RabbitMQ leaves them to the new owner.
 
 Which mirror becomes the owner is decided in :mod:`~reference_broker.node.hosting.promotion`. A channel of a quorum
 queue needs none of this: its consumers are part of the replicated state.

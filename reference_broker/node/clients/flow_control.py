@@ -4,7 +4,7 @@ The socket is not read in four cases: more than ``publish_bytes_max`` octets or 
 client's publishes wait for their commit; the client published during an alarm of any node; too many octets wait behind
 busy channels; or octets that were read wait for their turn. A client that is not read cannot send: TCP tells it so.
 
-What a client does not read is bounded elsewhere (:mod:`~reference_broker.node.clients.behind`).
+Octets that a client does not read are bounded elsewhere (:mod:`~reference_broker.node.clients.behind`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class FlowControl:
         self._limits = limits
         self.unconfirmed_bytes = 0
         self.unconfirmed_commands = 0
-        """Publishes that wait for their commit. Whoever publishes counts them here."""
+        """Publishes that wait for their commit; the publishing code counts them here."""
         self.is_blocked = False
         """The client published during an alarm: the socket is not read until the alarm is over."""
         self.is_reading = True
         self.has_hung_up = False
-        """The client has closed a socket that is not read. The rest of its octets is read in spite of all limits: then
-        the connection ends, and gives back what it holds."""
+        """The client has closed a socket that is not read. The node reads the remaining octets in spite of all limits,
+        so that the connection ends and returns its messages."""
 
     @property
     def state(self) -> str:

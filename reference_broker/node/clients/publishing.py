@@ -168,7 +168,7 @@ class Publishing:
     # To nowhere
 
     def refuse(self, code: int, text: str) -> None:
-        """Close the channel for a publish that is not allowed. As in RabbitMQ, what came behind it is dropped."""
+        """Close the channel for a publish that is not allowed. As in RabbitMQ, later publishes are dropped."""
         self.answers.waiting.clear()
         if self.answers.is_gone:
             self._channel.end()

@@ -88,8 +88,8 @@ def count(answers: Answers, queue: Queue, counted: Answered) -> None:
 def _refuse_uncounted(
     access: QueueAccess, event: QueueDeclare | QueueDelete, queue: Queue, why: Answer, method: str
 ) -> None:
-    """Refuse with RabbitMQ's code for a durable queue whose node is down. If nobody counts because the queue was
-    deleted, of which this node may hear last, the request is one to a queue that does not exist."""
+    """Refuse with RabbitMQ's code for a durable queue whose node is down. If no node answers because the queue was
+    deleted (this node may be the last to learn so), the queue does not exist."""
     now = access.context.vhost.queues.get(queue.record.short_name)
     if now is None or now.record.group != queue.record.group:
         access.answers.again(event)

@@ -1,9 +1,9 @@
 """Direct reply-to: answers that go to the channel that asked, through a queue that nobody has to declare.
 
 A client consumes from the queue ``amq.rabbitmq.reply-to`` and publishes requests with that name as their ``reply_to``.
-Whoever gets a request finds another name there, and publishes the answer to the queue of that name. In RabbitMQ no such
-queue exists. Here it is a classic queue that belongs to the client's connection and ends with its consumer: so answers
-come from every node, by the way of all messages. Names, refusals and what a client can see are RabbitMQ's.
+The receiver of a request finds another name there, and publishes the answer to the queue of that name. In RabbitMQ no
+such queue exists. Here it is a classic queue that belongs to the client's connection and ends with its consumer: so
+answers come from every node, by the way of all messages. Names, refusals and what a client can see are RabbitMQ's.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ with the handlers of any other channel. The client gets tx.commit-ok when every 
 the transaction is as durable as publisher confirms are. tx.rollback drops what was kept, and the core makes the
 deliveries unacknowledged again. A channel that ends drops its transaction, and its queues return what it holds.
 
-As in RabbitMQ, a transaction over several queues, or of publishes and acknowledgements, is not atomic when a node
-fails during the commit; and a transaction of which a queue has refused a publish closes the channel with 406, although
-other publishes may have arrived. What an open transaction keeps is bounded (``transaction_bytes_max``,
+As in RabbitMQ, a transaction over several queues, or of publishes and acknowledgements, is not atomic when a node fails
+during the commit; and if a queue refuses a publish of the transaction, the channel closes with 406, although other
+publishes may have arrived. The size of an open transaction is bounded (``transaction_bytes_max``,
 ``transaction_commands_max``); beyond that the channel is closed with 406.
 """
 

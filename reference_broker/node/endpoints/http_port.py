@@ -1,10 +1,10 @@
 """The port for metrics and management over HTTP: who comes in, how long clients may take, what browsers may do.
 
-Everybody who reaches the port may connect, so a connection must cost little, and not for long. A client that does not
-go on for ``http_idle_ms`` is dropped, and earlier if the port is full: a new client gets the place of whoever has been
-there longest without an answer being made. So nobody keeps operators out with requests that stop. aiohttp sees to
-clients that send no request, or half the headers. Whoever reads the body of a request sees to bodies that do not come.
-A :class:`Visit` sees to answers that nobody reads.
+Everybody who reaches the port may connect, so a connection must cost little, and not for long. A client that stands
+still for ``http_idle_ms`` is dropped, and earlier if the port is full: a new client gets the place of the oldest client
+for which no answer is being made. So nobody keeps operators out with requests that stop. aiohttp drops clients that
+send no request, or half the headers. The reader of a request's body drops clients whose body does not come. A
+:class:`Visit` drops clients that do not read their answers.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class HttpPort:
 
     @web.middleware
     async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Make an answer, unless clients do not read those that they have."""
+        """Make an answer, unless clients leave their earlier answers unread."""
         if sum(visit.unread for visit in self.visits) > self._unread_max:
             raise web.HTTPServiceUnavailable(reason="too many answers wait for clients that do not read them")
         visit = cast(Visit, request.protocol)

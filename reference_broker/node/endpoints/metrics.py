@@ -195,7 +195,7 @@ class NodeCollector:
         return _described("reference_broker_", CLASSIC_COUNTERS, self._shard.owned.counters())
 
     def _findings(self) -> Iterator[Metric]:
-        """What the start found lost or damaged, by store."""
+        """Losses and damage found at the start, by store."""
         text = "Files that the start of this node found damaged, missing or set aside"
         found = GaugeMetricFamily("reference_broker_start_findings", text, labels=("store",))
         text = "Messages that the start of this node found lost, as far as their number is known"

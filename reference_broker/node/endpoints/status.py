@@ -66,7 +66,7 @@ def busiest(hosting: Hosting) -> list[dict[str, Any]]:
 
 
 def counters(shard: Shard) -> dict[str, int]:
-    """All that the node counts, but for what its process takes of the machine."""
+    """All counters of the node except its process's use of the machine."""
     return {
         **shard.log.counters(),
         **shard.owned.counters(),

@@ -108,7 +108,7 @@ class DeadLetterRouter:
         self._warned: set[GroupId] = set()
         self.counts: Counter[str] = Counter()
         self.repeated = 0
-        """Letters that an earlier leader was told of, too: the most that this node can have sent twice."""
+        """Letters that an earlier leader had, too: the most that can have been sent twice."""
 
     @property
     def mailing(self) -> Collection[GroupId]:
@@ -311,7 +311,7 @@ class Mailer:
             self._owed[number].update(groups)
         for group in groups:
             target, session = self._targets[group]
-            target.forward(run, session, ids[0])  # what the session confirms are the letters' ids
+            target.forward(run, session, ids[0])  # the session confirms the letters' ids
         self._owner.counts["routed"] += len(ids)
 
     def _settle(self, ids: list[int]) -> None:

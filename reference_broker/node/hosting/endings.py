@@ -1,10 +1,10 @@
 """Queues that the broker ends by itself, because nobody uses them any more or their connection is gone.
 
-An ending is a deletion in the metadata, and takes a while. Meanwhile the node that has asked for it does not say what
-the queue counts (:attr:`Groups.ending <reference_broker.node.replication.known_groups.Groups.ending>`). So who declares
-such a queue waits until it is gone on the declaring node, too, and makes a new one. Who causes an ending and waits for
-an answer (basic.cancel-ok, channel.close-ok, connection.close-ok) gets the answer when the queue is gone on the
-client's node.
+An ending is a deletion in the metadata, and takes a while. Meanwhile the node that has asked for the ending does not
+tell the queue's counts (:attr:`Groups.ending <reference_broker.node.replication.known_groups.Groups.ending>`). So a
+client that declares such a queue waits until the queue is gone on the declaring node, too, and makes a new one. A
+client that causes an ending gets its answer (basic.cancel-ok, channel.close-ok, connection.close-ok) when the queue is
+gone on the client's node.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class Endings:
         log.info("queue %s was deleted (%s): %s", shown(record.name), ending, why)
 
     def when_left(self, left: Sequence[Queue], owned: Sequence[QueueRecord], call: Callable[[], None]) -> None:
-        """Call when the queues are gone that end with what a channel or a connection leaves behind. A channel has just
-        left the auto-delete queues ``left``: each goes unless others consume there. ``owned`` belong to the connection,
-        and go in any case. If that takes too long, call all the same."""
+        """Call when the queues that end with a channel or a connection are gone, or when that takes too long. A channel
+        has just left the auto-delete queues ``left``: each goes unless others consume there. The queues ``owned``
+        belong to the connection, and go in any case."""
         waiting = {queue.record.group for queue in left} | {record.group for record in owned}
 
         def done(group: GroupId) -> None:

@@ -2,8 +2,8 @@
 
 A node routes by the metadata that it has applied, without a question to anybody. So a change is answered only when
 every node that can be reached has applied it (:mod:`reference_broker.node.replication.everywhere`). From the answer on,
-a publish on any node goes by the change. When a peer that was lost is back, it applies what it has missed; until then a
-client of that node may still publish by the bindings of before.
+a publish on any node goes by the change. A lost peer applies the missed changes when it is back; until then a client of
+that node may still publish by the old bindings.
 
 A declaration needs no such care. A node that does not know an exchange asks what was declared before it answers 404, as
 for queues.

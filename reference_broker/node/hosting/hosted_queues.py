@@ -93,7 +93,7 @@ class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
         """The wall clock."""
 
     def random_bits(self, count: int, /) -> int:
-        """So many bits of chance."""
+        """A random number of ``count`` bits."""
 
     def member_begins(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """A member begins here, with what recovery found of it."""
@@ -137,9 +137,8 @@ class Hosting:
         queue."""
         self._early_count = 0
         self._non_members: dict[GroupId, set[NodeId]] = {}
-        """The non-members of each group that want to know its leader, whether or not this node leads or has a member.
-        A non-member may have heard that a member is here again before this node has heard that the former member is to
-        go."""
+        """The non-members of each group that want to know its leader, whether or not this node leads or has a member. A
+        non-member may learn of a new member here before this node learns that the former member is to go."""
 
     def recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start the members that were here when the node stopped. Runs once, before the links are up."""
@@ -157,7 +156,7 @@ class Hosting:
 
     @property
     def forgetful(self) -> Collection[GroupId]:
-        """The groups of which this node may have forgotten synced entries: it does not vote in them yet."""
+        """The groups whose synced entries this node may have forgotten: the node does not vote in them yet."""
         runners = self.runners
         self._forgetful = {each for each in self._forgetful if each in runners and runners[each].core.forgetful}
         return self._forgetful
@@ -368,7 +367,7 @@ class Hosting:
                 self._ports.reconcile(runner)
 
     def was_suspended(self) -> None:
-        """This process was suspended for so long that other nodes may have given this node up."""
+        """This process was suspended, and other nodes may have given this node up."""
         for runner in self.hosted.values():
             runner.was_suspended()
             if runner.leads:
@@ -467,8 +466,8 @@ class Hosting:
             self._ports.reconcile(runner)
 
     def _take_over(self, former: QueueRecord, record: QueueRecord) -> None:
-        """This node owns the queue from now on. The messages are those of the mirror here, or those that a former
-        process of this node left on the drive."""
+        """This node owns the queue from now on. Its messages come from the mirror here, or from the drive, where a
+        former process of this node left them."""
         log.info("queue %s: this node is the master now, epoch %d", shown(record.name), record.epoch)
         mirror = mirror_on(former, self.node)
         if mirror is not None and mirror.boot_id == self.boot_id and not mirror.is_synchronised:

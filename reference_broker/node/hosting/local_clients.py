@@ -84,7 +84,7 @@ class Replied(Protocol):
 
 
 class LocalChannel(Protocol):
-    """A channel on this node, as queues see it: by what it is composed of."""
+    """A channel on this node, as queues see it: its parts."""
 
     @property
     def connection(self) -> NodeConnection | None:

@@ -1,4 +1,4 @@
-"""What the owner of a queue does so that the queue has the mirrors that the policies want.
+"""The steps by which the owner of a queue gives it the mirrors that the policies want.
 
 The owner of a queue takes one step at a time: it asks the metadata for a change, and takes the next step when the
 record has changed. While nodes are missing, steps are looked for again now and then.

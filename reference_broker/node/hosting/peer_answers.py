@@ -78,7 +78,7 @@ class PeerAnswers:
         self._read(request, read, answered)
 
     def _read_index(self, request: Answer, answered: Answered) -> None:
-        """The index up to which a member must have applied the group's log to know all that is committed now."""
+        """The index up to which a member must apply the group's log to know every entry committed by now."""
         self._read(request, answered, answered)
 
     def _read(self, request: Answer, read: Answered, refused: Answered) -> None:

@@ -6,7 +6,7 @@ the next step. A step that cannot be taken at once is tried again now and then.
 
     leaving, and not in the configuration    report it: the node may delete its replica
     wanted, and not in the configuration     look the record up; if it still is wanted, add it
-    leaving, and in the configuration        remove it, once those that are left can commit that
+    leaving, and in the configuration        remove it, once the others can commit the removal
 
 The look-up makes adding safe. A leader that has not heard that a node left would add the node again, while the node
 deletes the replica that the other members count on: votes and acknowledged entries would be forgotten. The answer to a
@@ -14,13 +14,12 @@ question that was asked after the election is no older than the election. If ano
 that this leader appends will be committed.
 
 Removing needs no look-up: a membership that was to end once is to end for good. But only the replica of that membership
-epoch goes. The record may be an old story, and the node may have come back since.
+epoch goes: the record may be old, and the node may have come back since.
 
-A removal is in effect on the leader before anybody has agreed. So the leader begins no removal that the remaining
-members could not commit now, since too few of them can be reached. If one of them never came back, the others could not
-go on either: the leader's log would keep them from being elected, and the leader itself could commit nothing. etcd
-refuses such a removal, too (strict-reconfig-check). Of several members that leave, the member goes first that the
-others can do without.
+A removal is in effect on the leader before any member has agreed. So the leader begins no removal that the reachable
+remaining members could not commit now. If one of the lost ones never came back, the others could not go on either: the
+leader's log would keep them from being elected, and the leader itself could commit nothing. etcd refuses such a
+removal, too (strict-reconfig-check). If several members leave, one that the others can do without goes first.
 """
 
 from __future__ import annotations

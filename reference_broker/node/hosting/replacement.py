@@ -44,7 +44,7 @@ _NAMES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ClusterPorts:
-    """What it takes to change the cluster: its nodes, its metadata, questions to nodes, and time."""
+    """The means to change the cluster: its nodes, its metadata, questions to nodes, and time."""
 
     nodes: Nodes
     metadata: MetadataHost
@@ -205,7 +205,7 @@ class ReplacementSteps:
         wake: Callable[[GroupRunner], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        """``failed`` stops this node, which cannot write what it must remember."""
+        """``failed`` stops this node when it cannot write its files."""
         self._boots = boots
         self._nodes = nodes
         self._metadata = metadata

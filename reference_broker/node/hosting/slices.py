@@ -1,14 +1,14 @@
 """Whose octets are handled next: clients that send much take turns, and nobody else waits for all of them.
 
-What the event loop reads from a socket at once may take a node long: a quarter of a megabyte of small messages to many
-queues costs tens of milliseconds, and thirty such clients the time of an election. So what is much is handled in
-*slices* of about :data:`SLICE_NS`. In one turn of the event loop all slices together get :data:`BUDGET_NS`. Between the
-turns the loop reads the sockets of others: of peers, of quiet clients, of operators. A client whose octets wait is not
-read, so its network slows it down.
+The octets that the event loop reads from a socket at once may take a node long: a quarter of a megabyte of small
+messages to many queues costs tens of milliseconds, and thirty such clients the time of an election. So much work is
+handled in *slices* of about :data:`SLICE_NS`. In one turn of the event loop all slices together get :data:`BUDGET_NS`.
+Between the turns the loop reads the sockets of others: of peers, of quiet clients, of operators. A client whose octets
+wait is not read, so its network slows it down.
 
-How much a slice is, is learnt from the slices before: messages to one queue cost little per octet, and single frames
-much. A connection begins with few octets, and a slice grows twofold at most. Of the last two slices the cheaper one
-counts, because the process may have lost its processor in the middle of the other.
+The octets of a slice are learnt from the slices before: messages to one queue cost little per octet, and single frames
+much. A connection begins with few octets, and a slice is at most twice as large as the one before. Of the last two
+slices the cheaper one counts, because the process may have lost its processor in the middle of the other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Slices:
         return not self._waiting and self._spent_ns < BUDGET_NS
 
     def spent(self, ns: int) -> None:
-        """A slice took so long. The budget is whole again in the next turn."""
+        """A slice took ``ns``. The budget is whole again in the next turn."""
         self._spent_ns += ns
         self._schedule()
 
@@ -98,7 +98,7 @@ class Input:
         self.waits = False
         """Whether octets wait: the socket must not be read then."""
         self.few = _few(_FIRST_NS_PER_OCTET)
-        """So many octets are handled at once, without a slice; none while octets wait."""
+        """The most octets that are handled at once, without a slice; 0 while octets wait."""
 
     def came(self, octets: bytes) -> None:
         """Handle octets, now or in turns."""
@@ -123,7 +123,7 @@ class Input:
                 self._slices.wait(self)
 
     def finish(self) -> None:
-        """Handle what is left: nothing comes any more."""
+        """Handle the remaining octets: no more will come."""
         octets, self._octets = self._octets[self._at :], b""
         self._at = 0
         self._look()

@@ -1,4 +1,4 @@
-"""The virtual hosts as one node sees them: what a client that has opened one may name.
+"""The virtual hosts as one node sees them: the names that a client of each may use.
 
 A client knows queues and exchanges by their names within its virtual host. A lookup here finds nothing else, so no name
 that a client can think of reaches what belongs to another virtual host.

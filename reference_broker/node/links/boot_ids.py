@@ -1,10 +1,9 @@
 """Which start of each peer this node has seen last, on disk: so an older copy of a directory is found out.
 
-A node counts its starts; the count is its *boot id*. A directory that was restored from a copy has forgotten votes
-that its node gave and entries that its node acknowledged since. If such a node counted, it could help to elect a leader
-without entries that are committed. The files of the copy are sound, so only other nodes can tell. When two nodes meet,
-each proves who it is, and says its own boot (the boot id, and when that start was) and which boot of the other node it
-has seen last.
+A node counts its starts; the count is its *boot id*. A directory that was restored from a copy lacks the votes and the
+acknowledged entries of its node since then. If such a node counted, it could help to elect a leader that lacks
+committed entries. The files of the copy are sound, so only other nodes can tell. When two nodes meet, each proves who
+it is, and says its own boot (the boot id, and when that start was) and which boot of the other node it has seen last.
 
 A node whose directory is given up begins again with a boot id far ahead
 (:mod:`reference_broker.node.hosting.replacement`).

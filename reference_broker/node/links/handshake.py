@@ -40,8 +40,8 @@ class HandshakeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSide:
-    """What a node brings along. ``peers`` are the other nodes of the cluster, ``known`` gives the newest boot that this
-    node has seen of one of them, ``frame_max`` is the largest frame that this node takes."""
+    """One node's side of a handshake. ``peers`` are the other nodes of the cluster, ``known`` gives the newest boot
+    that this node has seen of one of them, ``frame_max`` is the largest frame that this node takes."""
 
     cluster: str
     node: NodeId
@@ -54,8 +54,8 @@ class LinkSide:
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a peer has proved to say: who it is, its boot, the newest boot of this node that it has seen, and the
-    largest frame that it takes. Nothing of them is checked but who says so."""
+    """A peer's proved words: who it is, its boot, the newest boot of this node that it has seen, and the largest frame
+    that it takes. Only the sender is checked, not the values."""
 
     node: NodeId
     boot: Any
@@ -81,8 +81,8 @@ class Handshake:
         return self._passed[0]
 
     def take(self, message: bytes) -> tuple[bytes, Introduction | None]:
-        """The next message to send, empty if there is none, and what the other side has proved: with that the handshake
-        is done. Raises :class:`HandshakeError`."""
+        """The next message to send, empty if there is none, and the other side's proved introduction, which ends the
+        handshake. Raises :class:`HandshakeError`."""
         if self._dialled is not None:
             return self._take_answer(message, self._dialled)
         if self.node is None:

@@ -39,7 +39,7 @@ class Nodes:
         self.left.discard(node)
 
     def went(self, node: NodeId) -> None:
-        """A node cannot be reached. What it said is out of date."""
+        """A node cannot be reached. Its last news is out of date."""
         self.up.pop(node, None)
         self._reached.pop(node, None)
 

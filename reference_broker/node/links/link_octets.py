@@ -63,7 +63,7 @@ _GROUP_OCTETS: Final = 8
 
 
 def purpose_of(kind: FrameKind, head: bytes | memoryview) -> str:
-    """What a frame is sent for. ``head``: its first octets, with the table of entries of an AppendEntries."""
+    """The purpose of a frame. ``head``: its first octets, with the table of entries of an AppendEntries."""
     if kind is FrameKind.RAFT:
         if has_entries(head):
             return REPLICATION
@@ -89,8 +89,8 @@ class LinkOctets:
         self.sent: defaultdict[tuple[NodeId, str], Sent] = defaultdict(Sent)
         """Frames and octets by peer and purpose."""
         self.raft: dict[tuple[NodeId, int, bool], Sent] = {}
-        """Where the Raft frames count of which one was counted: by peer, kind of message, and whether there are buffers
-        behind the head, as of an AppendEntries with entries. Who sends the next one of these adds it there."""
+        """The counts of Raft frames, by peer, kind of message, and whether there are buffers behind the head, as in an
+        AppendEntries with entries. The sender of a frame of a kind that is known adds it there."""
         self._queues = queues
 
     def count(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview], octets: int) -> None:
@@ -106,7 +106,7 @@ class LinkOctets:
                 self.proxied[node, queue.kind.name] += octets
 
     def by_purpose(self) -> dict[NodeId, dict[str, int]]:
-        """Octets sent to each peer so far, for each purpose that there was."""
+        """Octets sent to each peer so far, by purpose."""
         found: dict[NodeId, dict[str, int]] = {}
         for (node, purpose), sent in self.sent.items():
             found.setdefault(node, {})[purpose] = sent.octets

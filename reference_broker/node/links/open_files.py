@@ -1,9 +1,8 @@
 """How many clients may come in: what the configuration allows, and the files that a process may have open.
 
-Every connection is an open file for the kernel, as is every file of the log. A node that has none left could not begin
-a segment, and would have to stop. So a node raises its limit to what the system allows, and keeps a quarter back from
-clients of all its ports. A client that comes when the rest is taken is turned away: its socket is closed at once, and
-the log says why.
+Every connection is an open file for the kernel, as is every file of the log. A node without a free file could not begin
+a segment, and would have to stop. So a node raises its limit to the system's, and keeps a quarter back from clients of
+all its ports. When the rest is taken, a new client is turned away: its socket is closed at once, and the log says why.
 
 Connections without proof at the ports for nodes and operators (*strangers*) do use what is kept back, because nobody
 can tell a stranger from another node before the proof. All of them together get a quarter of what is kept back.
@@ -51,8 +50,8 @@ def strangers_max(limits: Limits) -> int:
 def lowest_free() -> int:
     """The number that the next open file gets, or would get if there could be one more.
 
-    The kernel gives the lowest number that is free, so at least so many files are open: of any kind, also connections
-    that no part of the node has heard of yet. To ask takes a microsecond, to count the files would take milliseconds.
+    The lowest free number of a file. At least this number of files is open, of any kind, also connections that no part
+    of the node knows yet. To ask takes a microsecond, to count the files would take milliseconds.
     """
     try:
         number = os.open(os.devnull, os.O_RDONLY)

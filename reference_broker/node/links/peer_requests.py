@@ -27,7 +27,7 @@ Ask = Callable[[NodeId, Answer, Answered], None]
 Method = Callable[[Answer, Answered], None]
 """Carries out one operation."""
 Later = Callable[[float, Callable[[], None]], None]
-"""Calls after so many seconds, together with others."""
+"""Calls after a number of seconds, together with others."""
 
 _NUMBER: Final = Struct(">I")
 _NAMES_MAX: Final = 10

@@ -7,12 +7,12 @@ heartbeats cost O(node pairs), not O(queues). A message that is larger than a fr
 (:mod:`~reference_broker.node.links.frame_parts`).
 
 A link is *congested* while more octets wait on it than its connection takes at once. Small frames are sent all the
-same. A sender of much asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets
-for a slow peer stay in the log and do not pile up in memory.
+same. A sender of many octets asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the
+octets for a slow peer stay in the log and do not pile up in memory.
 
-A *stranger* is a connection without proof so far. A stranger may send short messages for ``handshake_ms``, a peer that
-was dialled for no longer than ``suspect_after_ms``. With more than ``strangers_max`` strangers the oldest has to go.
-Nothing that a stranger says is written down.
+A *stranger* is a connection without proof so far. A stranger may send short messages for ``handshake_ms``, a dialled
+peer for ``suspect_after_ms`` at most. With more than ``strangers_max`` strangers the oldest has to go. Nothing that a
+stranger says is written down.
 
 A peer is *up* from its handshake until its link closes, or until it was silent for ``suspect_after_ms``. The socket of
 a killed process closes at once, so silence finds only paused and partitioned nodes.
@@ -68,7 +68,7 @@ class PeerEvents(Protocol):
         """The link is gone or the peer is silent."""
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:
-        """This node must stop: its directory is an older copy, or it cannot write what it must remember."""
+        """This node must stop: its directory is an older copy, or it cannot write its files."""
 
     def peer_alarms(self, node: NodeId, alarms: int) -> None:
         """The peer's alarms have changed."""
@@ -276,7 +276,7 @@ class PeerLink(asyncio.Protocol):
             self._heard(self.node, body)
 
     def _heard(self, node: NodeId, heartbeat: memoryview) -> None:
-        """Tell what a heartbeat says that the last one did not. Raises ValueError if it is cut off."""
+        """Tell the news of a heartbeat: its differences from the last one. Raises ValueError if it is cut off."""
         if (alarms := heartbeat[1] if len(heartbeat) > 1 else 0) != self._alarms:
             self._alarms = alarms
             self._peers.events.peer_alarms(node, alarms)
@@ -320,7 +320,7 @@ class PeerLink(asyncio.Protocol):
         self._peers.link_up(self, boot_id)
 
     def _check_certificate(self) -> None:
-        """With TLS, a node is only who its certificate says. Whoever was dialled was checked in TLS."""
+        """With TLS, the name of a node must be in its certificate. TLS has checked a dialled node."""
         assert self._transport is not None
         node, shown = self._handshake.node, names(self._transport) if self._dialled is None else None
         if shown is None or node is None:

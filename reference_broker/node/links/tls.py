@@ -1,9 +1,9 @@
 """TLS on the links and on the control port: certificates of both sides, checked by both sides. And TLS for clients.
 
-A node shows one certificate, to whoever dials it and to whoever it dials. The name in the certificate is the name of
-the node, so a certificate goes with its node from address to address. Both sides check the other one's certificate
-against the authority of the cluster. TLS comes before the handshake and does not replace it: the secret still has to be
-proved, now over a connection that nobody else can read or change.
+A node shows the same certificate to the nodes that dial it and to the nodes that it dials. The name in the certificate
+is the name of the node, so a certificate goes with its node from address to address. Both sides check the other one's
+certificate against the authority of the cluster. TLS comes before the handshake and does not replace it: the secret
+still has to be proved, now over a connection that nobody else can read or change.
 
 A :class:`TlsDoor` stands before a port with TLS. It takes a connection through TLS and hands it on as if TLS were not
 there. So a port without TLS has no door, and costs nothing more.
@@ -26,7 +26,7 @@ _RECIPE: Final = "docs/internals/node.md, section TLS, has the commands that mak
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """For those who connect to this node. Raises :class:`ConfigError`."""
+    """For connections to this node. Raises :class:`ConfigError`."""
     return _context(ssl.PROTOCOL_TLS_SERVER, tls)
 
 

@@ -1,8 +1,8 @@
 """What operators ask about users, virtual hosts and permissions, through any node.
 
-A change is answered when every node that can be reached has applied it: from then on, no node lets a deleted user in.
-Whoever got no answer asks again, so a change that is done already succeeds.
-Passwords come in the request and leave as salted hashes; they are in no log and in no answer.
+A change is answered when every node in reach has applied it: from then on, no node lets a deleted user in. A client
+without an answer asks again, so a change that is done already succeeds. Passwords come in the request and leave as
+salted hashes; they are in no log and in no answer.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A node answers for the cluster. It asks the other nodes what only they know
 (:mod:`reference_broker.node.links.peer_requests`), and waits until the change has come true, or says why it has not.
 Every failure is an answer with ``error`` (what and where) and ``fix`` (what to do). No request can take a node down.
 
-Whoever got no answer asks again. So a change whose work is done already succeeds, however it was done; ``told`` says
-then what was found, because a name may be mistyped.
+A client without an answer asks again. So a change whose work is done already succeeds, however it was done; then
+``told`` says what was found, because a name may be mistyped.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> s
 
 
 def _known_keys(operator: bool) -> list[str]:
-    """The keys that a policy can set. Operators set upper limits: numbers, of which the lower holds."""
+    """The keys that a policy can set. Operators set upper limits: the lower number holds."""
     limits = (
         key for key, allowed in _POLICY_KEYS.items() if isinstance(allowed, range) and key not in _NOT_FOR_OPERATORS
     )

@@ -44,7 +44,7 @@ class MirroredHost(Protocol):
     """The queue, as its ring sees it."""
 
     def record_changes(self) -> RecordingStore:
-        """Record from now on what happens to the messages."""
+        """Record all changes to the messages from now on."""
 
     def encode(self, commands: Sequence[Any]) -> Sequence[bytes | memoryview]:
         """The commands as one batch, for another node."""
@@ -102,8 +102,8 @@ class MasterRing:
         self._local_first = 0
         self._told_end = 0
         if ring is not None:
-            # What enters from now on, all mirrors get. Where those that are not synchronised begin, only the former
-            # master knew.
+            # All mirrors get the messages that enter from now on. Only the former master knew where unsynchronised
+            # mirrors begin.
             self._begins = {each.node: self._log.next_seq for each in record.mirrors if not each.is_synchronised}
         self.record_changed(record)
 
@@ -213,7 +213,7 @@ class MasterRing:
                 pass  # for a mirror that this node is not any more
 
     def _wants_to_join(self, node: NodeId, since: int) -> None:
-        """A new mirror asks, maybe again: before it has heard of its welcome."""
+        """A new mirror asks, maybe again, because its welcome has not reached it yet."""
         copy = node, since
         if copy not in self._welcomed and not self._fills(node, since):
             self._joining.add(copy)

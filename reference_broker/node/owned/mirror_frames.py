@@ -22,7 +22,7 @@ _FILL: Final = Struct(">QQ")
 
 
 class RingNote(IntEnum):
-    """What a note says, and what its numbers are."""
+    """The meaning of a note, and of its numbers."""
 
     SUBSCRIBE = 1
     """To the left neighbour: view, number of the last batch that is here."""
@@ -35,7 +35,7 @@ class RingNote(IntEnum):
     WELCOME = 5
     """To a new mirror: number of the copy, of the last batch that it has, and of the next message."""
     FILLED = 6
-    """To the master: the copy of this number has taken what came with the last FILL."""
+    """To the master: the copy of this number has taken the messages of the last FILL."""
 
 
 def pack_ring(group: GroupId, view: int, number: int) -> bytes:

@@ -163,7 +163,7 @@ class MirrorRunner:
     # Turns
 
     def turn(self) -> None:
-        """Tell the master what is confirmed, or that what it filled in is safe: then the copy may count as
+        """Tell the master what is confirmed, or that the filled-in messages are safe: then the copy may count as
         synchronised, and may be the only one that survives."""
         self.scheduled = False
         if self._is_filled and self.copy.is_stored:

@@ -116,7 +116,7 @@ class Mirrors:
         return self.runners.pop(group, None)
 
     def ring_made(self, group: GroupId) -> None:
-        """This node is the master of a ring now: it hears what came too early."""
+        """This node is the master of a ring now: hand it the frames that came too early."""
         self._take_early(group)
 
     def _stop(self, group: GroupId) -> None:
@@ -194,7 +194,7 @@ class Mirrors:
             runner.fill(since, payload)
 
     def published_here(self, group: GroupId, first: int, commands: Sequence[Any]) -> None:
-        """Clients of this node have published to a queue of which a copy is here."""
+        """Clients of this node have published to a queue that has a copy here."""
         if (runner := self.runners.get(group)) is not None:
             runner.copied_here(first, commands)
 

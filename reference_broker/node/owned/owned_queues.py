@@ -53,7 +53,7 @@ class OwnedQueues:
         self.runners: dict[GroupId, OwnerRunner] = {}
         self.store: ClassicStore | None = None
         self.findings: list[StartFinding] = []
-        """What the store found lost or damaged when it opened, and what was given up with a master."""
+        """Losses and damage that the store found when it opened, and the losses with a given-up master."""
         self._followers: dict[GroupId, Callable[[int], None]] = {}
         """Who hears that messages survive, by the name of the queue in the store."""
         self._records: dict[GroupId, QueueRecord] = {}
@@ -125,8 +125,8 @@ class OwnedQueues:
         log.error("%s", self.findings[-1])
 
     def became_current(self, copies: Collection[GroupId]) -> None:
-        """The queues and copies that have begun, and these ``copies`` by their names in the store, are all that this
-        node has: delete what is on the drive of others."""
+        """This node has the queues and copies that have begun, and these ``copies`` by their names in the store, and no
+        others: delete the rest from the drive."""
         if self.store is not None:
             self.store.keep_only(self._followers.keys() | set(copies))
 

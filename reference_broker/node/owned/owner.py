@@ -4,16 +4,16 @@ Theory of operation
 -------------------
 Commands of this node's clients and of other nodes gather until the turn. The turn applies all of them in the order in
 which they came, and has their effects executed. Nothing is agreed with anybody, so there are no rounds and no terms.
-The *term* of the owner is the boot id of its node, below the number of owners that the queue had before: whoever hears
-of a higher term knows that the owner has started again, or is another one, without its channels and consumers.
+The *term* of the owner is the boot id of its node, below the number of owners that the queue had before. A higher term
+means that the owner has started again, or is another one, and has no channels and consumers.
 
 A queue with *mirrors* has a ring (:mod:`~reference_broker.node.owned.master_ring`). The ring gets the last part of each
 turn, and can keep the owner from applying anything while a new mirror is filled.
 
-A queue that has mirrors may be given to another owner while this node is cut off or suspended. So when a link breaks or
-after a suspension the owner *doubts* that it still is the owner: it answers nobody and delivers nothing, until the
-metadata have told it what was decided so far. A node that is cut off is told nothing, and keeps silent. Confirms are
-not kept back: they need the mirrors.
+A queue that has mirrors may get another owner while this node is cut off or suspended. So the owner *doubts* that it
+still is the owner when a link breaks or after a suspension: it answers nobody and delivers nothing until it has read
+the metadata's decisions so far. A node that is cut off cannot read them, and keeps silent. Confirms are not kept back:
+they need the mirrors.
 
 Other nodes reach the owner through a :class:`~reference_broker.node.replication.proxy.Proxy`, by the same frames as the
 leader of a Raft group. A link that breaks ends every channel of the other node in this queue: the messages that its
@@ -159,12 +159,12 @@ class OwnerRunner:
         return normal, low
 
     def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
-        """A node knows this owner, and hears everything from now on. What it may have missed is told to it."""
+        """A node knows this owner, and hears everything from now on. Tell it what it may have missed."""
         if self._stopped or term != self.term:
             return
         self._apply()
         non_member = self._non_members[node] = NonMember(self.group, node, boot_id, self._node)
-        if not any(gone == node for _waiting, gone in self._gone):  # else all that it had here is as good as ended
+        if not any(gone == node for _waiting, gone in self._gone):  # else its channels here will end anyway
             self.host.catch_up(non_member, asked)
         self._wake(self)
 
@@ -192,7 +192,7 @@ class OwnerRunner:
         self._wake(self)
 
     def have_mirrors(self, record: QueueRecord, member: RingMember | None = None) -> None:
-        """The queue has mirrors from now on. ``member``: this node's place in the ring so far."""
+        """The queue has mirrors from now on. ``member``: this node's former place in the ring."""
         self._apply()
         self.ring = MasterRing(record, self.host, self._node, member)
 
@@ -211,8 +211,8 @@ class OwnerRunner:
         return tuple(UnappliedCommands(numbers.last + 1) for numbers in self.unapplied)
 
     def sync_mirrors(self, *, cancels: bool) -> int:
-        """Fill the mirrors that are not synchronised, or stop that. Returns how many mirrors begin anew: a mirror that
-        is to be filled gives up what it has, as in RabbitMQ."""
+        """Fill the mirrors that are not synchronised, or stop that. Returns the number of mirrors that begin anew: a
+        mirror to be filled drops its messages, as in RabbitMQ."""
         if self.ring is None:
             return 0
         mirrors = self.ring.fill_no_more() if cancels else self.ring.fill_once()
@@ -302,7 +302,7 @@ class OwnerRunner:
     # One turn
 
     def turn(self) -> None:
-        """Apply what has gathered, and execute the effects. Some effects may wait for the next turn."""
+        """Apply the gathered commands, and execute the effects. Some effects may wait for the next turn."""
         self.scheduled = False
         if self._stopped:
             return

@@ -19,7 +19,7 @@ class PeerLinks(Protocol):
 
 
 def send_outputs(links: PeerLinks, group: GroupId, outputs: Sequence[Output]) -> None:
-    """Send what a member of the ring has to say."""
+    """Send the outputs of a member of the ring."""
     for output in outputs:
         match output:
             case Content(to, view, number, payload):

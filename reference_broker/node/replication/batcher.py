@@ -6,16 +6,16 @@ is on this node's disk, or a batch is full. Few commands gather until the round 
 disk, and a lone command waits for nothing. This rule makes group commit pay at both ends of the in-flight curve.
 
 A *round* takes a frame to each peer, a batch of the log on each node, and a frame back, however many groups it carries.
-So few commands do not begin a round of their own while a round of few commands is under way: what all groups of the
-node gather meanwhile leaves together when the round is committed. The rounds clock themselves, without a timer: they
-carry more as the load grows or the drives slow down. A group with many commands neither waits nor is waited for. Nor
-does anybody wait for longer than ``wait_ms``: a group that has lost its majority must not hold up the others.
+So few commands do not begin a round of their own while a round of few commands is under way: the commands that all
+groups of the node gather meanwhile leave together when the round is committed. The rounds clock themselves, without a
+timer: they carry more as the load grows or the drives slow down. A group with many commands neither waits nor is waited
+for. Nor does anybody wait for longer than ``wait_ms``: a group that has lost its majority must not hold up the others.
 
-A settle that nobody waits for is *lazy*: it waits a while for an enqueue to ride with, which at low load halves the
-number of rounds. A settle whose consumer is short of credit is not lazy. If there is a backlog and the consumer's
-prefetch is small, the enqueues wait for the next settle instead, and the consumer has each round for itself.
+A settle that nobody waits for is *lazy*: it waits a while for an enqueue to share an entry with, which at low load
+halves the number of rounds. A settle whose consumer is short of credit is not lazy. If there is a backlog and the
+consumer's prefetch is small, the enqueues wait for the next settle instead, and the consumer has each round for itself.
 
-A member that follows sends what gathers to the leader.
+A follower sends its gathered commands to the leader.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Rounds:
         turns: RoundTurns,
         wait_ms: int,
     ) -> None:
-        """``wake`` gives a runner its turn, ``after`` calls after so many seconds, ``turns`` says which turn this
-        is."""
+        """``wake`` gives a runner its turn, ``after`` calls after a number of seconds, ``turns`` gives the number of
+        this turn."""
         self._wake = wake
         self._after = after
         self._turns = turns
@@ -71,7 +71,7 @@ class Rounds:
         """The groups whose entries of this round are not committed."""
         self._waiting: dict[Runner, None] = {}
         self._began = -1
-        """The turn in which the round began: all that gathered until then goes together."""
+        """The turn in which the round began: commands gathered until then go together."""
         self._next = -1
         """The turn in which the next round may begin."""
         self._number = 0
@@ -86,7 +86,7 @@ class Rounds:
         if self._under_way and self._began != turn:
             self._wait(runner)
             return False
-        if turn < self._next:  # those who waited have their turns in the next turn: go with them
+        if turn < self._next:  # the waiting runners have their turns in the next turn: go with them
             self._wake(runner)
             return False
         if not self._under_way:

@@ -1,7 +1,7 @@
 """Waits until a change of the metadata holds on every node that can be reached.
 
-The node that was asked has proposed the change and applied it. Then it asks its peers to say when they have come that
-far. A peer that is lost meanwhile is not waited for: when it is back, it applies what it has missed.
+The node that was asked has proposed the change and applied it. Then it asks its peers to say when they have applied it,
+too. It does not wait for a peer that is lost meanwhile: when the peer is back, it applies the missed changes.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class GroupPorts(ProposingPorts, SenderPorts, Protocol):
     """What a member needs of its node."""
 
     def machine_calls(self, runner: GroupRunner) -> MachineCalls:
-        """Those of the member's machine, with whoever watches in between."""
+        """The calls of the member's machine, with the node's observer in between."""
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """The member's role, leader or term has changed."""
@@ -129,7 +129,8 @@ class GroupRunner:
         self._node = node
         self._me = (node.node, node.boot_id)
         self._standing = (Role.FOLLOWER, NOBODY, core.term)
-        """What the machine knows of. The only member of a group leads from the start, and the machine must hear it."""
+        """The role that the machine knows. The only member of a group leads from the start, and the machine must be
+        told."""
         forwarded = self.track.forwarded
         pipeline = Pipeline(group, node, self, host.encode, unapplied, forwarded=forwarded)
         self._batcher = batcher = Batcher(pipeline, core, host, node, self, self._make_entry)
@@ -202,8 +203,8 @@ class GroupRunner:
     # Inputs
 
     def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
-        """A node without a member has heard that this one leads, and has applied its commands up to ``known`` of each
-        priority: tell it what it may have missed, and from now on everything."""
+        """A node without a member knows that this member leads, and has the results of its commands up to ``known`` of
+        each priority: tell it what it may have missed, and from now on everything."""
         self.host.after_doubt(partial(self._catch_up, node, term, boot_id, known, asked))
 
     def _catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
@@ -213,7 +214,7 @@ class GroupRunner:
             self.host.catch_up(non_member, asked)
             if (
                 is_new and applied != known
-            ):  # they were in the log before, and nobody has told it since what they came to
+            ):  # they were in the log before, and nobody has told the node their results since
                 non_member.leading(term, *applied)
 
     def non_member_left(self, node: NodeId) -> None:
@@ -390,7 +391,7 @@ class GroupRunner:
             self._node.wake(self)
 
     def was_suspended(self) -> None:
-        """This process was suspended for so long that other nodes may have given its node up."""
+        """This process was suspended, and other nodes may have given its node up."""
         self._non_members.clear()
         self._doubt()
 
@@ -461,7 +462,7 @@ class GroupRunner:
         self._log.take_snapshot(self.group, self.applied, term, state, self.host.live_entries())
 
     def needed_entries(self) -> list[tuple[int, int]]:
-        """The entries that a snapshot taken now would not free: live ones, and those that were not applied yet."""
+        """The entries that a snapshot taken now would not free: live and unapplied ones."""
         return [*self.host.live_entries(), (self.applied + 1, self.core.log.last_index + 1)]
 
     def payload(self, index: LogIndex) -> bytes:
@@ -623,8 +624,8 @@ class GroupRunner:
         self._node.wake(self)
 
     def _term_begins(self, term: Term) -> None:
-        """Everything of earlier terms is applied here. The machine leads from now on, if this member leads the term:
-        before, a former leader's entries may have done already what a leader is to do."""
+        """Everything of earlier terms is applied here. If this member leads the term, the machine leads from now on;
+        earlier, entries of a former leader could still have done a leader's tasks."""
         if self._standing[0] is Role.LEADER and self._standing[2] == term:
             self.host.run_effects(self._non_members.values())
             self.host.became_leader(term)

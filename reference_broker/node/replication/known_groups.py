@@ -25,9 +25,9 @@ class Groups:
         self._of_vhosts: dict[str, dict[str, Queue]] = {}
         self.by_group: dict[GroupId, Queue] = {}
         self.runners: dict[GroupId, GroupRunner] = {}
-        """The Raft groups that have a member here, the metadata group among them: whoever asks what Raft says."""
+        """The Raft groups that have a member here, with the metadata group: for questions about Raft."""
         self.hosted: dict[GroupId, QueueRunner] = {}
-        """Everything that runs here, these members among it: whoever asks who leads a queue, or how the queue is."""
+        """Everything that runs here, with these members: for questions about a queue's leader or state."""
         self.log_uids: dict[GroupId, int] = {}
         """The log uid of each group's replica here: notices of the log may be about an earlier replica."""
         self.proxies: dict[GroupId, Proxy] = {}

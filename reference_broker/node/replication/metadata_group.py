@@ -61,7 +61,7 @@ from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
 Answered = Callable[[QueueRecord | None], None]
 ExchangeAnswered = Callable[[ExchangeOutcome], None]
 AccessAnswered = Callable[[str], None]
-"""Gets what the command lacked, such as ``user 'u'``; empty if it was done."""
+"""Gets the name of what is missing, such as ``user 'u'``; empty if the command was done."""
 
 _COMMAND_BYTES: Final = 256
 log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class MetadataHost:
         self._effects.extend(self.machine.apply(entry.payload[:end], skip))
 
     def run_effects(self, non_members: Collection[object] = ()) -> None:
-        """Start and stop groups, answer those who wait on this node."""
+        """Start and stop groups, answer the waiting clients of this node."""
         effects, self._effects = self._effects, []
         for effect in effects:
             match effect:
@@ -270,7 +270,7 @@ class MetadataHost:
         return LookUp(name=command.name, group=command.group, node=command.node, correlation=command.correlation)
 
     def doubt(self) -> None:
-        """What the metadata says is said to everybody."""
+        """Nothing to doubt: everybody may read the metadata."""
 
     def after_doubt(self, call: Callable[[], None]) -> None:
         """That is now."""
@@ -298,7 +298,7 @@ class MetadataHost:
             self._tell(found)
 
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
-        """Take over a newer state: a queue it lacks is gone. Those who wait for a skipped command are answered."""
+        """Take over a newer state: a queue it lacks is gone. Answer the clients that wait for a skipped command."""
         self._take_over(state)
         self._effects.clear()
         records = list(self.machine.queues.values())
@@ -311,7 +311,7 @@ class MetadataHost:
         self.access_changed()
 
     def _present(self, command: MetadataCommand) -> QueueRecord | ExchangeOutcome | str | None:
-        """What the state says now about a command that was applied elsewhere."""
+        """The state's present answer to a command that was applied elsewhere."""
         match command:
             case SetPolicy() | ClearPolicy():
                 return None

@@ -4,7 +4,7 @@ Commands wait on the node for an entry, if the node's member leads, or for a mes
 priority until a batch is cut. A batch takes commands of normal priority first. Its *segments* name the proposers of its
 commands (:mod:`reference_broker.node.replication.proposals`).
 
-A command is kept until it is applied, and is proposed again to each new leader. A member and a proxy do all this alike;
+A command is kept until it is applied, and is proposed again to each new leader. A member and a proxy do this alike;
 only a member may lead and make entries (:mod:`reference_broker.node.replication.batcher`).
 """
 
@@ -161,9 +161,9 @@ class Pipeline:
         copied: Callable[[bytes, Sequence[Segment], Sequence[Any]], None] | None = None,
     ) -> None:
         """``runner`` gets a turn when there is something to send, ``encode`` makes a batch of commands. ``unapplied``:
-        what the node has proposed to the group so far. ``forwarded`` hears of each publish that is sent to another
-        node: its number, and when (ns). ``copied`` hears of each batch that is sent to another node: the head of its
-        frame, its segments and its commands."""
+        the node's proposals to the group so far. ``forwarded`` gets the number and time (ns) of each publish that is
+        sent to another node. ``copied`` hears of each batch that is sent to another node: the head of its frame, its
+        segments and its commands."""
         self.unapplied = unapplied or tuple(UnappliedCommands() for _ in Priority)
         self.waiting = CommandQueue()
         self.leader = NOBODY

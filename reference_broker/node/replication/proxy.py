@@ -42,9 +42,9 @@ class Proxy:
         published_here: Callable[[GroupId, int, Sequence[Any]], None] | None = None,
     ) -> None:
         """``unapplied``: the unapplied commands of this node's former member. ``lost`` is called when the link to the
-        owner of a queue breaks that lives on one node: the owner ends this node's channels then
-        (:mod:`~reference_broker.node.owned.owner`). ``published_here`` hears what clients of this node publish to such
-        a queue, for a mirror here: the number of the first command, and the commands."""
+        owner of an owned queue breaks: the owner ends this node's channels then
+        (:mod:`~reference_broker.node.owned.owner`). ``published_here`` gets the publishes of this node's clients to
+        such a queue, for a mirror here: the number of the first command, and the commands."""
         self.record = record
         self.group = record.group
         self.scheduled = False
@@ -61,7 +61,7 @@ class Proxy:
         leader is asked, too, until the reply is here."""
         self._attached = False
         self._is_late = False
-        """What comes from an owner may have been read late: the owner has not answered since a suspension."""
+        """Frames of the owner may have been read late: the owner has not answered since a suspension."""
         self._stopped = False
 
     @property

@@ -81,8 +81,8 @@ class QueueRunner(Protocol):
         """The highest numbers applied of that start of a node, of normal and of low priority."""
 
     def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
-        """A node without a member knows this leader, and has applied its commands up to ``known`` of each priority:
-        tell it what it may have missed, and from now on everything."""
+        """A node without a member knows this leader, and has the results of its commands up to ``known`` of each
+        priority: tell it what it may have missed, and from now on everything."""
 
     def non_member_left(self, node: NodeId) -> None:
         """The node has no clients of the group any more."""
@@ -99,7 +99,7 @@ class QueueRunner(Protocol):
         """The link to ``node`` broke."""
 
     def was_suspended(self) -> None:
-        """This process was suspended for so long that other nodes may have given its node up."""
+        """This process was suspended, and other nodes may have given its node up."""
 
     def stop(self) -> None:
         """The queue is gone from this node. Later calls do nothing."""

@@ -1,12 +1,12 @@
 """The messages of a group's core on their way: read from the log, encoded, and put on the links.
 
-A mere notice of a commit waits a little for an entry to ride with, unless a client on the node waits for the notice.
+A notice of a commit waits a little for an entry to go with, unless a client on the node waits for the notice.
 
-*Spare copies* wait, too. A small entry needs only so many followers as make a majority with the leader. Another
-follower, on a node without clients of the queue, gets its copy some milliseconds later, together with later entries and
-with copies of other groups. This holds as long as every follower whose answer counts has answered everything before,
-and is not slower than the follower that would wait. So a member that stops, a slow drive or a lost link costs one such
-delay at most (docs/decisions/0010).
+*Spare copies* wait, too. A small entry needs only enough followers for a majority with the leader. Another follower, on
+a node without clients of the queue, gets its copy some milliseconds later, together with later entries and with copies
+of other groups. This holds as long as every follower whose answer counts has answered everything before, and is not
+slower than the follower that would wait. So a member that stops, a slow drive or a lost link costs one such delay at
+most (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AnswerTimes:
         self.means: dict[NodeId, int] = {}
 
     def took(self, node: NodeId, ns: int) -> None:
-        """An answer took so long."""
+        """An answer of ``node`` took ``ns``."""
         mean = self.means.get(node, ns)
         self.means[node] = mean + (ns - mean) // _RECENT
 
@@ -241,8 +241,8 @@ class Sender:
         return answers.means.get(node, _NEVER_NS) > answers.limit_of(self._node.node)
 
     def tell_synced(self, leadership: Leadership) -> None:
-        """This leader has more on its disk: tell the followers with clients, which then need not wait until it has
-        heard of their disks and told them of the commit."""
+        """This leader has more on its disk: tell the followers with clients. They then learn of a commit without
+        waiting for the leader's notice."""
         for node in leadership.progress:
             if node in self._host.client_nodes and (message := leadership.tell_synced(node)) is not None:
                 self._node.send(node, FrameKind.RAFT, wire.encode(self._group, message))
@@ -392,7 +392,7 @@ class Sender:
             if send.first == flow.held.last + 1 and (send.commit or has_entries):
                 flow.held = _joined(flow.held, send)
                 return True
-            flow.held = None  # the core begins again, from what it knows the follower has
+            flow.held = None  # the core begins again after the last entry that the follower is known to have
         if flow is not None and has_entries:
             flow.lost(send.first)
         if not has_entries or self._may_go(send.to, few):

@@ -1,12 +1,12 @@
 """Raft's time on a node: ticks for the groups that wait for something, and elections a few at a time. Pure.
 
-A group begins to wait only in a turn. So each tick is for the groups that had a turn since the tick before, and for the
+A group begins to wait only in a turn. So each tick is for the groups that had a turn since the last tick, and for the
 groups that waited then. A queue that nobody uses costs nothing.
 
-A node with thousands of groups must not have all of them elect a leader at once: ten thousand candidacies would outlast
-their own election timers and begin again and again, and would leave the nodes no time for each other. When a node
-starts, :class:`Campaigns` begins the elections, some at a time. When timers run out, :class:`Ticks` lets only so many
-elections begin in one tick. :class:`HandOver` has leaders elected where more nodes can reach them.
+A node with thousands of groups must not begin all their elections at once: ten thousand candidacies would outlast their
+own election timers and begin again and again, and would leave the nodes no time for each other. When a node starts,
+:class:`Campaigns` begins the elections, some at a time. When timers run out, :class:`Ticks` limits the elections that
+begin in one tick. :class:`HandOver` moves leaders to members that more nodes can reach.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Campaigns:
     nobody leads the group.
 
     A node that starts stands for the groups in which it voted for itself last; it led most of them when the cluster
-    stopped. So leaders come back to where they were, and members do not stand against each other. Only so many
-    campaigns are under way at a time. The next ones begin as these are decided, or were not decided for too long.
+    stopped. So leaders come back to where they were, and members do not stand against each other. The number of
+    campaigns under way is limited. A next one begins when one is decided, or has taken too long.
     """
 
     def __init__(self, stand: Callable[[GroupId], None]) -> None:
@@ -126,7 +126,8 @@ class Ticks:
         campaigns: Campaigns,
         busiest: Busiest,
     ) -> None:
-        """``stirred`` has the runners that had a turn since the last tick; a tick takes those that need none out."""
+        """``stirred`` has the runners that had a turn since the last tick; a tick removes the runners that need no
+        tick."""
         self._runners = runners
         self._stirred = stirred
         self._campaigns = campaigns
@@ -143,7 +144,7 @@ class Ticks:
         that waits for nothing is left alone until something happens to it.
 
         When very many wait, time passes more slowly for them: each tick is for the groups that have waited longest, and
-        only so many begin an election in it. The metadata group does not wait for the queues.
+        few of them begin an election in it. The metadata group does not wait for the queues.
         """
         self._campaigns.tick()
         metadata, elections = self._runners[METADATA_GROUP], 0
