@@ -12,7 +12,7 @@ WAL_FILE_BYTES_MIN: Final = 16 * KIB
 
 
 class Problem(NamedTuple):
-    """One broken rule: which key, what it holds, what the rule is, and how to mend it."""
+    """One broken rule: the key, its value, the rule, and how to mend it."""
 
     key: str
     value: object

@@ -1,9 +1,11 @@
 """Group commit: one write and one sync for everything that waits.
 
-Theory of operation ------------------- The writer takes all waiting operations and makes one batch of them: one write,
-one sync, one list of notices. It works in a thread of its own or, for small batches on a fast drive, in the event loop
-(:meth:`reference_broker.log.system.LogSystem.write` decides). Operations that arrive meanwhile wait for the next batch.
-So a slow disk makes the batches larger, and an operation does not wait for more syncs.
+Theory of operation
+-------------------
+The writer takes all waiting operations as one batch: one write, one sync, one list of notices. It works in a thread of
+its own or, for small batches on a fast drive, in the event loop (:meth:`reference_broker.log.system.LogSystem.write`
+decides). Operations that arrive meanwhile wait for the next batch. So a slow disk makes the batches larger, and an
+operation does not wait for more syncs.
 
 Order within one turn: the meta log first (a new group, a new term), then the WAL, then the operations that must come
 after (snapshots, removal of groups). So an entry is never on disk before its group or its term is.

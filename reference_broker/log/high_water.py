@@ -1,15 +1,15 @@
-"""The high-water mark: what the WAL and the meta log have synced, for the next start to compare with what it finds.
+"""The high-water mark: the last synced batches of the WAL and the meta log, for the next start to compare with.
 
 Theory of operation
 -------------------
-A log that is read back cannot tell a last batch that was torn from a last batch that was damaged, and cannot see that
-its end was cut off. So the writer thread notes the number of each batch after the sync of the batch. The note is not
-synced: it costs no system call, it outlives a process that is killed, and after a loss of power it is a few seconds
-old. What it says is true at any age, because batches only become more. A start that finds fewer batches has lost
-synced entries (``docs/decisions``, 22).
+When a start reads the log, it cannot tell a torn last batch from a damaged one, and cannot see that the end is missing.
+So the writer thread notes the number of each batch after the sync of the batch. The note is not synced: it costs no
+system call, it outlives a process that is killed, and after a loss of power it is a few seconds old. The note is true
+at any age, because batches only become more. A start that finds fewer batches has lost synced entries
+(``docs/decisions``, 22).
 
 The note is written alternately in two places, each with a check of its own, so a crash in the middle of one leaves the
-other. A start that finds neither sound does not know, and has to suspect the worst.
+other. A start that finds neither sound has to suspect the worst.
 """
 
 from __future__ import annotations

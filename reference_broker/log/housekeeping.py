@@ -1,8 +1,8 @@
 """The decisions of the housekeeper: which WAL files go, which segments are rewritten, who takes a snapshot. Pure.
 
 WAL files go oldest first and without holes, so the remaining files are always the end of the WAL. A start replays them
-on top of the segments, and finds the same log whether one of them was copied into segments before or not. Below the
-lowest index that these files touch nothing changed since, and from that index on the files say everything.
+on top of the segments, and finds the same log whether or not one of them was already copied into segments. Below the
+lowest index in these files nothing has changed since, and from that index on the files hold everything.
 """
 
 from __future__ import annotations

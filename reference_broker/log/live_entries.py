@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 A snapshot's stream is cut into chunks, and an entry may be much larger than a chunk. So such an entry is read in
-pieces, each piece once, and is never in memory as a whole. A piece from disk is believed if the entry is still where
-the piece was read: a file goes, and its octets are used again, only after no place names the file. When the last piece
-is read, damage of the drive shows, because the CRC of the pieces differs from the CRC of the entry.
+pieces, each piece once, and is never in memory as a whole. A piece from disk is believed if the entry is still at the
+same place afterwards: a file is removed or used again only after no place names the file. Damage of the drive shows
+with the last piece: the CRC of the pieces differs from the CRC of the entry.
 
 The lock is held for some hundred look-ups at most, however many entries are live.
 """
@@ -32,7 +32,7 @@ class LiveEntries:
         self._state = state
         self._group = group
         self._checked: dict[int, tuple[int, int]] = {}
-        """Entries of which some pieces were read: up to which octet, and the CRC up to there."""
+        """Partly read entries: the octets read, and their CRC."""
 
     def places(self, first: int, last: int) -> list[Place]:
         """Where entries are, from ``first`` on, up to ``last`` or some hundred. Raises :class:`EntryGoneError`."""

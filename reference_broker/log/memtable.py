@@ -4,11 +4,11 @@ Pure.
 Theory of operation
 -------------------
 A group has two states. The *log* has every append, truncation and reset of the owner at once. The *disk*
-(:class:`~reference_broker.log.extents.Extents`) has what the WAL has synced: the same operations in the same order, a
-while later. An entry may leave memory only when log and disk agree on it.
+(:class:`~reference_broker.log.extents.Extents`) has the operations that the WAL has synced: the same ones in the same
+order, a while later. An entry may leave memory only when log and disk agree on it.
 
-The check is cheap, because the WAL writes in order. When the WAL reports an entry as written, and the log still holds
-that very object at its index, all lower entries of the log are written, too. ``synced`` is the highest such index; a
+The check is cheap, because the WAL writes in order. When the WAL reports an entry as written, and the log still has the
+same object at its index, all lower entries of the log are written, too. ``synced`` is the highest such index; a
 truncation lowers it.
 
 The octets in memory are bounded over all groups, and the oldest entry is dropped first. An entry that is not on disk
@@ -132,7 +132,7 @@ class Memory:
         table._lowest = min(table._lowest, index)
 
     def written(self, table: Table, entry: Entry) -> None:
-        """``entry`` and all that was appended to this table before it are on disk."""
+        """``entry`` and all earlier entries of this table are on disk."""
         if table.memory.get(entry.index) is entry:
             table.synced = max(table.synced, entry.index)
             if table._lowest < table.unneeded and table._lowest <= table.synced:

@@ -4,9 +4,9 @@ The meta log is an append-only log of small batches in the format of the WAL. Wh
 still true are written into the next file, which gets its name only once it is synced; then the old file is removed.
 Each start does the same, so nothing is ever written behind a torn tail.
 
-A forgotten vote could be given twice, and no other member has a copy of it. So each batch is written twice, at the same
-offset of both halves of the file, and synced once. After the sync both copies are sound, and damage to one copy leaves
-the other. Both copies can be unsound only if the sync never returned (``docs/decisions``, 9).
+A member that forgets its vote could vote twice, and no other member has a copy of the vote. So each batch is written
+twice, at the same offset of both halves of the file, and synced once. After the sync both copies are sound, and damage
+to one copy leaves the other. Both copies can be unsound only if the sync never returned (``docs/decisions``, 9).
 
 Invariants: a term never goes back across a crash, and never comes without its vote (one row holds both, I6);
 a group's creation is on disk before any of its entries, because the writer thread syncs this log before the WAL.
@@ -65,7 +65,7 @@ class MetaLog:
         self._file: File | None = None
         self._high_water: HighWater | None = None
         self.sync_ns = 0
-        """What the last sync took."""
+        """Duration of the last sync."""
         self.records: dict[GroupId, GroupRecord] = {}
         self._rows: list[bytes] = []
         self._payloads: list[bytes] = []
@@ -163,7 +163,7 @@ class MetaLog:
             self.sync_ns = sync_ns(self._file, self._clock)
 
     def _compact(self) -> None:
-        """Write all that is true into a new file, then remove the others."""
+        """Write the rows that are still true into a new file, then remove the others."""
         rows, payloads = _all_rows(self.records)
         octets = sum(map(len, payloads))
         self.close()

@@ -1,6 +1,6 @@
 """The notices that the log gives its owner, from the log's threads, in the order in which they became true.
 
-Nothing is noticed before it would survive the loss of power. After :class:`Failed` nothing is noticed at all.
+Each notice comes when its event would survive a loss of power. After :class:`Failed` no notice comes.
 
 A notice about a group names the group's ``log_uid``, the number that :meth:`LogSystem.create_group` returned. A group
 that is deleted and made again has another log uid, so a late notice about the former group is never taken for news of
@@ -25,9 +25,9 @@ IndexRange = tuple[int, int]
 class Written:
     """All entries of ``group`` handed over up to ``index``, whose term is ``term``, are on disk.
 
-    An entry may have been overwritten in memory since, so whoever counts entries must compare the term. ``begun_ns``,
-    ``written_ns`` and ``synced_ns`` say when the write of the batch began and ended and when its sync ended, on the
-    host's monotonic clock. Two notices are equal even if these times or the ``log_uid`` differ.
+    An entry may have been overwritten in memory since, so a reader that counts entries must compare the term.
+    ``begun_ns``, ``written_ns`` and ``synced_ns`` say when the write of the batch began and ended and when its sync
+    ended, on the host's monotonic clock. Two notices are equal even if these times or the ``log_uid`` differ.
     """
 
     group: GroupId

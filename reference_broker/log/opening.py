@@ -1,13 +1,13 @@
 """Opens the log: reads the identity of the directories, the meta log, the snapshots, the segments and the WAL.
 
-Nothing is written and nothing removed before everything was read and found usable: a start that is refused leaves the
-log as it was, for whoever can mend it, or for the version of the broker that wrote it.
+Nothing is written and nothing removed before everything was read and found usable: a refused start leaves the log as it
+was, for a person who can mend it, or for the version of the broker that wrote it.
 
-Whatever was read is synced again before it counts as written. A process that was killed between a write and its sync
-leaves octets that the kernel knows and the disk does not; the same holds for a rename.
+All octets that were read are synced again before they count as written. A process that was killed between a write and
+its sync leaves octets that the kernel has and the disk has not; the same holds for a rename.
 
 If the end of the WAL is missing (:mod:`~reference_broker.log.high_water` and :mod:`~reference_broker.log.inventory`
-tell), the members of all groups become *forgetful*: each begins in a term of which nobody has heard, and neither votes
+tell), the members of all groups become *forgetful*: each begins in a term that no other member knows, and neither votes
 nor leads until it has learnt again (:class:`reference_broker.raft.core.RaftCore`).
 """
 
@@ -145,7 +145,7 @@ def open_parts(
 
 
 def look(config: LogConfig, files: Files) -> tuple[dict[GroupId, RecoveredGroup], list[StartFinding]]:
-    """What a start would find, without any change. Raises as :func:`open_parts`."""
+    """The groups and findings of a start, without any change. Raises as :func:`open_parts`."""
     opening = _Opening(config, files, lambda _notices: None, lambda: bytes(STORE_ID_SIZE), monotonic_ns)
     opening.read()
     opening.close()
@@ -245,7 +245,7 @@ class _Opening:
     def _read_newest(self, id_: GroupId, record: GroupRecord, inventory: Inventory) -> tuple[SnapshotFacts, bytes]:
         """Put a group behind its newest valid snapshot. Older and unfinished snapshots are stale.
 
-        Damaged snapshots stay: if the log needs such a snapshot, somebody may be able to mend it.
+        Damaged snapshots stay: if the log needs such a snapshot, a person may be able to mend it.
         """
         group = self._state.groups[id_] = Group(Table(id_), log_uid=record.log_uid)
         directory = group_directory(self._data_dir, id_)
@@ -352,7 +352,7 @@ class _Opening:
 
     def _make_agree(self, group: Group, record: GroupRecord) -> None:
         """Make the table agree with the disk. If the end of the WAL is missing, the group's member is forgetful from
-        now on, and begins in a term of which nobody has heard."""
+        now on, and begins in a term that no member knows."""
         table, recovery = group.table, self._recovery
         table.last = table.synced = max(table.floor, table.disk.last)
         if recovery.missing_end:

@@ -1,11 +1,12 @@
 """From the octets of WAL and meta files back to logs. Pure.
 
-Segments come first; the remaining WAL files are replayed on top, in ascending order. Each sound batch is replayed
-row by row through the same operations that the running log uses. Where the sound batches of a file end, the numbers
-decide (:mod:`reference_broker.log.wal_codec`): a batch that is missing although a later one exists had been synced, so
-this is damage and recovery refuses, naming file and offset. For a batch that is missing at the very end, the high-water
-mark and the inventory decide (:mod:`~reference_broker.log.high_water`, :mod:`~reference_broker.log.inventory`): either
-it was synced, and the members of all groups have forgotten entries; or nobody was told of it, and it is dropped.
+Segments come first; the remaining WAL files are replayed on top, in ascending order. Each sound batch is replayed row
+by row through the same operations that the running log uses. The numbers decide about the end of the sound batches in a
+file (:mod:`reference_broker.log.wal_codec`). If a batch is missing and a later one exists, the missing batch had been
+synced. This is damage: recovery refuses, and names file and offset. For a batch that is missing at the very end, the
+high-water mark and the inventory decide (:mod:`~reference_broker.log.high_water`,
+:mod:`~reference_broker.log.inventory`): either it was synced, and the members of all groups have forgotten entries; or
+its entries were never noticed, and it is dropped.
 
 Invariants: nothing that was noticed as written is dropped without a word (I10); the log above the snapshot has no hole,
 and every live entry is there, or recovery refuses.

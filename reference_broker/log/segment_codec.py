@@ -1,10 +1,10 @@
 """The octets of a segment: a header, an index in columns, and the payloads. Pure.
 
-A segment holds entries of one group that somebody still needs although their WAL file goes. A segment is written once,
-gets its name when all of it is synced, and never changes. A group's segments, replayed in order of number, give the log
-of the group at the moment when the last segment was written. A run of entries replaces earlier entries at or above its
-first index, and a segment that *truncates* first drops entries at or above an index. The rows of the WAL do the same,
-so the remaining WAL files are replayed on top, whether they were copied into segments already or not.
+A segment holds entries of one group that are still needed when their WAL file goes. A segment is written once, gets its
+name when all of it is synced, and never changes. A group's segments, replayed in order of number, give the log of the
+group at the moment when the last segment was written. A run of entries replaces earlier entries at or above its first
+index, and a segment that *truncates* first drops entries at or above an index. The rows of the WAL do the same, so the
+remaining WAL files are replayed on top, whether they were copied into segments already or not.
 
 The index stands in columns, so that a million entries are read with five copies of memory instead of a million steps.
 """

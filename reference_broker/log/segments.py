@@ -3,8 +3,8 @@
 A segment is written under a temporary name, synced, renamed, and the directory synced: a file that is called
 ``.segment`` is whole. Only then does the table point into it, and only after that may a WAL file go (I11).
 
-The housekeeping thread writes and removes segments; the owner's thread reads them. The files that the owner has open
-are its own, but for one that is removed: the payload's CRC and a second look at the table tell.
+The housekeeping thread writes and removes segments; the owner's thread reads them. The owner has its own open files.
+One of them may be removed meanwhile: the payload's CRC and a second look at the table tell.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from reference_broker.types import GroupId
 SUFFIX: Final = ".segment"
 TEMPORARY: Final = ".tmp"
 STEP: Final = 1000
-"""Distance between the numbers of two new segments. The result of a compaction gets a number between those that it
-replaces and the next one."""
+"""Distance between the numbers of two new segments. The result of a compaction gets a number between the replaced
+segments and the next one."""
 OPEN_MAX: Final = 32
 """Number of segments that are open for reading at a time. A queue is read from its head on: one or two files each."""
 COPY_BYTES: Final = 4 << 20
@@ -45,7 +45,7 @@ class SegmentFiles:
         self._clock = clock
         self._lock = threading.Lock()
         self.sync_ns = 0
-        """What the sync of the segment written last took."""
+        """Duration of the last segment's sync."""
         self._open: OrderedDict[tuple[GroupId, int], File] = OrderedDict()
 
     def group_directory(self, group: GroupId) -> str:
@@ -128,7 +128,7 @@ class SegmentFiles:
         self._files.sync_dir(self.group_directory(group))
 
     def remove_group(self, group: GroupId) -> None:
-        """Remove all that a group has here. Its directory need not exist."""
+        """Remove a group's segments. Its directory need not exist."""
         with self._lock:
             stale = [self._open.pop(key) for key in list(self._open) if key[0] == group]
         for file in stale:
@@ -165,7 +165,8 @@ def _pieces(runs: Sequence[Extent], source: Callable[[int], tuple[File, str]]) -
 
 
 def _stretches(run: Extent) -> Iterator[tuple[int, int]]:
-    """The entries of a run that stand back to back in its file, as positions from and to, at most so many octets."""
+    """The entries of a run that lie back to back in its file, as positions from and to, each stretch about
+    :data:`COPY_BYTES` at most."""
     offsets, sizes = run.offsets, run.sizes
     start, origin = 0, offsets[0]
     following = origin

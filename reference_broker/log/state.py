@@ -127,14 +127,14 @@ class LogState:
         self.memory = Memory(memtable_bytes)
         self.groups: dict[GroupId, Group] = {}
         self.leaving: set[Group] = set()
-        """Groups that were deleted, but not on disk yet: a start would still need what they have."""
+        """Deleted groups whose deletion is not on disk yet: a start would still need their files."""
         self.segmented: set[Group] = set()
         """Groups that have segments, of those in ``groups``."""
         self.wal_files: dict[int, WalFile] = {}
         self.segment_files = segment_files
         self.failed = False
         self.notify = notify
-        """Tells the owner. Whoever calls it has the lock below, and has seen that the log has not failed."""
+        """Tells the owner. The caller holds the lock below, and has seen that the log has not failed."""
         self.notify_lock = threading.Lock()
 
     def publish(self, notices: list[Notice]) -> None:

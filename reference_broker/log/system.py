@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 One thread, the owner's (the event loop), calls the methods below. No method waits for a disk, except to read an entry
 that is no longer in memory, or a chunk of a snapshot. All methods raise UnknownGroupError for a group that does not
-exist. The log tells in notices what became durable, from its own threads, in lists: one call of ``notify`` per sync.
-The owner passes a function that hands the list to its loop.
+exist. Notices from the log's own threads tell what became durable, in lists: one call of ``notify`` per sync. The owner
+passes a function that hands the list to its loop.
 
 The owner can rely on the order: the operations on one group become durable in the order of the calls, so the notice for
 a later operation implies all earlier operations. After a failed write or sync comes one ``Failed`` and no other notice.
@@ -141,7 +141,7 @@ class LogSystem:
         self._writing.go(here=quick and self._state.counters.backlog_bytes <= config.inline_bytes_max)
 
     def run_pending(self) -> bool:
-        """Without threads: do all that waits, in the calling thread. False if there was nothing."""
+        """Without threads: do all waiting work in the calling thread. False if there was none."""
         worked = False
         while self._writing.run_pending() or self._housekeeping.run_pending():
             worked = True
@@ -342,10 +342,10 @@ class LogSystem:
         self._writing.submit(TakeSnapshot(found, SnapshotKey(index, term), state, ranges))
 
     def snapshot_due(self, live: Callable[[GroupId], Ranges | None] | None = None) -> list[GroupId]:
-        """The groups for which a snapshot pays now, those that save most first. Ask on ``RolledOver``.
+        """The groups for which a snapshot pays now, largest saving first. Ask on ``RolledOver``.
 
-        ``live`` gives the ranges of entries that a group's state refers to, and those that were not applied yet;
-        without it (or if it returns None) what the last snapshot named counts, and nothing above it.
+        ``live`` gives the ranges of the entries that a group's state refers to, and of its unapplied entries; without
+        ``live`` (or if it returns None) the live ranges of the last snapshot count, and nothing above it.
         :func:`~reference_broker.log.housekeeping.snapshots_due` has the rule.
         """
         closed = range(1, self._parts.wal.current.number)

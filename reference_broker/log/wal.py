@@ -1,9 +1,11 @@
-"""The files of the WAL: which file is written, which stands ready, which wait to be used again.
+"""The files of the WAL: the current file, the file that stands ready, and the files that wait to be used again.
 
-Theory of operation ------------------- The writer (:mod:`~reference_broker.log.group_commit`) owns the current file and
-appends batches to it; it never creates, renames or removes a file. The housekeeping thread makes the next file ready
-while the current one fills (:meth:`WalFiles.prepare`), so rolling over is the exchange of one reference. If the next
-file is late, the current file grows beyond its size, which is slower and never wrong.
+Theory of operation
+-------------------
+The writer (:mod:`~reference_broker.log.group_commit`) owns the current file and appends batches to it; it never
+creates, renames or removes a file. The housekeeping thread makes the next file ready while the current one fills
+(:meth:`WalFiles.prepare`), so a roll-over exchanges one reference. If the next file is late, the current file grows
+beyond its size, which is slower and never wrong.
 
 A dead file is renamed to ``.spare`` and becomes a next file by a new header and a rename; its old batches do
 not have the mark of the new number. Each step is synced before the next, so that a crash leaves either name and never a

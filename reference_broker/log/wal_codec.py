@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-A *batch* is what one group commit wrote: a head, a table with one row per record, and then the payloads, back to
-back in the order of the rows. One batch is written with one call and made durable with one sync, and the next
-batch is written only after that sync returned. Four decisions follow from what recovery must be able to tell apart:
+A *batch* is what one group commit wrote: a head, a table with one row per record, and then the payloads, back to back
+in the order of the rows. One batch is written with one call and made durable with one sync, and the next batch is
+written only after that sync returned. Four decisions let recovery tell damage, torn writes and old octets apart:
 
 * Every batch starts on a 512-octet sector. A sector that was synced is never written again, so a torn write cannot
   reach back into it; and recovery can look for a batch behind a damaged one by trying sectors only.
@@ -17,8 +17,8 @@ batch is written only after that sync returned. Four decisions follow from what 
   at most, whatever stands there.
 * A payload's CRC is the entry's own, computed once by the leader; writing checksums only head and rows.
 
-The mark keeps payloads from being taken for batches by design, not only by accident: who publishes chooses octets, and
-nobody learns the store's id from the broker. It stands in the identity files and in segments, and is never sent.
+The mark also protects against payloads that are made to look like batches: publishers choose octets, but the broker
+never tells them the store's id. The id is in the identity files and in segments, and is never sent.
 
 Back of the envelope: a batch of one entry costs one pack, two CRCs over 68 octets and one system call, about
 3 us before the kernel's copy; each further entry costs 0.6 us.
@@ -59,12 +59,12 @@ STORE_ID_SIZE: Final = 16
 MARK_SIZE: Final = 8
 _MISSING: Final = -1
 WINDOW_BYTES: Final = 4 << 20
-"""Size of a window, a multiple of a sector. It is so small that the C library has memory at hand: windows of 32 MiB are
-mapped and unmapped each time, and a start took twice the CPU. A batch larger than a window is read whole."""
+"""Size of a window, a multiple of a sector. A small window gets its memory from the C library's heap: windows of 32 MiB
+were mapped and unmapped each time, and a start took twice the CPU. A batch larger than a window is read whole."""
 
 
 class RowKind(IntEnum):
-    """What a row says. The first three stand in WAL files, the others in the meta log."""
+    """The meaning of a row. The first three are in WAL files, the others in the meta log."""
 
     ENTRY = 1
     """Entry ``index`` with ``term``; entries at and above ``index`` that stand before it are gone."""
@@ -201,7 +201,7 @@ def read_head(octets: memoryview, at: int, mark: bytes) -> Head | None:
 
 
 class Windows:
-    """A file of ``size`` as octets, of which one window is in memory at a time.
+    """A file of ``size`` as octets, with one window in memory at a time.
 
     A start reads WAL files from their first octet to their last. A file may have grown far beyond its usual size,
     because its successor was late; read whole, it would need as much memory as it has octets. ``read(offset, size)``
