@@ -1,4 +1,4 @@
-"""The file of a clean stop: what each durable queue had delivered, and how many messages each of its segments had.
+"""The file of a clean stop: how far each durable queue had delivered, and the number of messages in each segment.
 
 The next start takes the file before anything else: it keeps the file under another name, and whatever happens then, the
 file never counts again. Stops have numbers, so a file that is an old copy does not count either. The counts tell a

@@ -1,7 +1,7 @@
-"""What a start does with files of the store that are damaged, missing or not the store's: nothing of them is lost.
+"""How a start treats damaged, missing or foreign files in the store: it loses none of their octets.
 
-Such a file is *set aside*: it keeps its octets under a name with ``.damaged`` in it, which nobody reads and no later
-file replaces. Files set aside in a queue's directory go with the queue; others stay until somebody removes them.
+Such a file is *set aside*: it keeps its octets under a name with ``.damaged`` in it, which the store never reads or
+replaces. Files set aside in a queue's directory go with the queue; others stay until a person removes them.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def checks(records: Records, seq: int) -> npt.NDArray[np.uint64]:
 
 
 def may_be_made_again(records: Records, seq: int) -> npt.NDArray[np.bool_]:
-    """Which records a start may make again from their parts, when the first has the sequence number ``seq``: those that
-    were never written, and damaged ones of messages that are there.
+    """Which records a start may make again from their parts: records that were never written, and damaged records of
+    present messages. ``seq`` is the sequence number of the first record.
 
     Everything else of a damaged record may be wrong, but a message that was acknowledged must not come back. So a
     record whose state is neither 0 nor :data:`STORED` stays as it is.
@@ -98,8 +98,8 @@ def live_records(records: Records, segment: int) -> tuple[npt.NDArray[np.int64],
 
 
 def unrecorded(records: Records, seq: int, parts: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """The parts with messages of which the records, from sequence number ``seq`` on, say nothing, or something else:
-    the position of each such part, and the slots of these messages. ``parts`` are the headers with their places
+    """The parts that have messages without a matching record: the position of each such part, and the slots of these
+    messages. The first record is that of sequence number ``seq``. ``parts`` are the headers with their places
     (:data:`~reference_broker.classic.part_codec.PLACED`) of parts that lie within the records."""
     counts = parts["messages"].astype(np.int64)
     which = np.repeat(np.arange(len(parts)), counts)

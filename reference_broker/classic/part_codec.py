@@ -4,10 +4,9 @@ A part is a stretch of one published run whose messages all go the same way: all
 all transient, and all in one index segment. A part is written as a header and the encoded run
 (:mod:`reference_broker.message_run`), in one write.
 
-The header says everything that the records of the index say of the messages of a part, and has a check of the whole
-part. So a start finds a part without its records, and needs no index that was synced (:func:`headers`). The header also
-names the queue and the first sequence number: an old record of the index that points to octets of a newer file never
-finds its part.
+The header has all facts of the index records of the part's messages, and a check of the whole part. So a start finds a
+part without its records, and needs no synced index (:func:`headers`). The header also names the queue and the first
+sequence number: an old record of the index that points to octets of a newer file never finds its part.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _PLACE: Final = Struct(">IQ")
 _RUN_OCTETS: Final = Struct(">22xI")
 _SEARCH_BYTES: Final = 1 << 16
 LARGE_BYTES: Final = 4096
-"""Messages with at least so many octets, properties included, go to the shared store: RabbitMQ's limit."""
+"""Least octets of a message, properties included, that goes to the shared store: RabbitMQ's limit."""
 
 
 class DamagedPartError(Exception):
@@ -103,7 +102,7 @@ def cut(run: MessageRun, start: int, count: int) -> MessageRun:
 
 
 class PartHeader(NamedTuple):
-    """What a header says: ``size`` is the octets of the whole part."""
+    """The header of a part: ``size`` is the octets of the whole part."""
 
     group: GroupId
     seq: int
@@ -128,7 +127,7 @@ def encode_part(
 
 
 def read_header(octets: bytes) -> PartHeader:
-    """What the header of a part says. Raises :class:`DamagedPartError` if the octets are no header."""
+    """Read the header of a part. Raises :class:`DamagedPartError` if the octets are no header."""
     if len(octets) < HEADER_SIZE or not octets.startswith(MAGIC):
         raise DamagedPartError("no part begins there")
     _, group, seq, count, size, expires, flags = _HEADER.unpack_from(octets)

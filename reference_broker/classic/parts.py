@@ -1,7 +1,7 @@
-"""What the owner of the store and its writer share: a queue's identity, and each part of a message run.
+"""The objects that the owner of the store and its writer share: a queue's identity, and each part of a message run.
 
 The owner makes a part and takes it out when all its messages are gone. The writer sets ``place`` once the part is
-written. Each attribute has one writing thread, so neither needs a lock: whoever finds no body finds a place.
+written. Each attribute has one writing thread, so neither needs a lock: a part without a body has a place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Part:
     seq: int
     count: int
     run: MessageRun | None
-    """The messages while they are in memory. Whoever takes it away has set ``place`` before."""
+    """The messages while they are in memory. ``place`` is set before they leave memory."""
     left: int
     """How many of the messages are still in the queue."""
     expires: int = NEVER
@@ -44,9 +44,9 @@ class Part:
     is_persistent: bool = False
     place: PartPlace | None = None
     is_written: bool = False
-    """Whether the part goes to the drive, by what the queue was when it came."""
+    """Whether the part goes to the drive; the queue's settings at its arrival decide."""
     memory_bytes: int = 0
-    """What the part counts for in the store's account of memory."""
+    """Octets of the part in the store's account of memory."""
     gone: list[tuple[int, int, int]] | None = None
     """The messages that have left, as (first position, count, step), while others are still in the queue."""
 

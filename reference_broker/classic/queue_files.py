@@ -3,7 +3,7 @@
 Invariants
     a record of a message that must survive is written after the part that it points to is synced; so whatever a crash
     leaves, such a record without its part is damage
-    before anybody hears of a message in the shared store, its record is synced, too
+    the record of a message in the shared store is synced before the message is told to be stored
     a segment's files go when all its messages are gone and no later message can get a record in it
     octets of a message file are never overwritten; of an index segment, only states change
     the message file of a segment gets its name before the index, and to remove a segment begins with another name for
@@ -143,7 +143,7 @@ class QueueSegment:
             self.must_sync_index = False
 
     def kept(self) -> int:
-        """The number of messages that survive a stop: those that are persistent."""
+        """The number of persistent messages, which survive a stop."""
         records = self.records
         return int(((records["state"] == index_codec.STORED) & (records["flags"] & PERSISTENT != 0)).sum())
 

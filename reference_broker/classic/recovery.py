@@ -1,17 +1,17 @@
-"""What a start finds of the classic queues, and what it cleans up.
+"""How a start finds the classic queues, and cleans up.
 
-A message is there if its record says so and the record's part passes its check. A part without its records gets them
-again from its header: a batch syncs message files and not their index. A damaged record of a message that is gone
-brings nothing back. Transient messages go, and so does everything of queues that were not durable.
+A message exists if its record says so and the record's part passes its check. A part without records gets them again
+from its header: a batch syncs message files and not their index. A damaged record of a message that is gone brings
+nothing back. Transient messages go, and so does everything of queues that were not durable.
 
-What was found is synced, because after a kill it may live in the kernel's memory only: first the parts, then their
+All found octets are synced, because after a kill they may be in the kernel's memory only: first the parts, then their
 records. Removals of files are made durable before the numbers of these files are used again. So a later loss of power
 never mixes messages of before the start with messages of after the start.
 
 *Damage.* No crash leaves a record of a persistent message without its part, an index without its message file, or a
 record of a shared file that is missing and was not removed. After a clean stop, each segment has as many messages as
-the file of the clean stop says. Whatever contradicts that is a *finding*: the messages that can be read are delivered,
-and the damaged files are kept under another name (:mod:`~reference_broker.classic.damage`).
+the file of the clean stop says. A contradiction is a *finding*: readable messages are delivered, and damaged files are
+kept under another name (:mod:`~reference_broker.classic.damage`).
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def recover(
     findings: list[StartFinding],
 ) -> dict[GroupId, FoundQueue]:
     """Read the store and clean it up. ``later`` gives for each queue the appender and the figures of the writer that
-    the queue will have; ``stopped`` is what a clean stop left, None after a crash. What is damaged is added to
-    ``findings``. Raises OSError if the drive cannot be read or written."""
+    the queue will have; ``stopped`` is what a clean stop left, None after a crash. Damage is added to ``findings``.
+    Raises OSError if the drive cannot be read or written."""
     for name in files.names(f"{root}/transient"):
         remove_directory(files, f"{root}/transient/{name}")
     large: dict[int, dict[int, PlacedHeaders]] = {}
@@ -142,7 +142,8 @@ class _Queue:
         return FoundQueue(self._queue, self._parts, next_seq, next_seq)
 
     def _highest(self, numbers: Collection[int]) -> int:
-        """The highest segment of which anything is left, so that no sequence number is used again."""
+        """The highest segment with a file, also a set-aside one, or with a whole part in the shared store, so that no
+        sequence number is used again."""
         named = [int(name[:8], 16) for name in self._files.names(self._directory) if _NUMBERED.match(name)]
         highest = max((*numbers, *named), default=0)
         for number, parts in sorted(self._source.large.items(), reverse=True):
@@ -222,8 +223,8 @@ class _Queue:
         return any(self._is_whole(segment, stranger) for stranger in own[~is_here])
 
     def _was_removed(self, file: int) -> bool:
-        """Whether a shared file went because its messages were gone, while a loss of power has undone what their
-        records said."""
+        """Whether a shared file was removed because its messages were gone, and a loss of power then undid the states
+        of their records."""
         return file != 0 and file not in self._shared and self._shared.was_removed(file)
 
     def _is_whole(self, segment: QueueSegment | None, placed: Any) -> bool:
@@ -253,7 +254,7 @@ class _Queue:
             return None
 
     def _remove(self, number: int) -> None:
-        """Remove what is left of a segment."""
+        """Remove the remaining files of a segment."""
         remove_files(self._files, self._directory, [f"{number:08x}{suffix}" for suffix in (INDEX, MESSAGES, LEFT)])
 
     # What is damaged

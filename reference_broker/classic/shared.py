@@ -3,12 +3,12 @@
 Each message that is still in a queue is one *reference* to the file that holds it, and so is an appender that may still
 write there. A file goes when nothing refers to it. Files are never rewritten.
 
-A loss of power may undo that messages are gone, but not undo the removal of their file, because nobody syncs either. So
-a file that goes leaves a name that says so (:class:`_Removed`): a file that is missing without that name is damage.
+A loss of power may bring back the records of gone messages but not their removed file, because neither change is
+synced. So a removed file leaves a name that says so (:class:`_Removed`): a missing file without that name is damage.
 
-Every writer has a :class:`SharedAppender` with a file of its own, so writers never wait for each other's drive. What
-they have in common, :class:`SharedStore`, has a lock, which is never held during an operation on a file. The owner
-reads parts through :meth:`SharedStore.file`, and only parts that it has not given up, so no file goes that it reads.
+Every writer has a :class:`SharedAppender` with a file of its own, so writers never wait for each other's drive. They
+share the :class:`SharedStore`, which has a lock that is never held during an operation on a file. The owner reads only
+parts that it has not given up (:meth:`SharedStore.file`), so no file goes while the owner reads it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SharedStore:
     """The files of one node's large messages."""
 
     def __init__(self, files: Files, directory: str, file_bytes: int, findings: list[StartFinding]) -> None:
-        """What a start finds of files that are not the store's is added to ``findings``."""
+        """Files that are not the store's are added to ``findings``."""
         self.files, self.directory, self.file_bytes = files, directory, file_bytes
         files.make_dir(directory)
         self._lock = Lock()
@@ -77,13 +77,13 @@ class SharedStore:
         return number, file
 
     def refer(self, number: int, count: int) -> None:
-        """So many more references to a file."""
+        """Add ``count`` references to a file."""
         with self._lock:
             self._references[number] += count
 
     def release(self, counts: Mapping[int, int]) -> None:
-        """So many references fewer to each file. The records of the messages say so already. What nothing refers to any
-        more is removed."""
+        """Take references off each file; the records of the messages say so already. A file without references is
+        removed."""
         if not counts:
             return
         with self._lock:
@@ -239,7 +239,7 @@ class SharedAppender:
             self._is_new = False
 
     def release(self, counts: Mapping[int, int]) -> None:
-        """Messages are gone: so many references fewer to each file."""
+        """Messages are gone: take their references off each file."""
         self.store.release(counts)
 
     def leave(self) -> None:

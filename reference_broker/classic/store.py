@@ -3,13 +3,13 @@
 Theory of operation
 -------------------
 The owner's thread keeps for each queue its *parts* (:mod:`~reference_broker.classic.parts`), by their first sequence
-number. A published run becomes one part or a few. Persistent messages of durable queues go to a writer, and the owner
-hears by :class:`~reference_broker.classic.writer.Stored` when they survive a loss of power. All messages of a lazy
-queue go to the writer, and leave memory as soon as they are written; their confirms wait for that, so publishers cannot
-fill the memory faster than the drive writes. Other messages stay in memory only.
+number. A published run becomes one part or a few. Persistent messages of durable queues go to a writer, which sends
+:class:`~reference_broker.classic.writer.Stored` when they would survive a loss of power. All messages of a lazy queue
+go to the writer, and leave memory as soon as they are written; their confirms wait for that, so publishers cannot fill
+the memory faster than the drive writes. Other messages stay in memory only.
 
-The bodies of all queues together have a limit in memory. Above the limit, new messages that are written anyway leave
-memory, too. So the oldest messages, which are delivered next, stay.
+The bodies of all queues together have a limit in memory. Above the limit, new messages that are on the drive anyway
+leave memory. So the oldest messages, which are delivered next, stay.
 
 A body that is not in memory is read back as a whole part. The last part that a queue read stays in memory, because its
 other messages are wanted next.
@@ -64,7 +64,7 @@ class StoreConfig:
 
     directory: str
     memory_bytes: int = MEMORY_BYTES
-    """Above so many octets of messages in memory, new messages that are on the drive leave memory."""
+    """Octets of messages in memory above which new messages that are on the drive leave memory."""
     shared_file_bytes: int = SHARED_FILE_BYTES
 
 
@@ -210,7 +210,7 @@ class ClassicStore:
         self._shared.close()
 
     def _stopped(self, group: GroupId, delivered_end: int) -> StoppedQueue:
-        """What the next start must find of a queue."""
+        """The facts about a queue for the next start."""
         files = self.files_of(group)
         return StoppedQueue(delivered_end, files.messages() if files is not None else {})
 
@@ -233,7 +233,7 @@ class StoredQueue:
         self._last_read: tuple[int, MessageRun] | None = None
 
     def be_lazy(self, is_lazy: bool) -> None:
-        """Write all messages that come from now on, or only those that must survive."""
+        """Write all messages from now on, or only the messages that must survive."""
         if is_lazy != self.name.is_lazy:
             self.name = replace(self.name, is_lazy=is_lazy)
 
@@ -316,7 +316,7 @@ class StoredQueue:
         return next(iter(self._parts), self.next_seq)
 
     def take_over(self) -> None:
-        """The messages that are here become what the queue begins with."""
+        """The messages here become the queue's first messages."""
         self.found = [FoundPart(part, part.positions(), self._sizes(part)) for part in self._parts.values()]
 
     def _sizes(self, part: Part) -> npt.NDArray[np.int64]:

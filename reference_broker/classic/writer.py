@@ -3,17 +3,16 @@
 Theory of operation
 -------------------
 A writer has all classic queues of a node, or one of them (:mod:`~reference_broker.classic.lanes`). It takes all waiting
-operations and makes one batch of them. It writes the parts of all queues and syncs those that must survive, then it
-writes the index records, and then it tells the owner. Operations that arrive meanwhile wait for the
-next batch, so a slow drive makes the batches larger. A part whose messages are all gone when its turn comes is never
-written, and a queue whose consumers keep up with its publishers hardly touches the drive. A lazy queue writes every
-message, as RabbitMQ's lazy queues do.
+operations as one batch. It writes the parts of all queues and syncs the parts that must survive, then it writes the
+index records, and then it tells the owner. Operations that arrive meanwhile wait for the next batch, so a slow drive
+makes the batches larger. A part is not written if all its messages are gone by then, so a queue whose consumers keep up
+with its publishers hardly touches the drive. A lazy queue writes every message, as RabbitMQ's lazy queues do.
 
 Order within one batch: parts; syncs of parts; records; syncs of records and names; notices; removal of files. So no
 record of a message that must survive reaches the platter before its part, although drives reorder writes, and a start
 that finds such a record without its part knows that something is damaged.
 
-A failed write or sync ends the writer: nothing more is written and nobody hears that anything was stored.
+A failed write or sync ends the writer: nothing more is written, or told to be stored.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BATCH_BYTES: Final = 16 << 20
 
 @record
 class AddPart:
-    """Write a part of so many octets. ``drops_body``: the body is read back from the drive when it is wanted."""
+    """Write a part of ``octets`` octets. ``drops_body``: the body is read back from the drive when it is wanted."""
 
     queue: QueueName
     part: Part
@@ -95,7 +94,7 @@ Notify = Callable[[list[Notice]], None]
 
 @dataclass(slots=True)
 class StoreHealth:
-    """What all writers of a node know of the drive: once a call has failed, nothing more is written."""
+    """The state of the drive for all writers of a node: once a call has failed, nothing more is written."""
 
     has_failed: bool = False
 
@@ -176,7 +175,7 @@ class StoreWriter:
         for queue in queues:
             queue.sync_index()
         if self._health.has_failed:
-            return  # another writer's call, after this batch began: nobody knows what the drive still keeps
+            return  # another writer's call, after this batch began: the drive may have lost octets
         self.counters.classic_done_bytes += sum([each.octets for each in operations if type(each) is AddPart])
         self._drop_bodies(operations)
         self._notify(self._notices(operations))
