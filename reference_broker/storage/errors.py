@@ -9,12 +9,11 @@ START_BLANK: Final = (
     "perftest broker start --node NODE --replace "
     "(costs the classic queues whose only copy is on this node; the command names them first)"
 )
-"""The command that gives up what a node has on its drives, and its cost. Whoever shows the advice to a person may name
-the node."""
+"""The command that gives up a node's files, and its cost. The code that shows the advice may add the node's name."""
 
 
 class StorageError(Exception):
-    """Base of everything that a store raises on purpose. The message says what happened, where, and what to do."""
+    """Base of a store's own errors. The message says what happened, where, and what to do."""
 
 
 MORE_FILES: Final = "raise the limit of open files (ulimit -n; LimitNOFILE in a service)"

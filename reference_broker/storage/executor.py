@@ -1,8 +1,8 @@
 """In which thread blocking I/O runs: the I/O policy, and the executors that it makes.
 
-A store hands operations to an :class:`Executor`, which handles them in their order, all that wait in one go, and never
-two lists at once. The store does not know the thread: the :class:`IoPolicy` that made the executor does. A node has one
-policy, which it gives to every store, so that all stores may share threads. A policy is whatever makes executors:
+A store hands operations to an :class:`Executor`, which handles them in order, all waiting operations in one list, and
+one list at a time. The store does not know the thread: the :class:`IoPolicy` that made the executor does. A node has
+one policy, which it gives to every store, so that all stores may share threads. A policy is whatever makes executors:
 
 * :class:`DedicatedThread` (``dedicated``): a thread for each executor. A slow store never holds up another store.
 * :class:`Pool` (``pool:N``): N threads for all executors of the node, in the order in which they asked, as the dirty
@@ -199,10 +199,10 @@ class OwnersPool(OwnersThread[Op]):
 
 
 class Pool:
-    """N threads that serve all executors of a node: whoever asked first has the next free thread.
+    """N threads that serve all executors of a node: the executor that asked first gets the next free thread.
 
-    An executor asks once for all that waits, so an executor has at most one place in the line, and one list of
-    operations under way. What is handed over meanwhile goes to the end of the line. The owner's own thread counts as
+    An executor asks once for all its waiting operations, so it has at most one place in the line, and one list of
+    operations under way. Operations handed over meanwhile go to the end of the line. The owner's own thread counts as
     one of the N while it handles operations (:meth:`Executor.go` with ``here``), and does so only while one of the N is
     free: no executor gets past the line.
 
@@ -392,7 +392,8 @@ class PooledExecutor(Generic[Op]):
         return operations
 
     def _done(self, *, again: bool) -> None:
-        """A list is handled. With ``again`` the executor asks for what came meanwhile; else its owner was told."""
+        """A list is handled. With ``again`` the executor asks for a thread for later operations; else its owner was
+        told."""
         self._asked = False
         if again:
             self._ask()

@@ -1,9 +1,9 @@
-"""Findings of a start: what a store found lost or damaged when it opened, in words for the person who runs the node.
+"""Findings of a start: losses and damage that a store found when it opened, in words for the person who runs the node.
 
 A store that finds such a thing and goes on notes a :class:`StartFinding`. So does a node that goes on without messages,
-because a mirror became the master that did not have them. Findings stay until the process ends: the node's
-log, its status, its metrics, the management API and the answer of ``perftest broker start`` all tell them. A plain
-crash leaves no finding: what was never synced was never confirmed.
+because the mirror that became the master did not have them. Findings stay until the process ends: the node's log, its
+status, its metrics, the management API and the answer of ``perftest broker start`` all tell them. A plain crash leaves
+no finding: what was never synced was never confirmed.
 """
 
 from __future__ import annotations

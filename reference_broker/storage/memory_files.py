@@ -34,7 +34,7 @@ class Chance(Protocol):
 
 
 _NOTED: Final = 8
-"""Number of unsynced changes of which a loss of power may leave any."""
+"""Number of the latest unsynced changes that a loss of power may each keep or drop."""
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ from reference_broker.storage.drives.punctuality import Punctuality, median_ns
 from reference_broker.storage.precise_sleep import sleep_until
 
 RESERVE: Final = 256 << 20
-"""Octets that a full drive still has for those who must write to go on."""
+"""Octets that a full drive keeps for the writes that its users need to go on."""
 
 
 Purpose = Counter[str]
@@ -36,7 +36,7 @@ COUNTED: Final = ("syncs", "dir_syncs", "reads", "write_octets", "read_octets")
 
 
 class _Thread(threading.local):
-    """What the drive knows of the calling thread."""
+    """The drive's state of the calling thread."""
 
     def __init__(self) -> None:
         self.catching_up = CatchingUp()
@@ -140,7 +140,7 @@ class ModelledDrive:
             self._change(self._bought if factor == 1 else self._bought.slowed(factor))
 
     def fill(self, reserve: int = RESERVE) -> None:
-        """No room is left, but for ``reserve`` octets that the drive does not tell of."""
+        """No room is left, except ``reserve`` octets that the drive does not report."""
         with self._lock:
             self._room = reserve
 
@@ -160,13 +160,13 @@ class ModelledDrive:
             self._failing = False
 
     def restore(self) -> None:
-        """The drive is again what the configuration says: its profile, its speed, with room, and it works."""
+        """The drive is again as configured: its profile, its speed, with room, and it works."""
         self.free()
         self.heal()
         self.use(self._configured)
 
     def status(self) -> dict[str, Any]:
-        """The drive as JSON: what it is, its faults, how late it was, and what it was used for."""
+        """The drive as JSON: its profile, its faults, its lateness, and its use."""
         with self._lock:
             profile = self._model.profile
             status: dict[str, Any] = {

@@ -113,7 +113,7 @@ class PlacedFiles:
         return self._of(os.path.dirname(path)).open(path)  # noqa: PTH120
 
     def note(self, path: str) -> Note:
-        """A note; no model counts what it costs the drive."""
+        """A note; no model counts its cost for the drive."""
         return self._of(os.path.dirname(path)).note(path)  # noqa: PTH120
 
     def names(self, directory: str) -> list[str]:

@@ -3,9 +3,9 @@
 The file ``MOUNT/disk`` is for ``losetup --direct-io=on``. The command returns when the mount is there; a process in the
 background serves the disk until MOUNT is unmounted. Exit codes: 0 mounted, 2 bad arguments, 3 the mount is refused.
 
-One thread waits in ``select`` for three things: requests of the kernel, requests on the control socket, and the time
-of the next answer. Answers leave at the time that the drive model gives. What the kernel asks after a late answer
-begins late, too: how late each answer was is counted (``punctuality`` of the control socket's ``status``).
+One thread waits in ``select`` for three things: requests of the kernel, requests on the control socket, and the time of
+the next answer. Answers leave at the time that the drive model gives. The kernel's request after a late answer begins
+late, too; the lateness of each answer is counted (``punctuality`` of the control socket's ``status``).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class BlockServer:
                 caller.send(json.dumps(self._control_answer(octets)).encode())
                 return
         except OSError:
-            pass  # the caller went away; what it asked for is done
+            pass  # the caller went away; its request is done
         self._callers.remove(caller)
         caller.close()
 

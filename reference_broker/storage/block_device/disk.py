@@ -1,7 +1,7 @@
 """A disk in memory with a drive's timing, a volatile write cache and faults. Pure: the caller gives time and chance.
 
-Invariant: a block that is not in ``_before`` holds what the last flush made durable. A power cut may bring any block
-in ``_before`` back to what it was at that flush, and no other block. Blocks are atomic: the cut never splits one.
+Invariant: a block that is not in ``_before`` is durable as it is. A power cut may bring any block in ``_before`` back
+to its content at the last flush, and no other block. Blocks are atomic: the cut never splits one.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Image(Protocol):
 class Faults:
     """What is wrong with a disk. Counts go down by one with each request that the fault hits.
 
-    ``write_errors``, ``flush_errors``: so many of the next writes or flushes fail with EIO, and change nothing.
-    ``rotten_reads``: so many of the next reads come back with one bit turned. ``slow_ns``: added to every request.
+    ``write_errors``, ``flush_errors``: the number of next writes or flushes that fail with EIO, and change nothing.
+    ``rotten_reads``: the number of next reads that come back with one bit turned. ``slow_ns``: added to every request.
     """
 
     write_errors: int = 0
@@ -55,7 +55,7 @@ FAULTS: Final = tuple(field.name for field in fields(Faults))
 
 @dataclass(slots=True)
 class Counts:
-    """What a disk was asked for since its start."""
+    """Requests to a disk since its start."""
 
     reads: int = 0
     writes: int = 0
@@ -66,7 +66,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
-    """How a request ends: at ``done_ns``, with ``errno`` (0 if all went well), and with what a read gives."""
+    """The end of a request: at ``done_ns``, with ``errno`` (0 if all went well), and with the octets of a read."""
 
     done_ns: int
     errno: int = 0

@@ -1,8 +1,8 @@
 """How a thread that was late catches up with its drive. Pure.
 
-A thread that blocks in an operation goes on later than the drive was done, because the machine is busy or its timer is
-coarse. If the thread asks for the next operation at once, it would have asked sooner by just that much: the lateness is
-the machine's, not the drive's. So the next operation begins sooner by what the thread is behind.
+A thread that blocks in an operation wakes later than the drive was done, because the machine is busy or its timer is
+coarse. If the thread asks for its next operation at once, that request is late by the same time: the lateness is the
+machine's, not the drive's. So the model begins the next operation sooner by the thread's lateness.
 
 Invariants
     an operation of a thread begins no sooner than the operation before it ended on the drive
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class CatchingUp:
-    """What one thread is behind one drive. Times are in ns of one clock."""
+    """Lateness of one thread behind one drive. Times are in ns of one clock."""
 
     def __init__(self) -> None:
         self._behind_ns = 0

@@ -1,10 +1,10 @@
-"""What a file system with a journal makes of the operations on files: operations on a drive, and when they are over.
+"""A file system with a journal: turns operations on files into operations on a drive, and tells when they are over.
 
 Pure, and after ext4 in its ordered mode. A write goes to the page cache and costs the drive nothing. A sync writes the
 file's dirty pages. If the file has grown since its last sync, or is new, the sync needs a *commit* of the journal, too:
-the journal blocks, a flush, the commit record, a flush. One commit is at work at a time. Whoever needs a commit
-meanwhile rides the next one, which begins when the current one ends and serves all who wait by then. To overwrite what
-is allocated needs no commit: the sync ends with a flush.
+the journal blocks, a flush, the commit record, a flush. One commit is at work at a time. Syncs that need a commit
+meanwhile wait for the next one, which begins when the current one ends and serves all waiting syncs. A sync after an
+overwrite of allocated blocks needs no commit: it ends with a flush.
 
 Every call gives the time at which the operation is over, so the host needs no callbacks: it sleeps until then (wall
 clock), or answers then (virtual time). The next commit therefore gets its place in the drive's queue when the first
@@ -181,7 +181,7 @@ class JournalModel:
 
 
 class _PageCache:
-    """Which parts of which files are in memory; what was touched longest ago goes first."""
+    """The parts of files that are in memory; the least recently used part goes first."""
 
     def __init__(self, octets: int) -> None:
         self._most = octets // _GRANULE

@@ -69,7 +69,7 @@ class DriveModel:
         return self._submit(now_ns, lba, octets, write)
 
     def flush(self, now_ns: int) -> int:
-        """The time at which all that was submitted before is durable."""
+        """The time at which all operations submitted before are durable."""
         return max(now_ns, self._over_ns) + self.profile.flush_ns
 
     def credits(self, now_ns: int) -> int:

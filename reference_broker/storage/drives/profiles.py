@@ -25,11 +25,11 @@ class DriveProfile:
     """A larger operation goes to the drive in parts of this size."""
     tokens_per_second: int = 0
     token_octets: int = 0
-    """A token pays for so many octets. A smaller operation takes a whole token, unless it continues where the last one
+    """Octets that a token pays for. A smaller operation takes a whole token, unless it continues where the last one
     ended and has at least ``merge_octets_min``. Zero: one token an operation."""
     merge_octets_min: int = 0
     burst_ns: int = 0
-    """Tokens of so much time may be saved up by an idle drive."""
+    """Time whose tokens an idle drive may save up."""
     baseline_tokens_per_second: int = 0
     credit_tokens: int = 0
     """Once ``credit_tokens`` are spent, the drive has only this rate. Credits come back at this rate, too."""

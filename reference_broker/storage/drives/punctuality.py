@@ -1,8 +1,8 @@
 """How long the operations of a modelled drive should have lasted, and how much later they ended. Pure.
 
-An operation is *late* if it ended later than it should by more than a fifth of the usual length. What is usual, the
-host of the model says: the median, where each operation is one that the broker waits for (:func:`median_ns`); or the
-length that counts by time, where a sync is a chain of requests of which most are short (:func:`weighty_ns`).
+An operation is *late* if it ended later than it should by more than a fifth of the usual length. The host of the model
+chooses the usual length: the median, if the broker waits for each operation (:func:`median_ns`); or the length that
+counts by time, if a sync is a chain of mostly short requests (:func:`weighty_ns`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def median_ns(lengths: Times) -> int:
 
 
 def weighty_ns(lengths: Times) -> int:
-    """Half of the time goes into operations that are at least so long."""
+    """Length with half of the total time in operations at least as long."""
     return lengths.weighty(0.5)
 
 
@@ -74,7 +74,7 @@ class Punctuality:
         self._tolerated_ns = 0
 
     def add(self, length_ns: int, late_ns: int) -> None:
-        """One operation that should have lasted so long, and ended so much later."""
+        """One operation that should have lasted ``length_ns``, and ended ``late_ns`` later."""
         self._lengths.add(length_ns)
         self._late.add(late_ns)
         if self._lengths.count % _LOOK_EVERY == 1:
