@@ -1,4 +1,4 @@
-"""What entries of the log say to Raft itself: who is a member, and which machine the leader runs.
+"""The entries of the log for Raft itself: who is a member, and which machine the leader runs.
 
 Theory of operation
 -------------------
@@ -42,9 +42,9 @@ class Configuration:
     twice.
 
     A node may have several replicas in a group, one after the other. ``replica_ids`` tells them apart: pairs of node
-    and replica id where the id is not 0. A replica that begins again receives the old log, which names the node as the
-    voter that the former replica was. The new replica must not take that voter for itself, because it has forgotten
-    what the voter promised. Alone in that configuration it would elect itself.
+    and replica id where the id is not 0. A replica that begins again receives the old log, which names the node's
+    former replica as a voter. The new replica must not take that voter for itself, because it has forgotten the voter's
+    promises. Alone in that configuration it would elect itself.
     """
 
     voters: tuple[NodeId, ...]

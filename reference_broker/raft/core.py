@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-The core holds no entries and does no I/O. It knows the term of each entry and who is a member since when
-(``log_view``). The shell calls one input or several, then takes :meth:`RaftCore.ready` and carries it out in the order
-that ``ready`` documents.
+The core holds no entries and does no I/O. It knows the term of each entry, and each change of members (``log_view``).
+The shell calls one input or several, then takes :meth:`RaftCore.ready` and carries it out in the order that ``ready``
+documents.
 
 :class:`RaftCore` is the whole member: its term, vote, role and leader, and what each message does to them. Four parts
 do the rest. ``elections`` asks for votes and counts them, ``follower`` writes what a leader sends, ``installation``
@@ -20,17 +20,17 @@ term only, membership by one-at-a-time changes. As in Ra:
   follower stands still while the follower knows a leader on a node that nobody suspects. A leader that hears a pre-vote
   of its own term or an older term says that it is there.
 * Pre-vote (thesis 9.6) before each election, with a token, so that a member that comes back never disturbs. Only an
-  election that the leader itself wished for (``transfer``) goes without.
+  election that the leader asked for (``transfer``) has none.
 * AppendEntries are made when the Ready is taken: many inputs, one message a follower.
 
-Beyond both: a member whose drive may have lost entries is *forgetful*: it neither votes nor leads (decision 22). It
-begins in a term of which nobody has heard: each leader that it follows was elected without it after the loss, and has
-all that was ever committed. The member recovers once it has on disk what such a leader has committed in its own term.
+Beyond both: a member whose drive may have lost entries is *forgetful* and neither votes nor leads (decision 22). It
+begins in a term that no other member knows. So each leader that it follows was elected without it after the loss, and
+has every committed entry. The member recovers once it has on disk what such a leader has committed in its own term.
 
-Invariants: term, commit index and vote within a term never go back; at most one vote a term, durable before it is
-told; a message says only what the hard state of the same or an earlier Ready covers; a leadership exists exactly while
-the role is leader; a leader never overwrites its own log; a second leader in one term is never followed, it is the end
-of the node; the commit index covers only what a majority has on disk.
+Invariants: term, commit index and vote within a term never go back; at most one vote a term, durable before it is told;
+a message says only what the hard state of the same or an earlier Ready covers; a leadership exists exactly while the
+role is leader; a leader never overwrites its own log; a second leader in one term is never followed but stops the node;
+the commit index covers only what a majority has on disk.
 
 Back of the envelope: the leader of three pays about 15 us for an entry (propose, two answers, its own notice, two
 Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
@@ -77,9 +77,9 @@ _TOKEN_MAX: Final = 2**31
 class RaftCore:
     """The Raft state machine of one member. Not thread-safe: one owner calls it.
 
-    Whoever owns it may read ``term``, ``voted_for``, ``role``, ``leader``, ``leadership`` (None if this member does not
-    lead), ``log`` and ``down`` (the suspected nodes). :mod:`~reference_broker.raft.steady` has short ways for what
-    comes most.
+    The owner may read ``term``, ``voted_for``, ``role``, ``leader``, ``leadership`` (None if this member does not
+    lead), ``log`` and ``down`` (the suspected nodes). :mod:`~reference_broker.raft.steady` has short ways for the most
+    frequent inputs.
     """
 
     __slots__ = (
@@ -162,10 +162,10 @@ class RaftCore:
         """The decision that created the group has elected the leader of the first term: every founder gives its vote in
         that term to ``leader``. Call this on each founder after each start, before any input.
 
-        All founders begin in that term, so nobody can stand for it, and ``leader`` needs to ask nobody. The leader
+        All founders begin in that term, so no other member can stand for it, and ``leader`` needs no votes. The leader
         leads at once if it is ``blank``, that is, if nothing of this replica was found on disk: no message leaves
-        before the term is on disk, so nobody has heard of the replica. Otherwise it may have led that term before, and
-        waits for an election like the other founders.
+        before the term is on disk, so no other member knows the replica. Otherwise it may have led that term before,
+        and waits for an election like the other founders.
         """
         if self.term > FIRST_TERM:
             return
@@ -228,7 +228,7 @@ class RaftCore:
         if self.leadership is not None:
             self.leadership.node_down(node)
         elif node == self.leader:
-            self.follower.leader_synced = LogIndex(0)  # what it goes on to do, this member must hear from it
+            self.follower.leader_synced = LogIndex(0)  # this member knows the node's later syncs only from the node
             self._reconsider_timer()
 
     def node_up(self, node: NodeId) -> None:
@@ -320,7 +320,7 @@ class RaftCore:
     def accepts(self, sender: NodeId, message: InstallSnapshot) -> bool:
         """Whether the shell must store this chunk, *before* it passes the message to :meth:`step`.
 
-        Chunk 1 begins a new file and discards what an earlier transfer left. After the last chunk the shell checks
+        Chunk 1 begins a new file and discards the rest of an earlier transfer. After the last chunk the shell checks
         the whole, makes it durable and calls :meth:`installed`, or :meth:`install_failed`.
         """
         if message.term < self.term or self._installation.covers(message.index, message.index_term):
@@ -619,8 +619,8 @@ class RaftCore:
     def _on_vote_request(self, sender: NodeId, message: VoteRequest) -> None:
         """RequestVote. A member that trusts its leader neither votes nor takes the term, unless the leader wished it.
 
-        A leader refuses a server that was removed and does not know it: such a server must not unseat a leader that
-        works (thesis 4.2.3).
+        A leader refuses a removed server that does not know of its removal, and must not unseat a leader that works
+        (thesis 4.2.3).
         """
         if self.leadership is not None and sender not in self.leadership.progress:
             self.next_ready.send(sender, VoteReply(term=self.term, granted=False))

@@ -1,7 +1,7 @@
-"""Elections: when a member asks for votes, whom it asks, and what the answers come to.
+"""Elections: when a member asks for votes, whom it asks, and how the answers are counted.
 
-A member asks for pre-votes first (thesis 9.6), and for votes if these are granted. What that does to its term, vote and
-role is for :class:`~reference_broker.raft.core.RaftCore`.
+A member asks for pre-votes first (thesis 9.6), and for votes if these are granted. The changes of its term, vote and
+role are in :class:`~reference_broker.raft.core.RaftCore`.
 
 Ra has no heartbeat-driven timeouts: a member of an idle queue costs nothing. The timer runs only while there is a
 reason to doubt that the group has a leader (no leader is known, the leader's node is suspected, or the leader is being

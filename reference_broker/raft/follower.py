@@ -6,13 +6,13 @@ A follower knows its log to equal its leader's log only up to ``verified``, the 
 fitted. Everything that the follower tells the leader or commits stays at or below ``verified``, because nobody has
 compared the entries behind it yet: they may be a former leader's.
 
-The follower answers success when its disk has come further: one answer a sync, however many messages the sync covers.
-It answers at once when there was nothing to write, and not at all when the message was only a new commit index (see
+The follower answers success after a sync of its disk: one answer a sync, however many messages the sync covers. It
+answers at once when there was nothing to write, and not at all when the message was only a new commit index (see
 ``progress``). It answers a rejection at once, but only the first of a row, because the entries pipelined behind the
 first fail for the same reason. A probe has no entries and is always answered, so a lost rejection does no lasting harm.
 
 Entries are overwritten only once the disk has caught up with the log (``log_view`` tells why). Until then the follower
-keeps quiet about entries that do not fit; then it rejects, and the leader sends again.
+does not answer about entries that do not fit; then it rejects them, and the leader sends again.
 
 Invariants: ``commit <= verified`` from the moment a leader of the term is known; nothing at or below the commit index
 is ever truncated.

@@ -2,10 +2,10 @@
 
 Theory of operation
 -------------------
-A :class:`Leadership` is made when an election is won and dropped when the member leads no more. With it goes everything
-that must not outlive the term: each follower's progress, reads, a transfer under way.
+A :class:`Leadership` is made when an election is won and dropped when the member leads no more. Everything that must
+not outlive the term goes with it: each follower's progress, reads, a transfer under way.
 
-* *Commitment* counts what the voters of the configuration in effect, the newest in the log, have on disk.
+* *Commitment* counts the entries on the disks of the voters; the newest configuration in the log names the voters.
 * *Membership*: :meth:`add` makes a learner. The leader promotes the learner as soon as it is at most one message
   behind. Every step is an entry, and waits until the step before is committed. A leader that removed itself goes on
   until its removal is committed, without counting itself, and then makes the best follower start an election

@@ -1,10 +1,10 @@
-"""What Raft knows of its log: the term of each entry, members and machine version, what is on disk, what is committed.
+"""Raft's view of its log: the term of each entry, members and machine version, the ends of disk and commit.
 
 Theory of operation
 -------------------
-Payloads belong to the log layer. Consecutive entries nearly always share their term, so the view keeps one pair
-(first index, term) for each run of equal terms: a log of a million entries under three leaders takes three pairs, and
-looking up the newest entries, which is nearly every look-up, is one comparison.
+Payloads belong to the log layer. Consecutive entries nearly always share their term, so the view keeps one pair (first
+index, term) for each run of equal terms: a log of a million entries under three leaders takes three pairs, and a
+look-up of the newest entries, the usual case, is one comparison.
 
 An entry that concerns Raft itself (see ``configuration``) comes and goes together with the configuration or machine
 version that it brings.
@@ -13,11 +13,11 @@ The view changes at once when the core decides to append; the disk follows. ``sy
 that is known to be on disk, told by notices of the WAL. A notice travels between threads and may be late, so it
 counts only if the view still has its term at its index.
 
-That check is not enough by itself. An entry that was written, overwritten and then written *again* could be counted
-because of its first writing, while a crash would bring back the entry that overwrote it. So the log is truncated only
-while every entry in it is known to be on disk: then no notice is under way, and no notice can be mistaken for a later
-notice. (Tried before: to ignore notices of terms below the term of the leader that truncated. It is safe, but a
-follower whose window is full of such entries never gets to the entry that would count.)
+That check is not enough by itself. An entry that was written, overwritten and then written *again* could count because
+of its first writing, although a crash would bring back the entry that overwrote it. So the log is truncated only while
+every entry in it is known to be on disk: then no notice is under way, and no notice can be mistaken for a later notice.
+(Tried before: to ignore notices of terms below the term of the leader that truncated. It is safe, but a follower whose
+window is full of such entries never gets to the entry that would count.)
 
 Invariants: ``snapshot_index <= synced_index <= last_index``; ``snapshot_index <= commit_index``; the commit index only
 rises; runs are ascending in index and in term; the first run starts at ``snapshot_index + 1``.

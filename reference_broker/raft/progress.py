@@ -14,9 +14,9 @@ Theory of operation
     answer.
 
 A probe carries a commit index of zero. So an empty AppendEntries that *raises* a follower's commit index is always a
-commit notice, which a follower need not answer: that spares two messages a commit on a quiet queue. Since nobody
-answers a commit notice, nobody would see that one is lost. So ``tick`` repeats the last notice once, and a follower
-that knew the commit index already answers.
+commit notice, which a follower need not answer: that spares two messages a commit on a quiet queue. A lost commit
+notice would stay unnoticed, because none is answered. So ``tick`` repeats the last notice once, and a follower that
+already knew the commit index answers.
 
 Invariants: ``match_index < next_index``; ``match_index`` counts only entries that the follower said are on its disk and
 whose term is the term in the leader's log; in PROBE and SNAPSHOT at most one message is unanswered.
@@ -147,8 +147,8 @@ class Progress:
         return min(commit, self.next_index - 1) > self.commit_sent
 
     def _knows(self, commit: LogIndex) -> bool:
-        """Whether the follower knows by itself what a notice would tell: it has the entries on disk, and was told that
-        the leader has. Like a notice that was sent, this may have been lost: ``tick`` sends a real one."""
+        """Whether the follower needs no notice: it has the entries on disk, and was told that the leader has them, too.
+        That message may be lost, as a notice may: ``tick`` sends a real notice."""
         return min(commit, self.next_index - 1) <= min(self.told_synced, self.match_index)
 
     def may_know(self, synced: LogIndex, change: LogIndex) -> bool:

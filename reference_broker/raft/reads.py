@@ -1,10 +1,10 @@
 """Consistent queries without the log: ReadIndex (section 8, thesis 6.4), batched by rounds.
 
 A read needs three things of its leader. An entry of the leader's own term must be committed, so that its commit index
-is not behind a former leader's. The leader must take its commit index, or the entry up to which followers may know by
-themselves what is committed, if it is later. And a majority must still know of no later term.
-The last takes one round of heartbeats, and all reads that came before the round began share the round. A round that
-began before a read came proves nothing for that read.
+is not behind a former leader's. The leader must take its commit index, or, if it is later, the entry up to which
+followers may find commits by themselves. And a majority must still know of no later term. This takes one round of
+heartbeats, and all reads that came before the round began share the round. A round that began before a read came proves
+nothing for that read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Reads:
         return bool(self.asked)
 
     def begin(self, index: LogIndex) -> None:
-        """A round begins for all that wait; they will be answered at ``index``, which covers all that any member knows
-        as committed."""
+        """A round begins for all waiting reads; they will be answered at ``index``, which covers every entry that any
+        member knows as committed."""
         self.round += 1
         if self.asked is NOTHING:
             self.asked = deque()

@@ -134,11 +134,11 @@ class Ready:
 
 
 class NextReady:
-    """What the next :class:`Ready` will hold, kept consistent while several inputs pile up.
+    """The content of the next :class:`Ready`, kept consistent while several inputs gather.
 
-    ``pending`` is true when there may be something for a Ready; an input that changes anything sets it. If all that has
-    changed is what a leader knows as committed, ``committed`` is true instead. The leader's AppendEntries are not
-    gathered here: they are made when the Ready is taken.
+    ``pending`` is true when there may be something for a Ready; an input that changes anything sets it. If only a
+    leader's commit index has changed, ``committed`` is true instead. The leader's AppendEntries are not gathered here,
+    but made when the Ready is taken.
     """
 
     __slots__ = (

@@ -1,11 +1,11 @@
-"""The steady way: what a member does while nothing is unusual, in few steps.
+"""The steady way: the steps of a member while nothing is unusual, in few calls.
 
 Theory of operation
 -------------------
 Nearly always a group stands like this: one member leads, the other members follow it, all logs end alike, and no
-election, change of members, transfer or read is under way. Then it is known beforehand what the general way
-(:class:`~reference_broker.raft.core.RaftCore` and its parts) comes to, and each function here does just that. If
-anything is unusual, the function says so and has changed nothing, and the caller goes the general way.
+election, change of members, transfer or read is under way. Then the result of the general way
+(:class:`~reference_broker.raft.core.RaftCore` and its parts) is known beforehand, and each function here produces it
+directly. If anything is unusual, the function changes nothing and says so, and the caller goes the general way.
 
 The way of an entry: the leader *proposes* it and hears of its own disk (:func:`synced`) and of the followers'
 (:func:`answered`), until a majority has the entry; then the leader *takes the commit*. A follower *takes* the entry and
@@ -77,7 +77,7 @@ def synced(core: RaftCore, index: LogIndex, term: Term) -> bool:
 
 
 def answered(core: RaftCore, sender: NodeId, message: AppendReply) -> bool:
-    """A follower has more entries of this term on its disk, or says once more what it has. The general way:
+    """A follower has more entries of this term on its disk, or repeats its last answer. The general way:
     :meth:`RaftCore.step`."""
     leadership = core.leadership
     if leadership is None or message.term != core.term or not message.success:
@@ -131,8 +131,8 @@ def take_commit(core: RaftCore) -> bool:
 
 def take(core: RaftCore, message: AppendEntries) -> bool:
     """Take a message of the leader that the member trusts. Commands of the leader's own term follow the end of the log,
-    all of which is known to be the leader's; or the message only commits. Hand the entries to the WAL, as a Ready would
-    say; the commit index may have risen. The general way: :meth:`RaftCore.step`, and a Ready."""
+    and the whole log is known to equal the leader's; or the message only commits. Hand the entries to the WAL, as a
+    Ready would say; the commit index may have risen. The general way: :meth:`RaftCore.step`, and a Ready."""
     term, follower, log = message.term, core.follower, core.log
     if term != core.term or not message.leader == core.leader != core.node:
         return False
