@@ -16,7 +16,7 @@ from reference_broker.types import NO_TTL, ChannelId, ConsumerId, IdRange, NodeI
 
 @record
 class Label:
-    """What a keyed queue has to know of a message.
+    """The facts about a message that a keyed queue needs.
 
     ``key`` None: a message without a key. ``delay_ms`` is how long the message waits after it was enqueued,
     ``retry_ms`` how long after each return (-1: as long as the queue says).
@@ -141,7 +141,7 @@ class Get:
 
 @record
 class GetCheckedOut:
-    """Deliver once more what the consumer holds, from message id ``first_id`` on: its node left these deliveries out
+    """Deliver the consumer's messages once more, from message id ``first_id`` on: its node left these deliveries out
     because the client did not read. (rabbit_fifo has the same command, for deliveries that were lost.)"""
 
     consumer: ConsumerId

@@ -32,7 +32,7 @@ class Overflow(IntEnum):
     """The publishers: the queue refuses their messages. A queue in a log does so until it is down to four fifths of its
     limits."""
     REJECT_PUBLISH_DLX = 3
-    """The publishers, and what the queue refuses becomes a dead letter. Only for queues beside a store."""
+    """The publishers, and refused messages become dead letters. Only for queues beside a store."""
 
 
 class DeadLetterStrategy(IntEnum):

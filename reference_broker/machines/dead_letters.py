@@ -7,12 +7,12 @@ routed twice, and is never lost.
 
 A million messages may die in one command, so letters go to the leader in portions. At-least-once letters have a window:
 at most :data:`WINDOW` letters with :data:`WINDOW_OCTETS` of bodies (or one larger letter) are in flight, so a slow
-target does not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too). Of at-most-once letters,
-the same number goes with each entry, so that no entry blocks the leader's event loop; the queue's timer is due as long
-as some are left. All other letters wait packed (:mod:`~reference_broker.machines.messages.records`), as in the backlog.
+target does not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too). At-most-once letters go in
+the same number with each entry, so that no entry blocks the leader's event loop; the queue's timer stays due while some
+wait. All other letters wait packed (:mod:`~reference_broker.machines.messages.records`), as in the backlog.
 
-Invariants: ids go up by 1 and are never reused; a leader was told of every id below ``announced`` and of no other; if a
-letter waits, the letters in flight leave no room for it in the window.
+Invariants: ids go up by 1 and are never reused; every id below ``announced``, and no other, was announced to a leader;
+if a letter waits, the letters in flight leave no room for it in the window.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class DeadLetters:
 
     def __init__(self) -> None:
         self.in_flight: list[DeadRange] = []
-        """At-least-once letters that a leader was told of, until they are settled."""
+        """Announced at-least-once letters, until they are settled."""
         self.in_flight_count = 0
         self.in_flight_octets = 0
         self.waiting: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
-        """At-least-once letters that no leader was told of."""
+        """At-least-once letters that are not announced yet."""
         self.at_most_once: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
-        """At-most-once letters that no leader was told of."""
+        """At-most-once letters that are not announced yet."""
         self.next_id = 1
         self.announced = 1
         self.count = 0

@@ -1,4 +1,4 @@
-"""What a queue machine asks its node to do after a command was applied.
+"""The effects of commands: what a queue machine asks its node to do.
 
 Every member applies the same log, so every member computes every effect. The type of an effect says which member
 *executes* the effect. "Local" means the member on the channel's node, or the leader if that node has no member of the
@@ -105,7 +105,7 @@ class DeadLetter:
 
     ``first_id`` 0: at most once, and the queue has forgotten the messages. Else at least once: the messages are the
     queue's dead letters ``first_id``, +1, ... The queue waits for ``DeadLetterSettled`` and repeats the effect to each
-    new leader until then. ``is_repeat``: an earlier leader was told of these letters, so they may have arrived.
+    new leader until then. ``is_repeat``: an earlier leader had these letters, so they may have arrived.
     """
 
     first_id: int

@@ -1,6 +1,6 @@
 """How messages enter the queue, and how they are dealt to consumers.
 
-The queue takes or refuses each sequence number of a channel once, and answers it as often as it comes. A publisher that
+The queue takes or refuses each sequence number of a channel once, and answers it each time it comes. A publisher that
 missed the answer sends the messages again, under the same numbers. So the queue remembers the next number of each
 channel, and which earlier numbers it refused: a confirm for a refused message would lose that message.
 

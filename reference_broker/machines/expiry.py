@@ -1,21 +1,21 @@
 """Expiry: of messages whose time to live is over, and of a queue that nobody uses.
 
-The time is that of the log: the node that makes a batch stamps it with its clock, and the latest stamp of any entry is
-the present time. So all members expire the same messages at the same entry. If a new leader's clock is behind its
+The time is the log's: the node that makes a batch stamps it with its clock, and the latest stamp of any entry is the
+present time. So all members expire the same messages at the same entry. If a new leader's clock is behind its
 predecessor's, messages live longer, but time does not go back.
 
 A message expires at the time of its enqueue plus the shorter of its own time to live and the queue's. As in RabbitMQ,
 only the head is checked: a message behind a longer-lived message expires when it reaches the head. A time to live of 0
-becomes 1 ms: such a message is delivered by the very command that enqueued it, or expires. Beside a store, where
-commands follow each other within the same millisecond, it expires at once.
+becomes 1 ms: such a message is delivered by the command that enqueued it, or expires. Beside a store, where several
+commands come in one millisecond, it expires at once.
 
-When no command comes, no time comes either. So the leader sets a timer for the next time that is due and then proposes
-a ``Tick``. At-most-once dead letters that the leader was not told of yet are due at once.
+Without a command the log's time stands still. So the leader sets a timer for the next due time and then proposes a
+``Tick``. Unannounced at-most-once dead letters are due at once.
 
-A queue expires when nobody has used it for so long under one leader. The time without a leader does not count, nor what
-an earlier leader has counted: consumers that lost their node could not come back in between. (RabbitMQ: "leases of
-durable queues restart when the server restarts".) So members differ in when a queue expires. That is safe, because its
-expiry changes no state: the leader is asked to delete the queue.
+A queue expires when it was unused for its expiry time under one leader. Time without a leader or under an earlier
+leader does not count: consumers that lost their node could not come back in between. (RabbitMQ: "leases of durable
+queues restart when the server restarts".) So members differ in when a queue expires. This is safe, because the expiry
+changes no state: the leader is asked to delete the queue.
 
 Invariant: after a command, the head of the queue is younger than its time to live at the time of the log.
 """

@@ -1,7 +1,7 @@
 """The octets of a queue's state: its snapshot.
 
-All numbers are big-endian. The head is magic, version and the CRC-32 of all that follows. The tables come behind it,
-each with its length in front:
+All numbers are big-endian. The head is magic, version and the CRC-32 of the rest. The tables come behind it, each with
+its length in front:
 
     settings     octets of a :class:`~reference_broker.machines.config.FifoConfig`
     figures      applied, times, totals, next numbers

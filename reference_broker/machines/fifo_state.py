@@ -1,4 +1,4 @@
-"""What a quorum queue remembers between two commands. The rules are in :mod:`reference_broker.machines.fifo`."""
+"""The state of a quorum queue between two commands. The rules are in :mod:`reference_broker.machines.fifo`."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ class State:
         self.last_used_ms = 0
         """When a consumer last came or went, or a get came; 0 while the queue does not expire."""
         self.led_since_ms = 0
-        """When this member last became leader, which no other member knows. It decides only what the leader is asked
-        to do."""
+        """Time at which this member last became leader, unknown to other members. It decides only requests to the
+        leader."""
         self.keyed = KeyedReady() if config.keyed is not None else None
         """The messages of a keyed queue; None: the queue knows no keys."""
         self.ready: Ready | PriorityReady | KeyedReady = Ready() if self.keyed is None else self.keyed
@@ -131,7 +131,7 @@ class State:
         """The channels with suspected consumers, maybe with others. It follows from the consumers, so no snapshot holds
         it: news of a node comes with each new publisher, and must not look at all channels."""
         self.arrivals = 0
-        """Subscriptions so far."""
+        """Number of subscriptions so far."""
         self.boot_ids: dict[NodeId, int] = {}
         """The newest boot id of each node that has come back."""
         self.service = ServiceQueue()

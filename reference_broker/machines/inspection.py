@@ -28,8 +28,8 @@ class QueueCounts:
     were never enqueued.
 
     ``ready_bytes`` are octets of bodies. ``consumers`` leaves out cancelled consumers and gets; ``enqueuers`` are
-    channels whose sequence numbers are tracked. ``keys`` are those of a queue with keys (None: it has none), of which
-    ``reserved_keys`` have a message out.
+    channels whose sequence numbers are tracked. ``keys`` is the number of keys of a keyed queue (else None);
+    ``reserved_keys`` of them have a message out.
     """
 
     ready: int

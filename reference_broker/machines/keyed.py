@@ -1,4 +1,4 @@
-"""The messages of a keyed queue: a map from key to a queue of its own, of which at most one message is out.
+"""The messages of a keyed queue: a map from key to a queue of its own, with at most one message out.
 
 Theory of operation
 -------------------
@@ -19,11 +19,10 @@ with different keys do not wait for each other. A *key* is in one of three state
        └────────────────────────────── commit: none is left ──────┘
 
 A head that waits for its time blocks its key, and no other. A push to a key that has messages goes behind them and
-changes nothing else: neither the time of the head, nor how often the head was tried, nor that it is out.
+changes nothing else: neither the head's time, nor its number of tries, nor its being out.
 
-Of all heads whose time has come, the one with the earliest time is dealt first, and of two the one that was pushed
-first. So no key starves: the next message of a busy key has the time of its own push, and stands behind the heads of
-keys that wait longer.
+The due head with the earliest time is dealt first; of equals, the head that was pushed first. So no key starves: the
+next message of a busy key has the time of its own push, and stands behind the heads of keys that wait longer.
 
 A message without a key is a key of its own.
 

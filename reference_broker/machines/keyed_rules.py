@@ -1,7 +1,7 @@
 """The rules of a keyed queue: how labelled messages enter, how they are dealt, and how long a consumer may hold one.
 
-:class:`~reference_broker.machines.keyed.KeyedReady` says which message is next. All else is as in a queue without keys:
-consumers, credit, limits, times to live and dead letters. A message expires so long after its delay is over.
+:class:`~reference_broker.machines.keyed.KeyedReady` says which message is next. Consumers, credit, limits, times to
+live and dead letters are as in a queue without keys. The time to live of a message begins when its delay is over.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def dealt(keyed: KeyedReady, state: State, consumer: Consumer, message_id: int, 
 
 
 def take_back_overdue(keyed: KeyedReady, state: State, outbox: Outbox) -> None:
-    """Take the messages back that consumers held for too long. A consumer that settles such a message later names an id
-    that it does not hold, which changes nothing."""
+    """Take messages back that consumers held for too long. If a consumer settles one later, nothing changes, because it
+    does not hold the id."""
     while (late := keyed.overdue()) is not None:
         consumer = state.consumer(late.consumer)
         assert consumer is not None, f"message {late.number} is out, and {late.consumer} is gone"

@@ -1,7 +1,7 @@
 """The limits of a queue, ``max_length`` and ``max_length_bytes``, and what happens when it is full.
 
-Limits count *ready* messages, not messages that consumers hold. The queue keeps its limits after each command, when it
-has dealt as far as credit goes. So it never drops or refuses a message that a consumer could have had at once.
+Limits count *ready* messages, not messages that consumers hold. The queue keeps its limits after each command, once it
+has dealt as far as credit goes. So it never drops or refuses a message that a consumer could take at once.
 
 ``DROP_HEAD`` drops the oldest ready messages, returned messages first.
 

@@ -179,7 +179,7 @@ class Outbox:
         self._timer_ms = at_ms
 
     def queue_expired(self, unused_ms: int) -> None:
-        """The queue should be deleted: nobody has used it for so long."""
+        """The queue should be deleted: it was unused for ``unused_ms``."""
         self._at_last(QueueExpired(unused_ms))
 
     def settings_changed(self) -> None:

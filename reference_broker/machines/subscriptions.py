@@ -106,7 +106,7 @@ def get(state: State, outbox: Outbox, command: Get) -> None:
 
 
 def get_checked_out(state: State, outbox: Outbox, command: GetCheckedOut) -> None:
-    """Deliver once more what a consumer holds. The reply goes first: the consumer's node leaves deliveries out until
+    """Deliver a consumer's messages once more. The reply goes first: the consumer's node leaves deliveries out until
     then."""
     consumer = state.consumer(command.consumer)
     if consumer is None:

@@ -68,7 +68,7 @@ from reference_broker.queues.settings import classic_config_of, key_source_of, m
 from reference_broker.types import UNCOUNTED, ChannelId, NodeId
 
 Batch = tuple[deque[Effect], list[Departure]]
-"""What a batch of commands came to: effects in order, and the messages that have left."""
+"""The results of a batch of commands: effects in order, and the messages that have left."""
 
 
 class ClassicMember:
@@ -82,7 +82,7 @@ class ClassicMember:
         node: MemberPorts,
         now_ms: Callable[[], int],
     ) -> None:
-        """``channels`` are those of the owner. Takes over what the store has found."""
+        """``channels`` are the owner's. Takes over the messages that the store has found."""
         self.record = record
         self.track: Track | None = None
         self._store: MessageStore = store
@@ -162,7 +162,7 @@ class ClassicMember:
     # Effects
 
     def _keep(self, effects: Sequence[Effect], departures: list[Departure]) -> None:
-        """Keep what a batch came to."""
+        """Keep the results of a batch."""
         rest: deque[Effect] = deque()
         for effect in effects:
             if isinstance(effect, Confirm | Reject):
@@ -190,10 +190,10 @@ class ClassicMember:
                     add_answer(self._answers.setdefault(channel, []), answer)
 
     def run_effects(self, non_members: Collection[Channels] = (), *, only_answers: bool = False) -> bool:
-        """Execute what waits, for the channels of this node and of ``non_members``: answers to enqueues, then, unless
-        ``only_answers`` are wanted, the other effects in order, up to the second part that must be read from the drive
-        or to a delivery of which mirrors do not know. Returns whether effects are left that the node may have executed
-        in its next turn.
+        """Execute the waiting effects for the channels of this node and of ``non_members``: answers to enqueues, then,
+        without ``only_answers``, the other effects in order, up to the second part that must be read from the drive, or
+        to a delivery that mirrors do not know yet. Returns whether effects remain that can be executed in the node's
+        next turn.
 
         Raises OSError or :class:`~reference_broker.classic.part_codec.DamagedPartError` if the drive does not give a
         message back: the node must stop.
@@ -272,7 +272,7 @@ class ClassicMember:
     # For the node
 
     def started(self) -> None:
-        """The node serves the queue from now on: keep the effects of what was found, such as the timer."""
+        """The node serves the queue from now on: keep the effects of the found messages, such as the timer."""
         self._keep(self.machine.become_leader(self._now_ms()), [])
 
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
@@ -306,8 +306,8 @@ class ClassicMember:
         return publishes
 
     def record_changes(self) -> RecordingStore:
-        """Mirrors follow the queue from now on: its store records what happens to the messages. What waits for the
-        drive now, waits until all of it has survived."""
+        """Mirrors follow the queue from now on: its store records all changes to the messages. Answers that wait for
+        the drive now wait until all of them may go."""
         recording = RecordingStore(self._plain_store)
         self._may_deliver = recording.deliveries.allow
         if self._late:
@@ -324,7 +324,7 @@ class ClassicMember:
     # After a restart
 
     def _found(self) -> Iterator[FoundStretch]:
-        """What the store has found, as stretches of one size, cut where the deliveries end."""
+        """The messages that the store has found, as stretches of one size, cut where the deliveries end."""
         delivered_end = self._store.delivered_end
         for found in self._store.found:
             part = found.part

@@ -3,15 +3,15 @@
 Theory of operation
 -------------------
 A member delivers the messages of the entries that it applies, and may apply an entry late. While a node is suspended or
-cut off, the other members take the messages of its consumers back and deliver them elsewhere. The node may still
-have the entries that dealt it these messages unread in its sockets, in front of the entries that took them back. If it
+cut off, the other members take the messages of its consumers back and deliver them elsewhere. Then the node's sockets
+may still hold, unread, the entries that dealt it these messages, in front of the entries that took them back. If it
 delivered from these entries, consumers would get messages that others have had, without the redelivered flag.
 
-So a member *doubts* after each event that may come with such a pause: a new leader, a new link to the leader, a
-suspension of its process. While it doubts, it keeps back its deliveries and the replies behind them. The first kept
-delivery makes the node ask for the commit index (:mod:`reference_broker.node.hosting.reads`: a majority vouches for the
-answer). When the member has applied everything up to that index, it delivers the messages that its consumers still
-hold, and the doubt is over. A queue without deliveries asks nothing. Confirms are not kept back: they stay true.
+So a member *doubts* after each event that may mean such a pause: a new leader, a new link to the leader, a suspension
+of its process. While it doubts, it keeps back its deliveries and the replies behind them. The first kept delivery makes
+the node ask for the commit index (:mod:`reference_broker.node.hosting.reads`: a majority vouches for the answer). When
+the member has applied everything up to that index, it delivers the messages that its consumers still hold, and the
+doubt is over. A queue without deliveries asks nothing. Confirms are not kept back: they stay true.
 
 The message of a ``basic.get`` is delivered in any case, because its client waits: as redelivered, if it was taken back.
 

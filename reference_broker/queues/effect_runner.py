@@ -58,9 +58,9 @@ class EffectRunner:
     def execute(
         self, effects: list[Effect], channels: Channels, runs: Runs, track: Track | None, *, leads: bool = False
     ) -> None:
-        """Execute those of an entry's effects that are for ``channels``, and if this member ``leads``, those that are
-        for the leader: first the answers to enqueues, then the rest in order. ``track`` is given if the latency
-        anatomy follows these channels.
+        """Execute an entry's effects for ``channels`` and, if this member ``leads``, its effects for the leader: first
+        the answers to enqueues, then the rest in order. ``track`` is given if the latency anatomy follows these
+        channels.
 
         One confirm stands for all enqueues of a channel up to a number, interrupted only by refusals.
         """

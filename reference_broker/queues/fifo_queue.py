@@ -86,7 +86,7 @@ class FifoQueue(Queue):
         self.proposer.propose(Cancel(consumer.id, correlation), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def get_checked_out(self, consumer: ConsumeSession, correlation: int) -> None:
-        """Get what the consumer holds and has not been delivered."""
+        """Get the consumer's messages that were not delivered."""
         command = GetCheckedOut(consumer.id, consumer.next_message_id, correlation)
         self.proposer.propose(command, SMALL_COMMAND_BYTES, Priority.NORMAL)
 

@@ -3,9 +3,9 @@
 The *source* of the key is an argument of the queue, ``x-key``: ``header:NAME``, or ``routing-key``. Delays are the
 headers ``x-delay`` and ``x-retry-delay``, in milliseconds.
 
-Clients write the same number in different types, so a whole number is the key that its decimal digits are: the numbers
-5 of any size and the text "5" are one key. A header that is not there, or void, is no key. A delay that is no whole
-number, or below zero, is none: a queue cannot refuse a message for what its headers say.
+Clients write the same number in different types, so the decimal digits of a whole number are its key: the number 5 in
+any type and the text "5" are one key. A missing or void header is no key. A delay that is no whole number, or below
+zero, is none: a queue cannot refuse a message for its headers.
 """
 
 from __future__ import annotations

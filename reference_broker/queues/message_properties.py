@@ -30,7 +30,7 @@ _CACHE_HEADERS: Final = 4096
 
 
 class Sort(NamedTuple):
-    """What a queue sorts messages by."""
+    """The properties by which a queue sorts messages."""
 
     is_persistent: bool
     priority: int

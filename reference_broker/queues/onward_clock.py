@@ -1,6 +1,6 @@
 """The time of a queue: the wall clock of the node that stamps its commands, made to go on and never back.
 
-The machine takes the latest time that any leader has stamped. Where the next leader's wall clock is behind, or a wall
+The machine takes the latest time that any leader has stamped. If the next leader's wall clock is behind, or a wall
 clock is set back, the machine's time would stand still until that clock has caught up. So a delay of a second would
 take an hour between two nodes whose clocks are an hour apart. This clock goes on from the machine's time, at the pace
 of the wall clock.
@@ -30,6 +30,6 @@ class OnwardClock:
         return now_ms
 
     def on_the_wall(self, at_ms: int, reached_ms: int) -> int:
-        """What the wall clock shows when the queue's time is ``at_ms``."""
+        """The wall clock's time when the queue's time is ``at_ms``."""
         self.now_ms(reached_ms)
         return at_ms - self.ahead_ms

@@ -7,12 +7,12 @@ the request into commands of its kind and proposes them to its ``proposer``: the
 proxy that sends them to the leader. The results reach the channel through :class:`Channels`, as deliveries, confirms,
 refusals and replies. So client code builds no command and knows no kind.
 
-A :class:`QueueKind` is what a kind registers (:mod:`reference_broker.queues.kinds`): its :class:`Queue`, the machine
-that its members run (:class:`QueueMember`), the codec of its commands, and the arguments of its declaration. All
-kinds share the frames between nodes: commands travel as batches of the kind's codec, and results for the channels of a
-node without a member travel as calls of :class:`Channels` (:mod:`reference_broker.node.replication.non_members`).
+Each kind registers a :class:`QueueKind` (:mod:`reference_broker.queues.kinds`): its :class:`Queue`, the machine that
+its members run (:class:`QueueMember`), the codec of its commands, and the arguments of its declaration. All kinds share
+the frames between nodes: commands travel as batches of the kind's codec, and results for the channels of a node without
+a member travel as calls of :class:`Channels` (:mod:`reference_broker.node.replication.non_members`).
 
-A command that publishes messages has them as ``run``. Code outside the kind knows nothing else of a command.
+A command that publishes messages has them as ``run``. Code outside the kind reads nothing else of a command.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Channels(Protocol):
         """The command with this correlation was applied."""
 
     def flush(self) -> None:
-        """No more calls come for now: send what has gathered."""
+        """No more calls come for now: send the gathered results."""
 
 
 # Ports of the node for a queue
@@ -102,7 +102,7 @@ class MemberPorts(Protocol):
         still leads the queue then."""
 
     def queue_expired(self, group: GroupId, unused_ms: int) -> None:
-        """Delete the group's queue, which nobody has used for so long. Repeated until the queue is gone."""
+        """Delete the group's queue, unused for ``unused_ms``. Repeated until the queue is gone."""
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Call once this node has applied everything that was committed to the group before now. Never, if it has no
@@ -202,7 +202,7 @@ class Queue(ABC):
 
     @abstractmethod
     def get_checked_out(self, consumer: ConsumeSession, correlation: int) -> None:
-        """Deliver once more what the consumer holds, from its next message id on. The reply comes before these
+        """Deliver the consumer's messages once more, from its next message id on. The reply comes before these
         deliveries."""
 
     @abstractmethod
@@ -281,7 +281,7 @@ GONE: Final = _Gone()
 
 
 class HostedMachine(Protocol):
-    """What a Raft group replicates: a machine, and the execution of its effects on this node."""
+    """The machine that a Raft group replicates, and the execution of its effects on this node."""
 
     version: int
     """Version of the machine. It does not apply entries of a newer version."""
@@ -341,8 +341,8 @@ class HostedMachine(Protocol):
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
         """Replace the state by another member's newer state. The entries in between are never applied here.
 
-        The clients of this node must hear now what the effects of those entries would have told them. ``skipped``
-        are this node's own commands in those entries.
+        The clients of this node must get now the news that the effects of the skipped entries would have brought.
+        ``skipped`` are this node's own commands in those entries.
         """
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
@@ -415,7 +415,7 @@ class QueueOwner(Protocol):
         are applied first."""
 
     def record_changes(self) -> RecordingStore:
-        """Mirrors follow the queue from now on: its store records what happens to the messages."""
+        """Mirrors follow the queue from now on: its store records all changes to the messages."""
 
     def delete(self) -> None:
         """The queue is deleted: give up everything that it has on the drive."""
@@ -423,7 +423,7 @@ class QueueOwner(Protocol):
 
 @record(kw_only=True)
 class QueueKind:
-    """What a kind of queue registers."""
+    """A kind of queue, as it registers itself."""
 
     name: str
     """The value of ``x-queue-type``."""

@@ -198,14 +198,14 @@ class QuorumMember:
         self.machine = FifoMachine.restore(state)
 
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
-        """Take over a newer state, and tell local clients what the skipped entries would have told them."""
+        """Take over a newer state, and give local clients the news of the skipped entries."""
         self.machine = FifoMachine.restore(state)
         self._effects.clear()
         self.catch_up(self._channels, skipped)
 
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
         """Tell channels what they may have missed: confirms and refusals, replies to their commands ``asked``, and
-        deliveries of the messages that they hold."""
+        deliveries of their held messages."""
         effects = missed_effects(self.machine, channels, asked)
         if self._doubt.is_on and channels is self._channels:
             effects = self._keep_back(effects, {})

@@ -122,7 +122,7 @@ class AccessAnswer:
 
 
 def apply(table: AccessTable, command: AccessCommand) -> str:
-    """Apply a command to the table. Returns what it lacks, such as ``user 'u'``; empty if it was done."""
+    """Apply a command to the table. Returns what is missing, such as ``user 'u'``; empty if the command was done."""
     missing = present_lack(table, command)
     if missing:
         return missing
@@ -147,7 +147,7 @@ def apply(table: AccessTable, command: AccessCommand) -> str:
 
 
 def present_lack(table: AccessTable, command: AccessCommand) -> str:
-    """What the command would lack now: the user or the virtual host of a permission."""
+    """What is missing for the command now: the user or the virtual host of a permission."""
     match command:
         case PutPermission(permission=permission):
             user, vhost = permission.user, permission.vhost

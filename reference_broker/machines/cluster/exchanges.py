@@ -1,9 +1,9 @@
-"""The exchanges and bindings in the metadata machine: commands that change them, and what the answer to each says.
+"""The exchanges and bindings in the metadata machine: commands that change them, and the answer to each.
 
 The machine keeps one :class:`~reference_broker.routing.table.RoutingTable` for each virtual host, by which every node
-routes. Names in it are those within the virtual host. A command is checked when it is applied, against the state that
-the log has made by then: only there is it certain that the queue and the exchange of a new binding exist. The
-predeclared exchanges are in every table and never in the log.
+routes. Names in it are those within the virtual host. A command is checked when it is applied, against the state at
+that place of the log: only there it is certain that the queue and the exchange of a new binding exist. The predeclared
+exchanges are in every table and never in the log.
 
 Values of arguments are raw octets, written as hexadecimal digits in JSON.
 """

@@ -9,11 +9,11 @@ Members
     leader adapts the configuration to the record, one change at a time. When a node is out of the configuration for
     good, the leader reports that with :class:`MemberLeft`; only then does the node delete its replica. Each membership
     of a node has a number that is never reused, its *membership epoch*. A node that left and came back must not confuse
-    its two replicas, or it would forget votes and entries that it had acknowledged.
+    its two replicas, or it would forget votes and acknowledged entries.
 
 Mirrors
-    A classic queue may have copies on other nodes. Who has the queue and who has a copy is decided here alone
-    (:mod:`reference_broker.machines.cluster.mirror_records`).
+    A classic queue may have copies on other nodes. This machine alone decides which node has the queue and which nodes
+    have copies (:mod:`reference_broker.machines.cluster.mirror_records`).
 
 Routing
     Each virtual host has a routing table of its own with its exchanges and bindings

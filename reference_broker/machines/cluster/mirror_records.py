@@ -1,16 +1,15 @@
 """Who has a mirrored queue and who has a copy of it: the changes of a queue's record. Pure.
 
 The owner of a classic queue is the *master* of its copies, the *mirrors* (:mod:`reference_broker.mirroring`). The
-replicated metadata alone says who they are. So two nodes can never both be the master for long: a master that the
-metadata has replaced is told so with the next entry, and before that nothing that it takes is confirmed, because its
-former mirrors answer it no more.
+replicated metadata alone says who they are. So two nodes can never both be the master for long: a replaced master
+learns so from the next entry, and until then it confirms no message, because its former mirrors do not answer it.
 
 ``epoch`` counts the masters: it rises whenever the mirrors are to follow another node, or another process of the same
 node. A change that was asked for in an earlier epoch does nothing. A mirror is known by its node and by ``since``, the
-number of the change that made it, so a change about a copy of long ago does nothing either.
+number of the change that made it, so a change about a former copy does nothing either.
 
-A mirror is *synchronised* if it has every message of the queue. Only then it has every confirmed message, because a
-confirm waits for all mirrors of the record, synchronised or not.
+A mirror is *synchronised* if it has every message of the queue. A confirm waits for all mirrors of the record,
+synchronised or not, so a synchronised mirror has every confirmed message.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Mirror(NamedTuple):
 
 
 class MirroredRecord(Protocol):
-    """What these changes know of a queue's record, which is a dataclass."""
+    """The part of a queue's record, a dataclass, that these changes use."""
 
     @property
     def group(self) -> GroupId:
@@ -198,14 +197,14 @@ def _added(record: R, command: AddMirror) -> R:
 
 
 def _moved(record: R, command: MoveMaster) -> R:
-    """The younger copies go on: all that they have came through the new master's node. The elder copies do not: they
-    may have more than it."""
+    """The younger copies go on: they got all their messages through the new master's node. The elder copies do not:
+    they may have more messages than the new master."""
     mirror = mirror_of(record, command.member, command.since)
     if mirror is None or command.epoch != record.epoch:
         return record
     younger = record.mirrors[record.mirrors.index(mirror) + 1 :]
     if command.member_boot != mirror.boot_id:
-        younger = ()  # that process is gone, and with it what the younger copies would need of it
+        younger = ()  # that process is gone, with the messages that the younger copies need
     return _with(
         record,
         leader=mirror.node,

@@ -1,9 +1,9 @@
 """Policies: settings for the queues and exchanges of a virtual host whose names match. Pure.
 
-As in RabbitMQ, one policy holds for a queue or an exchange: of those of its virtual host that apply to it
-and whose pattern finds its name, the policy of the highest priority (of equals, the first by name). If the
-declaration sets the same key, the lower of two limits holds; for other values the declaration holds. An operator's
-policy comes last, and has limits only: the lower holds.
+As in RabbitMQ, one policy holds for a queue or an exchange. Among the policies of its virtual host that apply to it and
+match its name, this is the policy of the highest priority (of equals, the first by name). If the declaration sets the
+same key, the lower of two limits holds; for other values the declaration holds. An operator's policy comes last, and
+has limits only: the lower holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Settings = tuple[tuple[str, SettingValue], ...]
 QUEUES: Final = "queues"
 EXCHANGES: Final = "exchanges"
 ALL: Final = "all"
-"""What a policy may apply to."""
+"""The things that a policy may apply to."""
 _OF_EXCHANGES: Final = ALTERNATE.decode()
 """The one setting of a policy that applies to exchanges."""
 _OF_CLASSIC: Final = ("overflow", "reject-publish-dlx")

@@ -1,11 +1,11 @@
 """The messages that leave a queue, for a store that keeps them.
 
-A quorum queue's log frees entries from the lowest on and needs to know only what is live. A store of single messages
-must hear of each message that has left: settled, discarded, expired, dropped, returned too often, purged, or never let
-in, because it was a duplicate or the queue refused it. A message that becomes a dead letter leaves when its letter is
-told to the node, or, with letters that are kept, when the letter is settled.
+A quorum queue's log frees entries from the lowest on and needs to know only the live ones. A store of single messages
+must be told each message that has left: settled, discarded, expired, dropped, returned too often, purged, or kept out
+as a duplicate or by a refusal. A message that becomes a dead letter leaves when the node gets the letter, or, if
+letters are kept, when the letter is settled.
 
-Departures are no part of the state. Nobody collects them unless the machine is told to, so a quorum queue pays for one
+Departures are no part of the state. They are collected only if the machine is told to, so a quorum queue pays for one
 comparison per stretch.
 
 Invariant: each message of each run that was applied departs exactly once, and a message that has not departed is ready,
@@ -43,7 +43,7 @@ class Departures:
         return self._left is not None
 
     def take(self) -> list[Departure]:
-        """What has left since the last call, in order."""
+        """The departures since the last call, in order."""
         left, self._left = self._left or [], []
         return left
 

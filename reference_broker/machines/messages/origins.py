@@ -1,7 +1,7 @@
 """The origin of a message, and the joining of two stretches of messages.
 
-A *stretch* is ``count`` messages of one run at positions ``start, start + step, ...``; it is the unit that the
-machine deals, holds and returns. Its :class:`Origin` is what all its messages have in common.
+A *stretch* is ``count`` messages of one run at positions ``start, start + step, ...``; it is the unit that the machine
+deals, holds and returns. Its :class:`Origin` has what all its messages have in common.
 """
 
 from __future__ import annotations
