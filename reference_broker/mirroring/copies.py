@@ -1,4 +1,4 @@
-"""What came to a mirror straight from the nodes of publishers, until the ring has brought the same. Pure.
+"""Messages that a mirror got straight from publishers' nodes, until the ring has brought them, too. Pure.
 
 A publisher's node sends each publish to the master and, directly, to every mirror. The master sends it round the ring
 as well. So a publish comes to a mirror twice. The ring's copy counts: it has its place among all messages. The direct
@@ -31,7 +31,7 @@ class _FromOne:
     received: int
     applied: int = 0
     pending: deque[tuple[int, Any]] = field(default_factory=deque)
-    """Number and command of what the ring has not brought."""
+    """Number and command of each publish that the ring has not brought."""
 
 
 class DirectCopies:
@@ -66,7 +66,7 @@ class DirectCopies:
         return known is None or number < known.first or number <= known.received
 
     def link_broke(self, node: NodeId) -> None:
-        """No more copies are expected from this node. What has come of it stays."""
+        """No more copies are expected from this node. Its earlier copies stay."""
         for process, known in list(self._from.items()):
             if process[0] == node:
                 known.first = 1 << 62
@@ -74,7 +74,7 @@ class DirectCopies:
                     del self._from[process]
 
     def begin_anew(self) -> None:
-        """Another master is followed: it knows what its own copies were, and numbers begin anew."""
+        """Another master is followed, which knows its own copies; numbers begin anew."""
         self._from.clear()
         self._applied.clear()
 

@@ -1,4 +1,4 @@
-"""The master's side: what it does to its messages is recorded for its mirrors, and what they confirm is counted. Pure.
+"""The master's side: it records changes to its messages for its mirrors, and counts their confirmations. Pure.
 
 :class:`RecordingStore` stands before the store of the queue. The queue does not know that it is mirrored: it adds
 messages and takes them as always, and each change becomes an operation of the present batch
@@ -7,8 +7,8 @@ mirror has confirmed the batch that brought them. A majority is not enough; that
 
 :class:`Deliveries` says how far the master may deliver. A mirror that becomes the master must know which messages the
 former master may have delivered, and flags these as redelivered. So the master announces deliveries to the mirrors
-before it makes them, some ahead, so that it seldom waits. A master that is cut off from its mirrors delivers nothing
-but what it has announced."""
+before it makes them, some ahead, so that it seldom waits. A master that is cut off from its mirrors delivers only
+announced messages."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from reference_broker.mirroring.stored_end import StoredEnd
 from reference_broker.types import NodeId
 
 AHEAD_MIN: Final = 256
-"""The least number of messages that are announced ahead of their delivery. After a promotion the new master may deliver
-so many messages as redelivered that were not delivered before."""
+"""The least number of messages that are announced ahead of their delivery. After a promotion the new master may mark
+this number of messages as redelivered although they were not delivered before."""
 
 
 class RecordingStore:
@@ -101,7 +101,7 @@ class RecordingStore:
         self.store.delete()
 
     def take_batch(self) -> bytes:
-        """The operations since the last call, and what has to be announced; empty if there is nothing."""
+        """The operations since the last call, with a due announcement; empty if there is nothing."""
         if (end := self.deliveries.announced()) is not None:
             self._batch += Delivered(end).buffers()
         batch, self._batch = self._batch, []
@@ -109,25 +109,25 @@ class RecordingStore:
 
 
 class Deliveries:
-    """How far the master may deliver: what all mirrors know that it may have delivered.
+    """How far the master may deliver: up to the end of the deliveries that it has announced to all mirrors.
 
-    Ends are above sequence numbers. Invariant: what is delivered is below ``_end``, and ``_end`` was announced in a
-    batch that has been round the ring, through every mirror that there is now.
+    Ends are above sequence numbers. Invariant: delivered messages are below ``_end``, and ``_end`` was announced in a
+    batch that has been round the ring, through every present mirror.
     """
 
     def __init__(self, end: int) -> None:
-        """``end``: of what was delivered so far."""
+        """``end``: end of the deliveries so far."""
         self.ahead_min = AHEAD_MIN
         self.is_free = True
-        """There is no mirror that has to know."""
+        """There is no mirror to announce deliveries to."""
         self._end = 0
         self._wanted = end
-        """The end of what was to be delivered so far, whether it was allowed or not."""
+        """End of the wanted deliveries so far, allowed or not."""
         self._wanted_before = end
         """The same at the last announcement."""
         self._announced = 0
         self._under_way: deque[tuple[int, int]] = deque()
-        """Number of the batch and end of each announcement that not all mirrors have heard."""
+        """Number of the batch and end of each announcement that some mirrors lack."""
 
     def allow(self, end: int) -> bool:
         """Whether messages below ``end`` may be delivered now. If not, they may be after an announcement."""
@@ -156,18 +156,18 @@ class Deliveries:
         return self._end > end
 
     def begin_anew(self) -> None:
-        """There is a mirror that has heard of nothing yet."""
+        """There is a mirror without any announcement yet."""
         self._end = self._announced = 0
         self._under_way.clear()
 
 
 class Confirmations:
-    """What the mirrors have confirmed of the master's batches."""
+    """The mirrors' confirmations of the master's batches."""
 
     def __init__(self) -> None:
         self._confirmed: dict[NodeId, int] = {}
         self._ends: deque[tuple[int, int]] = deque()
-        """Number of each batch that not all have confirmed, and the end of its messages."""
+        """Number of each batch that some mirrors have not confirmed, and the end of its messages."""
         self._end = 0
 
     def mirrors_are(self, nodes: tuple[NodeId, ...]) -> None:
@@ -192,7 +192,7 @@ class Confirmations:
         return self._confirmed.get(node, -1)
 
     def end(self, own_end: int) -> int:
-        """The messages below this number are safe everywhere; ``own_end``: those that are safe here."""
+        """End of the messages that are safe everywhere; ``own_end``: end of the messages that are safe here."""
         everywhere = self.everywhere()
         while self._ends and self._ends[0][0] <= everywhere:
             self._end = self._ends.popleft()[1]

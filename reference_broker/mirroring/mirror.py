@@ -1,8 +1,8 @@
-"""A mirror: a copy of the messages of a queue, in the store of another node. Pure, but for the store.
+"""A mirror: a copy of the messages of a queue, in the store of another node. Pure, except for the store.
 
-A mirror takes the master's batches in order, and does to its own store what the master did to its. Part for part, both
+A mirror takes the master's batches in order, and repeats the master's operations in its own store. Part for part, both
 have the same messages under the same sequence numbers. A new mirror begins empty, with the master's next number;
-operations about older messages do nothing. Consumers and who holds what are the master's affair.
+operations about older messages do nothing. Consumers and their held messages are the master's affair.
 
 A mirror *confirms* a batch when its own messages are as safe as the store makes them, and the direct copies of the
 batch's publishes have come (:mod:`~reference_broker.mirroring.copies`).
@@ -33,11 +33,11 @@ class MirrorStore(MessageStore, Protocol):
         """Whether a part begins at this number that has messages in the queue."""
 
     def take_over(self) -> None:
-        """The messages that are here become what the queue begins with."""
+        """The messages here become the queue's first messages."""
 
 
 class DivergedError(Exception):
-    """The mirror is not what the master takes it for: the copy must begin anew."""
+    """The mirror differs from the master's view of it: the copy must begin anew."""
 
 
 class MirrorCopy:
@@ -50,7 +50,7 @@ class MirrorCopy:
         """The number of the last batch that this mirror confirms."""
         self._stored = StoredEnd(store.next_seq)
         self._unconfirmed: deque[tuple[int, int, tuple[tuple[Process, int], ...]]] = deque()
-        """Number and last message of each batch, and up to which number of which publishers."""
+        """Number and last message of each batch, and the last number of each publisher in it."""
 
     def begin(self, batch: int, next_seq: int) -> None:
         """The copy has everything up to a batch, and the next message gets this number."""
@@ -65,7 +65,7 @@ class MirrorCopy:
             self._do(operation)
 
     def apply(self, number: int, payload: bytes) -> None:
-        """Take the next batch. Raises :class:`DivergedError` if its messages do not follow those that are here, and
+        """Take the next batch. Raises :class:`DivergedError` if its messages do not follow the messages here, and
         ValueError if it is damaged."""
         publishers: list[tuple[Process, int]] = []
         for operation in decode(payload):

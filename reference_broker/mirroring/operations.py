@@ -1,4 +1,4 @@
-"""What a master does to its messages, as octets of a batch: its mirrors do the same to theirs. Pure.
+"""A master's operations on its messages, as octets of a batch: its mirrors repeat them on theirs. Pure.
 
 An operation is an octet of its kind and a fixed head; a published run follows its head::
 

@@ -89,8 +89,8 @@ def mirrors_wanted(
     up: Mapping[NodeId, str],
     load: Mapping[NodeId, int],
 ) -> list[NodeId]:
-    """The nodes that should have a copy. ``present``: those that have one, eldest first; ``up``: the names of the nodes
-    in reach; ``load``: how many queues each node has."""
+    """The nodes that should have a copy. ``present``: the nodes that have one, eldest first; ``up``: the names of the
+    nodes in reach; ``load``: how many queues each node has."""
     if policy is None:
         return []
     others = [node for node in up if node != master]
@@ -108,7 +108,7 @@ def mirrors_wanted(
 def next_step(
     policy: HaPolicy | None, record: QueueRecord, up: Mapping[NodeId, str], load: Mapping[NodeId, int]
 ) -> AddCopy | Drop | MoveToCopy | None:
-    """The next step towards what the policy wants; None if nothing is to be done now. First comes what is missing, and
+    """The next step towards what the policy wants; None if nothing is to be done now. Missing copies come first, and
     the master moves before a copy is given up."""
     present = [mirror.node for mirror in record.mirrors]
     wanted = mirrors_wanted(policy, record.leader, present, up, load)

@@ -7,17 +7,16 @@ master again. Each member sends to its *right* neighbour only. A batch goes once
 every mirror back to the master: for n members its octets cross n links. When it is back, everybody has it, and the
 master sends an *ack* once round: a few octets after a whole lap of content. RabbitMQ's ``gm`` does the same.
 
-A member *keeps* what it has sent on until the ack comes by. When a member is lost, the ring closes around the gap: its
-left neighbour has a new right neighbour, and sends it what it keeps. So nothing is lost with a member in the middle,
-and every mirror has a beginning of what its elders have.
+A member *keeps* the batches that it has sent on until the ack comes by. When a member is lost, the ring closes around
+the gap: its left neighbour sends the kept batches to its new right neighbour. So nothing is lost with a member in the
+middle, and every mirror has a prefix of its elders' batches.
 
 The queue's record says who the members are (:mod:`reference_broker.machines.cluster.mirror_records`). Changes of the
 record are asked for in :mod:`reference_broker.node.hosting.mirror_steps` and
-:mod:`reference_broker.node.hosting.promotion`. Members hear of it at different times. So each member, when it hears of
-a new *view* of the ring, *subscribes* to its left neighbour, and says how far it has come. The left neighbour sends
-nothing before, and what comes from an outdated view is dropped. When a link comes up, the right neighbour subscribes
-anew, so a link that breaks for a moment loses nothing. If a link stays broken, one of its ends is dropped, and the view
-changes.
+:mod:`reference_broker.node.hosting.promotion`. Members hear of it at different times. So each member *subscribes* to
+its left neighbour in each new *view* of the ring, and says how far it has come. The left neighbour sends nothing
+before, and frames of an outdated view are dropped. When a link comes up, the right neighbour subscribes anew, so a link
+that breaks for a moment loses nothing. If a link stays broken, one of its ends is dropped, and the view changes.
 
 Invariants
     the numbers that a member takes go up by 1
@@ -99,7 +98,7 @@ class RingMember:
         return len(self._kept)
 
     def enter(self, view: View) -> list[Output]:
-        """A new view of the ring, of which this member is one."""
+        """A new view of the ring, with this member in it."""
         if view.number <= self.view.number:
             return []
         self.view, self._feeds = view, False
@@ -178,7 +177,7 @@ class RingMember:
         return [Content(self._right(), self.view.number, number, payload)] if self._feeds else []
 
     def _subscription(self) -> list[Output]:
-        """Subscribe to the left neighbour. The master has everything; it wants to hear what comes back."""
+        """Subscribe to the left neighbour. The master has everything; it needs only the acks."""
         if not self.is_ready or len(self.view.members) < 2:
             return []
         last = self.acked if self.here == self.view.members[0] else self.last
