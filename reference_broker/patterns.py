@@ -32,7 +32,7 @@ _HINTS: Final = {
     "invalid repetition size": "at most 1000",
     "pattern too large": "use fewer or smaller repetitions and alternatives",
 }
-"""What a reader of a refusal needs besides RE2's words, by how the words begin."""
+"""Explanations for the reader of a refusal, by the beginning of RE2's words."""
 
 Search = Callable[[bytes], object]
 """Finds the first match in octets; None if there is none."""

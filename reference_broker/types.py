@@ -30,7 +30,7 @@ METADATA_GROUP: Final = GroupId(0)
 
 
 class EntryKind(IntEnum):
-    """What a log entry holds. Raft itself looks only at NOOP and CONFIG."""
+    """The kind of a log entry. Raft itself looks only at NOOP and CONFIG."""
 
     NOOP = 0
     COMMAND = 1
@@ -99,7 +99,7 @@ GET_TAG: Final = ""
 """The tag of a channel's gets in a queue. No consumer has this tag, because the core replaces an empty tag."""
 COPIES: Final = -2
 """In the place of the time to live: the headers of the message name more routing keys (CC, BCC), or the message asks
-for a direct reply. Whoever reads the headers reads the time to live, too."""
+for a direct reply. The code that reads the headers reads the time to live, too."""
 REPLY_TO: Final = b"amq.rabbitmq.reply-to"
 """The name that stands for direct replies, in a basic.consume and in the property reply-to."""
 TTL_MS_MAX: Final = 315_360_000_000
@@ -116,7 +116,7 @@ class Priority(IntEnum):
 
 
 class Outcome(StrEnum):
-    """What a consumer did with messages."""
+    """A consumer's decision about messages."""
 
     SETTLE = "settle"  # basic.ack
     RETURN = "return"  # basic.nack and basic.reject with requeue

@@ -1,4 +1,4 @@
-"""Users, virtual hosts and permissions as values: what an operator sets, and what the metadata group replicates."""
+"""Users, virtual hosts and permissions as values, as an operator sets them and the metadata group replicates them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMPERSONATOR: Final = "impersonator"
 
 
 class Tag(StrEnum):
-    """What a user may do over HTTP, from nothing to everything. RabbitMQ's names."""
+    """A user's rights over HTTP, from nothing to everything. RabbitMQ's names."""
 
     MANAGEMENT = "management"
     POLICYMAKER = "policymaker"

@@ -1,4 +1,4 @@
-"""What a message itself says about its way: its headers, and the further routing keys of its CC and BCC headers.
+"""The address in a message itself: its headers, and the further routing keys of its CC and BCC headers.
 
 A run is looked at in *stretches*: neighbours whose content headers have the same properties. A uniform run is one
 stretch. So a publisher that repeats itself costs one look per run. A publisher that varies its headers costs one look
@@ -52,7 +52,7 @@ _TYPE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What the properties of a content say about its way."""
+    """The address in the properties of a content."""
 
     headers: Arguments
     copies: tuple[str, ...]

@@ -124,7 +124,7 @@ class Channel:
     # -- methods ---------------------------------------------------------------------------------------------------
 
     def handle(self, method: base.Frame, payload: bytes) -> None:
-        """Do what a client's method asks; ``payload`` is its frame. Raises SoftError and HardError."""
+        """Carry out a client's method; ``payload`` is its frame. Raises SoftError and HardError."""
         kind = type(method)
         handler = HANDLERS.get(kind)
         if handler is not None:

@@ -153,13 +153,13 @@ class ChannelTable:
             self.close_ok(channel)
 
     def close_ok(self, channel: Channel) -> None:
-        """Answer the client's channel.close. The number is free, and what came meanwhile is read."""
+        """Answer the client's channel.close. The number is free, and the waiting frames are read."""
         del self.by_number[channel.number]
         self._state.send(channel.number, commands.Channel.CloseOk())
         self.unread.release(channel)
 
     def close(self, channel: Channel, error: ProtocolError) -> None:
-        """Send channel.close, and drop what comes on the channel until the answer."""
+        """Send channel.close, and drop the channel's frames until the answer."""
         self._runs.flush()
         self._forget(channel)
         channel.closing = True

@@ -1,4 +1,4 @@
-"""What a node offers to its AMQP clients: who may come in, limits and time-outs."""
+"""A node's settings for its AMQP clients: who may come in, limits and time-outs."""
 
 from __future__ import annotations
 

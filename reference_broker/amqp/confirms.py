@@ -9,7 +9,7 @@ number that is unresolved or was rejected in the same batch. One frame confirms 
 frames confirm the rest. Rejections go out in the same way, with the confirms of the batch in place of the rejections
 (RabbitMQ's rule, rabbit_channel ``coalesce_and_send``).
 
-Invariant: the client has heard of a published number, or the number is in exactly one of ``_open`` (no queue has
+Invariant: the client has the answer to a published number, or the number is in exactly one of ``_open`` (no queue has
 answered), ``_confirmed`` and ``_rejected`` (the client does not know yet). All three are lists of disjoint ranges.
 ``_open`` is ascending, and is one range as long as queues resolve in order.
 """

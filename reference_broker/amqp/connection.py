@@ -10,7 +10,7 @@ Theory of operation
        |          +----------+--> REFUSING (3 s of silence) |
        +--> CLOSED (wrong protocol)    any HardError -------+
 
-From RUNNING a client's connection.close leads to CLOSED, or to LEAVING until the broker has done what the close asks.
+From RUNNING a client's connection.close leads to CLOSED, or to LEAVING until the broker has carried out the close.
 
 :data:`~reference_broker.amqp.handshake.STEPS` is the table of the methods that may come on channel 0 in each phase. In
 RUNNING, a frame of another channel goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`). The
@@ -103,9 +103,9 @@ class ServerConnection:
         self._table = ChannelTable(self.state, self._runs, self._publishes)
         self._channels = self._table.by_number
         self.confirming = self._table.confirming
-        """The channels of which :meth:`flush_confirms` has something to say."""
+        """The channels with confirms for :meth:`flush_confirms` to write."""
         self.unread = self._table.unread
-        """What is not read yet, and how much of it waits on held channels for answers of the broker."""
+        """The unread octets, and the part that waits on held channels for answers of the broker."""
         self._settles = SettleReader(self._channels, self._runs)
         self.phase = Phase.HEADER
         """How far the connection has come."""

@@ -5,8 +5,8 @@ one table per queue and reason, with a count. The first death of all has three h
 ``x-first-death-reason``, ``-queue`` and ``-exchange``. The expiration property is removed, or the message would expire
 again in its next queue; the table of the death keeps it as ``original-expiration``.
 
-RabbitMQ does not say which letters it has sent twice. Here such a letter carries ``x-dead-letter-repeat``, and keeps
-it: wherever the letter goes from here, the other copy may have gone, too.
+RabbitMQ does not mark letters that it may have sent twice. Here such a letter carries ``x-dead-letter-repeat``, and
+keeps it: its other copy may go the same way.
 
 The functions are pure: octets in, octets out. Everything else in the message stays as its publisher wrote it.
 """

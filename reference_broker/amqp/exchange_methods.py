@@ -27,8 +27,8 @@ def event_of(method: base.Frame, payload: bytes, number: int, last_queue: str) -
 
 
 def one_line(name: str) -> str:
-    """A name to be declared, deleted or bound. As in RabbitMQ, ends of lines are left out; whoever publishes, consumes,
-    gets or purges must use the name as it is."""
+    """A name to be declared, deleted or bound. As in RabbitMQ, ends of lines are left out; publish, consume, get and
+    purge take the name as it is."""
     return name.replace("\r", "").replace("\n", "")
 
 

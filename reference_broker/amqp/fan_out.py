@@ -3,10 +3,10 @@
 Theory of operation
 -------------------
 Each queue confirms its own share of a channel's publishes, in ranges of the channel's publish sequence numbers. For a
-run that went to k queues, this module counts down from k. Ranges of which the last queue has confirmed go on to
+run that went to k queues, this module counts down from k. Ranges that the last queue has confirmed go on to
 :class:`~reference_broker.amqp.confirms.ConfirmTracker`. A run that went to one queue is never counted: its numbers pass
-through. A number that one queue has rejected is rejected for good, and its count is forgotten. What the other queues
-say of the number later passes through, too, and the tracker ignores it, because the number is resolved.
+through. A number that one queue has rejected is rejected for good, and its count is forgotten. Later answers of the
+other queues pass through, too, and the tracker ignores them, because the number is resolved.
 
 Invariant: ``open`` has disjoint ranges in ascending order, each with the number of queues that have not answered, at
 least 1. A queue answers for each number once (:class:`~reference_broker.queues.session.PublishSession`).
@@ -30,7 +30,7 @@ class FanOut:
         """First and last number, and the queues that have not answered."""
 
     def expect(self, first: int, last: int, queues: int) -> None:
-        """The publishes ``first..last``, the newest of the channel, went to so many queues, 2 at least."""
+        """The publishes ``first..last``, the newest of the channel, went to ``queues`` queues, 2 at least."""
         self.open.append((first, last, queues))
 
     def confirmed(self, ranges: Iterable[SeqRange]) -> list[SeqRange]:

@@ -13,7 +13,7 @@ by field; no method is decoded twice. basic.ack, basic.nack and basic.reject are
 A reader leaves a frame to the general path if it cannot account for every octet of the frame. A fast path accepts, it
 never refuses (except for properties, which both paths check alike, and for unknown delivery tags).
 
-:class:`RunBuilder` gathers what the readers find: one event for as many messages as possible. A run of publishes ends
+:class:`RunBuilder` gathers the readers' messages: one event for as many messages as possible. A run of publishes ends
 at another route, another time to live, an acknowledgement, or its size limit. Acknowledgements of one channel and one
 outcome are joined in the same way. Both kinds of events keep the order of the wire.
 

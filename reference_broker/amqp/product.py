@@ -2,7 +2,7 @@
 
 Some clients look at these and behave differently. kombu, and so Celery, trusts a prefetch of the whole channel only if
 the product is RabbitMQ; a worker with tasks for later stands still otherwise. Others refuse a version below 3. So a
-node can call itself RabbitMQ, of the version whose behaviour it copies. ``platform`` tells what it really is.
+node can call itself RabbitMQ, of the version whose behaviour it copies. ``platform`` tells its real product.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ OVER: Final = frozenset({Phase.LEAVING, Phase.CLOSING, Phase.REFUSING, Phase.CLO
 
 
 class ConnectionState:
-    """What the channels and the readers of a connection share with it."""
+    """The state that the channels and readers of a connection share with it."""
 
     __slots__ = (
         "_tags",

@@ -20,10 +20,10 @@ from reference_broker.anatomy.stages import CHAINS, CROSS_NODE, Chain, Stage, te
 ENTRIES_MAX: Final = 8192
 """Number of entries whose stamps are kept, over all groups: about 5 MB."""
 ROWS: Final = 512
-"""Number of rows that wait to be bucketed. They are so few that nobody notices the 0.2 ms."""
+"""Number of rows that wait to be bucketed: few enough for a pause of only 0.2 ms."""
 
 Row = tuple[Chain, int, tuple[int, ...]]
-"""Chain, messages, stamps but for the last."""
+"""Chain, messages, all stamps except the last."""
 
 
 @dataclass(frozen=True, slots=True)

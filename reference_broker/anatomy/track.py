@@ -6,7 +6,7 @@ An entry's stamps are kept by log index from the moment when the entry is handed
 number of entries over all groups of the node, and the oldest entry goes first. A message that is dealt out of a deeper
 queue is counted as ``forgotten`` and not recorded.
 
-When an effect is executed, its row is complete but for its last stamp, and belongs to a connection.
+When an effect is executed, its row lacks only the last stamp, and belongs to a connection.
 :meth:`~reference_broker.anatomy.anatomy.Anatomy.written` completes the row once the connection's octets went to the
 socket.
 

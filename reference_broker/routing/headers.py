@@ -32,14 +32,14 @@ _Clue = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a binding asks for."""
+    """The headers that a binding asks for."""
 
     destination: Destination
     clues: tuple[_Clue, ...]
     needs_all: bool
 
     def matches(self, headers: dict[bytes, bytes]) -> bool:
-        """Whether a message with these headers has what the binding asks for, given that it has one of the clues."""
+        """Whether these headers satisfy the binding; the message is known to have one of the clues."""
         if not self.needs_all:
             return True
         return all(headers.get(name) == value or (value == _VOID and name in headers) for name, value in self.clues)

@@ -1,4 +1,4 @@
-"""Exchanges and bindings as values: what a client declares, and what the metadata group replicates.
+"""Exchanges and bindings as values, as a client declares them and the metadata group replicates them.
 
 Arguments and headers are fields of AMQP tables, and each value is the raw octets of its field, with the octet of its
 type. Two values are equal if type and octets are equal: this is RabbitMQ's rule for a headers exchange, and nothing
@@ -32,7 +32,7 @@ class ExchangeType(StrEnum):
 
 
 class Destination(NamedTuple):
-    """What a binding leads to: a queue, or another exchange."""
+    """The target of a binding: a queue, or another exchange."""
 
     name: str
     is_exchange: bool = False

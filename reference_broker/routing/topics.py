@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 A key and a pattern are words between dots; the empty string has no words. In a pattern ``*`` stands for one word and
 ``#`` for any number of words. The patterns are paths of a trie. A match goes through the words of the key and keeps the
-set of *active* nodes: the nodes that some reading of the words so far leads to. A node that ``#`` leads to stays active
-with each further word, and becomes active together with the node before it, because ``#`` may stand for no word.
+set of *active* nodes: the nodes that the words so far can lead to. A node that ``#`` leads to stays active with each
+further word, and becomes active together with the node before it, because ``#`` may stand for no word.
 
 A set has each node once, however many readings lead to it. So a match takes at most words x nodes steps, where trying
 the readings one after the other would take exponentially many. A ``#`` at the end of a pattern matches whatever comes:
