@@ -1,4 +1,4 @@
-"""The engine's contract with its caller: where records go, how a run is stopped, what comes back.
+"""The engine's contract with its caller: where records go, how a run is stopped, and the outcome.
 
 Nothing here imports numpy or asyncio loops' machinery at import time, so a command line may import it to build its
 sinks before anything heavy is loaded. The entry point itself is

@@ -33,7 +33,7 @@ class IntervalCounters:
     acked: int = 0
     published_bytes: int = 0
     put_to_work: int = 0
-    """Of the delivered messages, those that wait until their consumer has worked on them."""
+    """Number of delivered messages that wait for their consumer's work."""
     worked_on: int = 0
     """Messages whose consumer is done with its work on them."""
 

@@ -70,7 +70,7 @@ class ThisHost:
         return time.process_time_ns()
 
     def waited_ns(self) -> int:
-        """What the kernel's scheduler counts for the calling thread, which is the only one that asks."""
+        """The kernel's count for the calling thread, the only thread that asks."""
         if self._run_queue < 0:
             try:
                 self._run_queue = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)

@@ -9,12 +9,12 @@ dictionary entry for each straggler.
 
 The messages of a publisher may go to several queues (:class:`FanoutLedger`). Then each queue has an account of its own
 for the publisher. A delivery is doubled if its queue has delivered the message before, and a message is lost if one of
-its queues never delivers it. The publisher's side goes to the account of each queue, so it costs as much as there are
+its queues never delivers it. The publisher's side goes to the account of each queue, so its cost grows with the
 deliveries.
 
-At the end of a run millions of messages may lie in their queues. What the end asks of an account goes over the array
-in parts, and a part in which all messages have the same flags is judged as one (:func:`_count`): the work and the
-memory go by the ranges that differ, not by the messages.
+At the end of a run millions of messages may lie in their queues. The end of a run goes over the array in parts, and a
+part in which all messages have the same flags is judged as one (:func:`_count`): work and memory grow with the
+differing ranges, not with the messages.
 
 Invariants: each delivery counts once; ``unique`` + repeats = ``delivered``; a rolled-up message is never lost.
 """
@@ -77,7 +77,7 @@ class Examples:
 
     records: list[dict[str, object]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    """All violations by name, also those that are no examples; a reader may take the counts away."""
+    """Number of all violations by name, with and without examples; a reader may take the counts away."""
 
     def add(self, publisher: int, what: str, numbers: Integers) -> None:
         """Note ``numbers`` (any order), neighbours as one range."""
@@ -360,7 +360,7 @@ class PublisherLedger:
 
 
 class FanoutLedger:
-    """A publisher whose messages go to several queues, each of which has to deliver its copy.
+    """A publisher whose messages go to several queues; each queue has to deliver its copy.
 
     A queue that is bound while messages flow has to deliver the messages that were published later. It may deliver any
     of the messages that were on their way.

@@ -1,14 +1,14 @@
 """End-to-end latencies of messages that cross from one host to another, where two clocks take part.
 
 Theory of operation. A message is stamped by the clock of its publisher's host, and arrives by the clock of its
-consumer's host. Both times are kept raw until the interval ends. Then the coordinator sends what it knows about all
-clocks (:mod:`perftest.metrics.clock_model`). Both times are corrected at once for all messages, and the differences go
-to the recorder, which counts each of them once.
+consumer's host. Both times are kept raw until the interval ends. Then the coordinator sends its models of all clocks
+(:mod:`perftest.metrics.clock_model`). Both times are corrected at once for all messages, and the differences go to the
+recorder, which counts each of them once.
 
 The two corrections have bounds, and their sum is the bound of the latency. A latency below its bound is counted
-(``below_bound``): it is between 0 and the bound, and nobody can tell where. A negative one is counted (``below_zero``)
-and recorded as 0: to leave it out would make the others look slower. A latency below minus its bound cannot be
-(``beyond_bound``): a clock did something that its model does not know.
+(``below_bound``): it is somewhere between 0 and the bound. A negative one is counted (``below_zero``) and recorded as
+0: to leave it out would make the others look slower. A latency below minus its bound is impossible (``beyond_bound``):
+a clock did something outside its model.
 
 Memory is bounded: with more than :data:`ROWS_MAX` messages in an interval, the clocks go by their newest models at
 once.
@@ -80,7 +80,7 @@ class CrossingLatencies:
         return here
 
     def cut(self) -> dict[str, int]:
-        """Record all that was kept. What the clocks leave open, by the names of
+        """Record the kept messages. Returns the counts of uncertain latencies, by the names of
         :class:`~perftest.metrics.interval.Interval`; the counts begin anew."""
         self._correct()
         found = {"clock_bound_ns": self._bound_ns, **self._counts}

@@ -144,8 +144,8 @@ class Ledger:
     def _account_for(
         self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans, *, here: Booleans | None
     ) -> Booleans:
-        """Account for deliveries in the order of :func:`_order`, without those that are not ``here``. Returns which of
-        all deliveries are of this run."""
+        """Account for deliveries in the order of :func:`_order`, only for those ``here``. Returns which of all
+        deliveries are of this run."""
         ours = np.ones(len(sources), np.bool_)
         keys = _keys(scopes, sources, redelivered)
         starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))

@@ -23,7 +23,7 @@ def queues_of_each(plan: Plan) -> tuple[int, ...] | None:
 
 
 def copies_of(plan: Plan, consumers: int) -> int:
-    """How often each message of a plan with one group of load is delivered, with so many consuming connections."""
+    """Number of deliveries of each message of a plan with one group of load; ``consumers`` are connections."""
     channels = consumers * plan.consuming.channels
     if not channels:
         return 0

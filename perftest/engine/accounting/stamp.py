@@ -8,14 +8,14 @@
             +--------+--------------+------------------+--------------+----------------
               u16 run, u16 publisher                     all big endian
 
-Times are nanoseconds of :mod:`perftest.metrics.clock`: the monotonic clock moved by one constant per run, so any two
-workers of a host compare exactly and no clock step can make a latency negative. Without a rate ``intended`` equals
-``sent``.
+Times are nanoseconds of :mod:`perftest.metrics.clock`: the monotonic clock moved by one constant per run, so the times
+of any two workers of a host compare exactly and no clock step can make a latency negative. Without a rate ``intended``
+equals ``sent``.
 
-The run's 16 bits keep apart what an earlier run left in a queue: such messages are counted as foreign and go into
-no latency. The filler is fixed, so that a consumer can check a body it has never seen; it holds every octet value and
-does not repeat with a period that divides a sector or a page, so that neither compression nor deduplication on a
-drive can flatter a result as zeros would.
+The run's 16 bits mark messages that an earlier run left in a queue: they count as foreign and go into no latency. The
+filler is fixed, so that a consumer can check a body it has never seen; it holds every octet value and does not repeat
+with a period that divides a sector or a page, so that neither compression nor deduplication on a drive can flatter a
+result as zeros would.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def source(*, run: int, publisher: int) -> int:
 def filler(length: int) -> bytes:
     """``length`` octets of the filler: what stands in a body of ``SIZE + length`` after the stamp.
 
-    A linear congruential generator over 31 bits, of which the top octet is taken: the same everywhere, for ever.
+    The top octets of a linear congruential generator over 31 bits: the same everywhere, for ever.
     """
     octets = bytearray(length)
     state = 1

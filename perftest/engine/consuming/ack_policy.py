@@ -1,4 +1,4 @@
-"""Which deliveries to acknowledge: exactly each N-th, and all that are left at the end; and how long each waited.
+"""Which deliveries to acknowledge: exactly each N-th, and all the rest at the end; and how long each waited.
 
 Theory of operation. The delivery tags of a channel are consecutive, so the unacknowledged messages are a range of tags
 up to the last. An interval of 1 acknowledges each tag by itself. An interval of N sends one basic.ack with ``multiple``

@@ -155,7 +155,7 @@ class Consumer(Client):
         return self.queue.name if self._own is None else self._own.name
 
     async def close(self) -> None:
-        """Receive no more messages, acknowledge those that are done, leave the connection."""
+        """Receive no more messages, acknowledge the processed ones, leave the connection."""
         self._closing = True
         if self._cycle is not None:
             self._cycle.stop()
@@ -182,7 +182,7 @@ class Consumer(Client):
             self._leave(MESSAGE_LIMIT)
 
     async def _stop_source(self, *, work_off: bool = False) -> None:
-        """Receive no more messages; acknowledge those that are done, with ``work_off`` those in work, too."""
+        """Receive no more messages; acknowledge the processed ones, with ``work_off`` also those in work."""
         self._receiving = False
         self._work.take_from(None, bounded=True)
         await self._source.stop()

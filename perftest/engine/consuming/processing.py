@@ -2,10 +2,10 @@
 
 Theory of operation. A consumer is a server with a queue. It begins message ``i`` when the message before is done, when
 message ``i`` has come, and not before its slot of the rate. The message is done one latency later. No message needs a
-timer of its own: the moments of a run that has come are an arithmetic series, so a division tells how many messages are
-done by ``now``. When the event loop comes late, messages count as done at their own times all the same, and the next
-message begins at that time and not later. So the latency is exact on average, also below a millisecond, and consumers
-that share a loop do not slow each other down.
+timer of its own: the moments of a received run are an arithmetic series, so a division tells how many messages are done
+by ``now``. If the event loop is late, messages still count as done at their own times, and the next message begins at
+that time and not later. So the latency is exact on average, also below a millisecond, and consumers that share a loop
+do not slow each other down.
 
 Invariants: messages are done in their order, each once; a message is done one latency after it was begun; two messages
 never begin less than one period apart (idle time gives no credit); moments are exact multiples and not summed up.
@@ -26,7 +26,7 @@ _UNIT: Final = 1 << 20
 """Fraction of a nanosecond in which moments are kept: a period of 3,333.3 ns must not become one of 3,333."""
 
 SHARE: Final = 4
-"""Part of the waiting messages (one in so many) that one wake-up serves at most; all but the last are told late."""
+"""Divisor of the waiting messages: one wake-up serves at most a quarter of them; all except the last are told late."""
 LATEST_NS: Final = 1_000_000
 """Longest time by which a message is told late."""
 

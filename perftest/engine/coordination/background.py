@@ -1,9 +1,9 @@
 """A group of background load through a run: it begins, changes and ends beside the measured load.
 
-Theory of operation. What a background load is asked for may take long: to open a thousand connections, or to drain. So
-each request is a task that waits for the request before it (:meth:`BackgroundRun.then`), and the intervals of the
-measured load go on meanwhile. The coordinator cuts a background load together with the measured ones only while the
-load is ``steady``; while clients open, change or leave, nobody else touches the load.
+Theory of operation. A request to a background load may take long: to open a thousand connections, or to drain. So each
+request is a task that waits for the request before it (:meth:`BackgroundRun.then`), and the intervals of the measured
+load go on meanwhile. The coordinator cuts a background load together with the measured ones only while the load is
+``steady``; while clients open, change or leave, the coordinator does not touch the load.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """The clocks of the load hosts, against the coordinator's clock: exchanges before, during and after the run.
 
 Theory of operation. Every worker tells the time of its own host: the monotonic clock of the host and one constant,
-which is the same in the whole run. So all stamps of a host compare exactly, and the clocks of two hosts differ by
-whatever their monotonic clocks differ. The clock of reference is the coordinator's. One worker of each host answers for
-the host. A burst of exchanges comes before the first message, some exchanges a second while the run lasts, and a burst
-after it (:mod:`perftest.metrics.host_clock`). An exchange that waited behind other work took longer, so it counts for
-nothing.
+which is the same in the whole run. So all stamps of a host compare exactly, and the clocks of two hosts differ as their
+monotonic clocks do. The clock of reference is the coordinator's. One worker of each host answers for the host. A burst
+of exchanges comes before the first message, some exchanges a second while the run lasts, and a burst after it
+(:mod:`perftest.metrics.host_clock`). An exchange that waited behind other work took longer, so it has no influence.
 
 Times are translated in two places. Moments and records of workers pass through :class:`Clocks`. Latencies between two
 hosts are corrected by the worker that records them (:mod:`perftest.engine.accounting.crossing`), with the models that
 come with each cut.
 
 Where the network lets datagrams through, a timekeeper on the host answers in place of the worker
-(:mod:`perftest.engine.coordination.time_questions`): that takes as long as the network takes, and no longer. A host
-whose timekeeper does not answer is asked through its worker.
+(:mod:`perftest.engine.coordination.time_questions`): this takes only the time of the network. A host whose timekeeper
+does not answer is asked through its worker.
 
 The host of the coordinator needs none of this, and a run on this host alone costs nothing.
 """
@@ -133,7 +132,7 @@ class Clocks:
                 for failure in await asyncio.gather(*bursts, return_exceptions=True):
                     if isinstance(failure, BaseException) and not isinstance(failure, WorkerError):
                         raise failure
-        self.models()  # the last word, and what the last exchanges contradict
+        self.models()  # the last models, and the contradictions in the last exchanges
         for questions in self._questions.values():
             questions.close()
         self._questions.clear()
@@ -146,7 +145,7 @@ class Clocks:
         """Exchange until no worker of the host is left."""
         while any(worker.alive for worker in self._workers[host]):
             await asyncio.sleep(PERIOD_S * max(1.0, len(self._workers) / MANY))
-            with contextlib.suppress(WorkerError):  # whoever waits for the worker's real work says so
+            with contextlib.suppress(WorkerError):  # the caller that waits for the worker's real work reports it
                 for _ in range(max(1, round(TRIES * min(1.0, MANY / len(self._workers))))):
                     exchange = await self._exchange(host, "during")
                     if exchange.round_trip_ns <= QUICK * self._clocks[host].round_trip_ns + ALIKE_NS:

@@ -3,8 +3,8 @@
 Theory of operation. The workers do everything that touches a message; the coordinator says when. The plan's timeline
 (:mod:`perftest.engine.coordination.timeline`) names the actions of the run and their times. Between two actions the
 coordinator cuts the time into intervals of the plan's length. An interval always ends at an action, so no interval
-spans two phases or two settings. All cuts have absolute times of the monotonic clock: the workers hear of a cut a
-moment ahead, and each cuts at that very time.
+spans two phases or two settings. All cuts have absolute times of the monotonic clock: the workers learn the time of a
+cut a moment ahead, and each cuts at exactly that time.
 
 A live run opens the clients once, changes their settings from step to step, and drains after the last step. An isolated
 run opens, drains and closes in every step. Whatever happens, the coordinator gives every record to the sink, closes the
@@ -99,7 +99,7 @@ async def execute(
     hosts. Hosts with an address in ``addresses`` (by name) are asked for the time over UDP. ``start_worker`` starts a
     worker, and ``host`` is the machine of the coordinator, whose time is the time of the run.
 
-    Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
+    Never raises for faults of a broker, a network or a user: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
     run = _Run(plan, sink, stop, start_worker, host, on_clock, addresses)
@@ -284,7 +284,8 @@ class _Run:
                 wait.cancel()
 
     async def _cut(self, phase: Phase, at_ns: int = 0, patience_s: float | None = None) -> None:
-        """End the interval of every load that runs. The background loads are those that are steady now."""
+        """End the interval of every load that runs: the measured loads, and the background loads that are steady
+        now."""
         beside = [background for background in self._background if background.steady]
         place = IntervalPlace(self._step_number, phase)
         cuts = [(load, place) for load in self._measured]
@@ -442,7 +443,7 @@ class _Run:
         return not self._aborting.is_set()
 
     async def _pause_and_cut(self, seconds: float) -> bool:
-        """A pause of the drain of measured loads, of which intervals are recorded, too."""
+        """A pause in the drain of measured loads; its intervals are recorded, too."""
         if not await self._pause(seconds):
             return False
         if self._now() >= self._cut_at + self._plan.interval_s:

@@ -2,12 +2,12 @@
 
 Theory of operation. Every worker has the plan of the group, knows which clients are its own
 (:mod:`perftest.engine.workers.shares`), and is asked for the same things at the same time as the others. The first
-worker also does what is done once: declaring and deleting queues. When a consumer gets a message that another worker
-published, the delivery passes through here to this other worker, which keeps the account of the message. Pipes keep
+worker also does the work that is done once: it declares and deletes queues. When a consumer gets a message of another
+worker's publisher, the delivery passes through here to that worker, which keeps the account of the message. Pipes keep
 their order: once all workers have answered ``forward``, every later answer counts all deliveries until then.
 
-The life of a load is always the same, whoever drives it: ``open``, ``begin``, ``apply`` and ``cut`` as often as wanted,
-``quiesce``, :func:`drain`, ``close``, ``ledger``.
+The life of a load is always the same: ``open``, ``begin``, ``apply`` and ``cut`` as often as wanted, ``quiesce``,
+:func:`drain`, ``close``, ``ledger``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ DRAIN_POLL_S: Final = 0.02
 DRAIN_POLL_SHARE: Final = 4
 """Shortest pause between two looks at a drain, as a multiple of the time that the last look took."""
 DRAIN_STALL_S: Final = 5.0
-"""Time without an arrival after which a drain is over once a worker is lost. Most of the remaining messages are those
-that only the lost worker's consumers could take, or had taken."""
+"""Time without an arrival after which a drain is over once a worker is lost. Most of the remaining messages are for the
+lost worker's consumers alone, or were taken by them."""
 
 _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cancelled"})
 """Events after which a queue may be gone because it ends with its last consumer or with a restart."""
@@ -85,7 +85,7 @@ class Drained(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """An interval that a worker ended. ``place`` is None for what came after a failure."""
+    """An interval that a worker ended. ``place`` is None for an interval after a failure."""
 
     source: IntervalSource
     record: wire.Message
@@ -183,7 +183,7 @@ class Load:
     # The life of a load
 
     async def open(self, settings: Settings, *, fresh: bool) -> dict[str, str]:
-        """Declare the queues, connect all consumers, then all publishers; what the broker says of itself.
+        """Declare the queues, connect all consumers, then all publishers. Returns the broker's server properties.
 
         ``fresh`` deletes the queues first.
         """
@@ -209,9 +209,9 @@ class Load:
     async def apply(self, settings: Settings, at_ns: int = 0) -> None:
         """Change settings and numbers of clients at ``at_ns`` (run clock; 0: now), while messages flow.
 
-        A worker may need long to connect clients, so whoever says something is waited for. A worker of another host
-        that is silent for :data:`CHANGE_PATIENCE_S` after ``at_ns`` is not: it changes when it hears of the change. Its
-        intervals until it has answered belong to neither setting.
+        A worker may need long to connect clients, so the load waits for a worker that sends messages. It does not wait
+        for a worker of another host that is silent for :data:`CHANGE_PATIENCE_S` after ``at_ns``: this worker changes
+        when the request arrives. Its intervals until its answer belong to neither setting.
         """
         calls = self._at(at_ns, "apply", settings=dataclasses.asdict(settings))
         answers = [asyncio.ensure_future(call) for call in calls]
@@ -231,7 +231,7 @@ class Load:
                 self._tell_late(index, "has not answered to the change of settings")
         for answer in answers:
             if answer.done():
-                answer.result()  # raises what a worker refused
+                answer.result()  # raises a worker's refusal
 
     def _on_changed(self, index: int, answer: asyncio.Future[Any]) -> None:
         """A worker has answered to a change of settings, perhaps long after the others."""
@@ -315,7 +315,7 @@ class Load:
 
     @property
     def stall_s(self) -> float:
-        """A drain in which nothing changes for so long is over; infinite while no worker is lost."""
+        """Time without a change after which a drain is over; infinite while no worker is lost."""
         working_us = max((step.settings.consumer_latency_us for step in self.group.steps), default=0)
         return DRAIN_STALL_S + working_us / 1e6 if self._lost else math.inf
 
@@ -354,7 +354,7 @@ class Load:
         return [answer for answer in await self._each(op, **arguments) if answer is not None]
 
     async def _each(self, op: str, **arguments: object) -> list[Any]:
-        """The answer of each worker; None for those that are lost."""
+        """The answer of each worker; None for a lost worker."""
         calls = (self._answer(index, self._call(each, op, **arguments)) for index, each in enumerate(self._workers))
         return await asyncio.gather(*calls)
 
@@ -540,7 +540,7 @@ async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], 
     wait for their turn. Consumers that leave may take only a few seconds, too short a time for all these round trips.
     The wait ends after ``drain_s``, or when no client is left that could still change anything. Once a load has lost a
     worker, the wait for this load also ends when nothing changes for :data:`DRAIN_STALL_S` and for as long as a
-    consumer works on a message. ``pause`` waits for so many seconds; it returns False to end the drain.
+    consumer works on a message. ``pause`` waits for a number of seconds; it returns False to end the drain.
     """
     monotonic = asyncio.get_running_loop().time
     deadline = monotonic() + drain_s

@@ -1,4 +1,4 @@
-"""What happens when in a run: a list of moments, computed from the plan, that the coordinator plays.
+"""The timeline of a run: a list of moments, computed from the plan, that the coordinator plays.
 
 A moment is an action and its time: a step, and the seconds since this step began. Background load that begins before
 the first step has a time below 0. The clock of a step stands still while clients connect, change their settings or

@@ -1,1 +1,1 @@
-"""Publishers: what they send, how much of it may be in flight, and what comes back."""
+"""Publishers: their messages, the window of messages in flight, and the broker's answers."""

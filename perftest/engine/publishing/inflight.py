@@ -22,8 +22,8 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 RING_MIN: Final = 64
-"""Number of slots that a ring begins with, whatever the limit. A full ring doubles, so thousands of publishers, or an
-unlimited window, cost only what they use."""
+"""Number of slots of a new ring, whatever the limit. A full ring doubles, so thousands of publishers, or an unlimited
+window, cost only the slots that they use."""
 
 
 @dataclass(slots=True)

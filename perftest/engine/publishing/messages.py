@@ -69,8 +69,8 @@ class Messages:
 class RandomKeys:
     """Version 4 UUIDs in their usual 36 characters, as PerfTest draws them.
 
-    Without ``cache`` each message gets a fresh key. With ``cache`` so many keys are drawn once, and message ``i`` gets
-    the key at ``i`` modulo their number. The same ``seed`` gives the same keys.
+    Without ``cache`` each message gets a fresh key. With ``cache`` this number of keys is drawn once, and message ``i``
+    gets the key at ``i`` modulo ``cache``. The same ``seed`` gives the same keys.
     """
 
     length = 36

@@ -1,11 +1,11 @@
-"""A publisher: sends as much as its window and its schedule allow, as soon as they allow it, in one piece.
+"""A publisher: sends as many messages as its window and its schedule allow, at once, in one piece.
 
 Theory of operation. There is one decision, :meth:`Publisher._pump`: how many messages may leave now? Without a schedule
 as many as the in-flight window has room for (a closed loop). With a schedule as many as are due, and no more than the
 window has room for. The question is asked when confirms came, when the next message is due, and when the socket takes
-octets again. The messages are built from a template and written at once, in bursts that carry one clock reading: the
-messages of a burst are octets of one write, so they do leave at the same time. The order is that of PerfTest: the
-schedule, the window, the clock, the socket.
+octets again. The messages are built from a template and written at once, in bursts with one clock reading: the messages
+of a burst are octets of one write, so they leave at the same time. The order is that of PerfTest: the schedule, the
+window, the clock, the socket.
 
 :mod:`~perftest.engine.publishing.messages` makes the messages, and
 :mod:`~perftest.engine.publishing.publisher_schedule` the schedule. With transactions

@@ -2,10 +2,10 @@
 
 Theory of operation. The number of messages that should have left by time ``t`` is a line of slope ``rate``, straight
 between changes of rate. Each message has a position on that line (:mod:`perftest.engine.schedule.arrivals`). A message
-is intended for the moment at which the line reaches its position. Nothing that happens moves the line. A publisher that
-is held up finds its overdue messages with their old intended times and sends them as fast as its window allows. Latency
-that is counted from the intended time shows the whole wait (no coordinated omission). The line never runs ahead: idle
-time gives no credit, so no burst but that of overdue messages can exceed the schedule.
+is intended for the moment at which the line reaches its position. No event moves the line. A delayed publisher finds
+its overdue messages with their old intended times and sends them as fast as its window allows. Latency that is counted
+from the intended time shows the whole wait (no coordinated omission). The line never runs ahead: idle time gives no
+credit, so only a burst of overdue messages can exceed the schedule.
 
 A new rate bends the line at that moment, which may lie in the future. A change that is known in advance takes effect
 exactly when it should, however late a timer is. A message that was due before the bend stays due at its old time, and

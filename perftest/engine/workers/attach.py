@@ -28,7 +28,7 @@ def _pass_on_input(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Pass on what comes, in both directions."""
+    """Pass on octets in both directions."""
     try:
         connection = entered(sys.argv[1])
     except OSError as error:

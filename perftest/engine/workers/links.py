@@ -1,7 +1,7 @@
-"""The ways between a worker and its coordinator: stdin and stdout at first, and its door for those that come back.
+"""The ways between a worker and its coordinator: stdin and stdout at first, and its door for later connections.
 
-The newest link counts: what the worker says goes there. Lines are taken from every link, since numbers tell which of
-them were taken before. A worker without a door ends with its stdin.
+The worker's messages go to the newest link. Lines are taken from every link, because their numbers tell repeated ones.
+A worker without a door ends with its stdin.
 """
 
 from __future__ import annotations

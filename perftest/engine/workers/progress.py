@@ -1,7 +1,7 @@
 """Finely resolved progress of a worker, for the recovery from actions: noted at each beat, sent with each interval.
 
-Nothing is counted twice: a note is what the counters of the interval have grown by since the last note. A plan without
-a timeline has no notes.
+Nothing is counted twice: a note is the growth of the interval's counters since the last note. A plan without a timeline
+has no notes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ProgressNotes:
         self._confirmed = self._redelivered = 0
 
     def note(self, now_ns: int, counters: IntervalCounters) -> None:
-        """Note what has been confirmed and redelivered since the last note, if anything has."""
+        """Note the confirms and redeliveries since the last note, if there are any."""
         confirmed, redelivered = counters.confirmed - self._confirmed, counters.redelivered - self._redelivered
         if self._wanted and (confirmed or redelivered):
             self._notes.append(Progress(now_ns, confirmed, redelivered))

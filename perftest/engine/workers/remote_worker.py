@@ -3,15 +3,16 @@
 Theory of operation. Every call has a deadline, so a caller gets an answer or a :class:`WorkerError`. Deadlines are
 generous, because a worker may need long for a request (thousands of connections, a drain). A worker that hangs is found
 earlier: its event loop turns all the while, so a healthy worker answers a ping. A watch beside each worker sends a ping
-when the worker has said nothing for a while. If the worker goes on saying nothing, because it was stopped or hangs, the
-watch gives it up and kills it. A worker on another host has a lease, so the watch also pings it now and then when
-everybody else has nothing to say.
+when the worker has said nothing for a while. If the worker stays silent, because it was stopped or hangs, the watch
+gives it up and kills it. A worker on another host has a lease, so the watch also pings it now and then when there are
+no other messages for it.
 
 The worker says hello before anything is asked of it (:mod:`perftest.engine.workers.wire`): a worker of another version
-is refused, and what a login printed before is passed over. Messages are numbered in both directions, so a message that
-comes twice or too early does no harm, and after a lost connection each end sends again what the other end may not have.
+is refused, and lines that a login printed before are passed over. Messages are numbered in both directions, so a
+message that comes twice or too early does no harm, and after a lost connection each end repeats the messages that the
+other end may lack.
 
-The watch counts its own turns and not the time: while the whole machine sleeps, no worker is silent.
+The watch counts its own turns and not the time, so no worker counts as silent while the whole machine sleeps.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _PING: Final = 0
 
 
 class WorkerError(Exception):
-    """The worker could not do what it was asked, or has ended."""
+    """The worker could not carry out a request, or has ended."""
 
     def __init__(self, error: RunError) -> None:
         super().__init__(error.what)
@@ -208,7 +209,8 @@ class RemoteWorker:
                 self._transport.send(wire.to_line({"op": "resend", "seen": self._sequence.seen}))
 
     def _greet(self, hello: wire.Message) -> None:
-        """Check who is there, and send what it may not have: at the first hello everything that was said so far."""
+        """Check the worker's identity, and send the messages that it may lack: at the first hello all messages so
+        far."""
         self._heard = True
         own = wire.hello()
         if (hello.get("protocol"), hello.get("version")) != (own["protocol"], own["version"]):
@@ -278,7 +280,7 @@ class RemoteWorker:
             self._on_message(message)
         else:
             future = self._waiting.pop(message["id"], None)
-            if future is None or future.done():  # a ping, or a call that nobody waits for any more
+            if future is None or future.done():  # a ping, or a call whose caller has gone
                 return
             if "error" in message:
                 future.set_exception(WorkerError(RunError(**message["error"])))

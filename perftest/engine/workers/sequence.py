@@ -1,7 +1,7 @@
 """Numbered messages: each one is taken once and in order, whatever the way between two ends loses or repeats. Pure.
 
 Every message has a number ``n``, from 1 on, and ``seen``: up to which number its sender has got everything. Each end
-keeps what the other end may not have yet, and sends that again where a new way begins or where a message is missing.
+keeps the messages that the other end may lack, and repeats them when a new connection begins or a message is missing.
 """
 
 from __future__ import annotations

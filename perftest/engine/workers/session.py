@@ -133,8 +133,8 @@ class WorkerSession:
         return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
 
     async def _make_material(self) -> None:
-        """Make it in a thread where it may take long: thousands of documents take many seconds, and a worker that does
-        not answer a ping for so long is taken for one that hangs. A simulated host has one thread only."""
+        """Make it in a thread if it may take long: thousands of documents take many seconds, and a worker that answers
+        no ping meanwhile would seem to hang. A simulated host has one thread only."""
         plan = self.context.plan
         bodies = plan.publishing.bodies
         if self._host is THIS_HOST and (bodies.files or bodies.json_count or plan.publishing.trace):
@@ -151,7 +151,7 @@ class WorkerSession:
             consumer.forget_queue()
         self._departed.clear()
         if not self.context.began_ns:
-            self.cut()  # what comes before the first subscription is in no figure
+            self.cut()  # messages before the first subscription are in no figure
             self._taken = 0
         wanted = self._share.consumers(settings.consumers)
         await self._end(self.consumers, len(wanted), running=True)
@@ -186,8 +186,9 @@ class WorkerSession:
         """Start to publish; the first interval begins now. Schedules count from ``at_ns``, which is the same for all
         workers; 0 is now, for a load with one worker. :meth:`ready` comes before.
 
-        With ``takes_only`` nobody publishes, and the load is what lies in the queues. It begins with the subscriptions:
-        :meth:`ready` is left out, and the first interval has what has come since :meth:`connect_consumers`.
+        With ``takes_only`` nobody publishes, and the load is the messages in the queues. It begins with the
+        subscriptions: :meth:`ready` is left out, and the first interval has all deliveries since
+        :meth:`connect_consumers`.
         """
         self._health.begin()
         now_ns = self.context.clock()
@@ -265,7 +266,8 @@ class WorkerSession:
         return self._cut_ns
 
     def _crossed(self, clocks: wire.Message) -> dict[str, int]:
-        """Record the latencies of messages from other hosts, and tell what their clocks leave open."""
+        """Record the latencies of messages from other hosts. Returns the counts of latencies that their clocks leave
+        open."""
         if self._crossing is None:
             return {}
         names = [host.name for host in self.context.plan.hosts]

@@ -1,14 +1,14 @@
 """Tells the clock of a host over UDP, in a process of its own: ``python -m perftest.engine.workers.timekeeper``.
 
-A worker is busy with messages, and what it says passes through several processes. So the time that a worker tells is
-known to a millisecond at best. This process does nothing else, so a question and its answer take as long as the network
-takes.
+A worker is busy with messages, and its answers pass through several processes. So the time that a worker tells is known
+to a millisecond at best. This process does nothing else, so a question and its answer take only the time of the
+network.
 
 The first line on stdin is a secret, in hexadecimal digits. The process answers with its port on stdout, and ends when
 stdin ends. A question is a nonce (8 octets) and a mark: the first 16 octets of an HMAC-SHA256 of the nonce with the
 secret. An answer is the nonce, two times of the monotonic clock (when the question came, when the answer leaves; 8
-octets each, big endian) and a mark of all that. What has another mark is not answered, so a stranger learns nothing and
-cannot change what the coordinator believes. An answer is not longer than its question and 16 octets.
+octets each, big endian) and a mark of these. A question with a wrong mark is not answered, so a stranger learns nothing
+and cannot mislead the coordinator. An answer is at most 16 octets longer than its question.
 """
 
 from __future__ import annotations

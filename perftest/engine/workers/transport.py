@@ -1,8 +1,8 @@
 """The way to a worker: lines go there, lines come back, until the worker ends.
 
 The coordinator knows a worker by this port alone, so where the worker runs is the transport's business. Here is the
-transport to a process of this host. A transport to another host has a place beside it; what it has to settle first,
-such as the versions of both ends, belongs before the first line.
+transport to a process of this host. A transport to another host has a place beside it; its preliminaries, such as the
+versions of both ends, come before the first line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The messages between coordinator and worker: one JSON object a line, in both directions.
 
-The worker's first line is its *hello* (:func:`hello`): its versions, its process id, and how far it has got. Lines
-before that are those of a login, a shell or a library, and count for nothing. All messages from then on have numbers
-(:mod:`perftest.engine.workers.sequence`). Where a new connection takes the place of a lost one, the worker says hello
-again, and each end sends what the other end may not have. ``{"op": "resend"}`` asks for the same, without a number;
+The worker's first line is its *hello* (:func:`hello`): its versions, its process id, and how far it has got. Earlier
+lines come from a login, a shell or a library, and are ignored. All messages from then on have numbers
+(:mod:`perftest.engine.workers.sequence`). When a new connection replaces a lost one, the worker says hello again, and
+each end repeats the messages that the other end may lack. ``{"op": "resend"}`` asks for the same, without a number;
 ``{"op": "end"}`` ends the worker.
 
 To the worker, the first message is ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ...,
@@ -11,7 +11,7 @@ To the worker, the first message is ``{"plan": ..., "offset_ns": ..., "run": ...
 "op": "cut", ...}``, and without an answer ``{"op": "forwarded", ...}``.
 
 ``clock`` is answered at once, with the host's monotonic clock when the request came and when the answer leaves.
-``timekeeper`` has another process answer the same question over UDP (:mod:`perftest.engine.workers.timekeeper`).
+``timekeeper`` starts a process that answers the same question over UDP (:mod:`perftest.engine.workers.timekeeper`).
 ``at_ns`` is a moment of the worker's own run clock, and so are all times that a worker tells.
 
 The worker answers ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``. Its other messages are

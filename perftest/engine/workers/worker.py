@@ -5,8 +5,8 @@ work of the command (drawing, writing files, encoding histograms) can delay a me
 ends, so it never outlives the command. It ignores interrupts from the terminal, which are for the command.
 
 On another host the stdin ends with the connection, which may be had again. So there the worker has a *door*
-(:mod:`perftest.engine.workers.door`) and a *lease*: it goes on without its stdin, keeps what it has to say, and ends
-when nobody has said anything for so long.
+(:mod:`perftest.engine.workers.door`) and a *lease*: it goes on without its stdin, keeps its messages, and ends when no
+message has come for the time of the lease.
 
 Garbage collection: all objects that exist once the clients are connected are frozen, and collections become rare. The
 hot paths make no cycles, and a full collection in the middle of a run would be a pause that looks like the broker's.
@@ -102,7 +102,7 @@ class Worker:
         }
 
     def request(self, message: wire.Message) -> None:
-        """Start to carry out a request, and those that waited for it: each one once."""
+        """Start to carry out a request and the requests that waited for it, each one once."""
         if message.get("op") == "resend":
             self.sequence.acknowledge(message["seen"])
             self.resend()
@@ -111,7 +111,7 @@ class Worker:
             self._start(due)
 
     def resend(self) -> None:
-        """Write what the coordinator may not have."""
+        """Write the messages that the coordinator may lack."""
         for line in self.sequence.unseen:
             self._write(line)
 
@@ -235,7 +235,7 @@ class Server:
         self._links = WorkerLinks(self._greeting, has_door=doors is not None)
 
     async def serve(self, output: int) -> None:
-        """Serve the coordinator at stdin and at ``output``, and whoever comes through the door."""
+        """Serve the coordinator at stdin and at ``output``, and connections through the door."""
         async with contextlib.AsyncExitStack() as stack:
             if self._doors is not None:
                 listening = stack.enter_context(opened(self._doors, socket.gethostname()))
@@ -269,7 +269,7 @@ class Server:
 
     async def _leave(self) -> None:
         """Nobody has asked for anything for a lease: the clients leave."""
-        with contextlib.suppress(OSError):  # whoever read this may be gone, too
+        with contextlib.suppress(OSError):  # the reader may be gone, too
             sys.stderr.write(f"nobody has asked for anything for {self._lease_s or UNASKED_S:g} s: the clients leave\n")
         if self._worker is not None:
             with contextlib.suppress(TimeoutError, AmqpError):
