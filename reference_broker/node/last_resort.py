@@ -1,10 +1,10 @@
-"""``python -m reference_broker.node.last_resort --config node.json`` tells what a stopped node has on its drives, and
-with ``--declare`` makes that the truth.
+"""``python -m reference_broker.node.last_resort --config node.json`` tells what a node that does not run has on its
+drives, and with ``--declare`` makes that the truth.
 
-When the nodes that still have their drives are no majority, no rule of Raft elects a leader again, and rightly so:
-committed entries may be on the lost drives only. Somebody has to decide which copy the cluster goes on with.
-``--declare`` makes this node the only voter of each group that has anything here: it appends a configuration of a new
-term to each log. The next start then elects this node, and the other nodes come back blank, as replacements.
+When so many nodes lost their drives that the others are no majority, no rule of Raft elects a leader again, and rightly
+so: entries that were committed may be on the lost drives only. Somebody has to decide which copy the cluster goes on
+with. ``--declare`` makes this node the only voter of each group that has anything here: it appends a configuration of a
+new term to each log. The next start then elects this node, and the other nodes come back blank, as replacements.
 
 Without ``--declare`` nothing is changed. The answer is a JSON object on standard output; a record of what was declared
 goes to standard error.

@@ -4,8 +4,8 @@ The file ``MOUNT/disk`` is for ``losetup --direct-io=on``. The command returns w
 background serves the disk until MOUNT is unmounted. Exit codes: 0 mounted, 2 bad arguments, 3 the mount is refused.
 
 One thread waits in ``select`` for three things: requests of the kernel, requests on the control socket, and the time of
-the next answer. Answers leave at the time that the drive model gives. The kernel's request after a late answer begins
-late, too; the lateness of each answer is counted (``punctuality`` of the control socket's ``status``).
+the next answer. Answers leave at the time that the drive model gives. What the kernel asks after a late answer begins
+late, too: how late each answer was is counted (``punctuality`` of the control socket's ``status``).
 """
 
 from __future__ import annotations
