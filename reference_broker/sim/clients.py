@@ -3,7 +3,8 @@
 A client has one connection at a time, to any node, with one channel that publishes in confirm mode and some channels
 that consume. It acknowledges, requeues and rejects by chance, subscribes again under the same tag, and purges or
 deletes fleeting queues. It dies politely, in the middle of anything, or as soon as it has subscribed; then it comes
-back on another node. A :class:`SimSession` is one of its connections, and checks everything that the client hears.
+back on another node. A :class:`SimSession` is one of its connections, and checks everything that the client hears;
+:mod:`reference_broker.sim.traffic` has what the session publishes and consumes.
 """
 
 from __future__ import annotations
@@ -15,34 +16,25 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pamqp import base, commands
-from pamqp.common import FieldValue
 
 from reference_broker.sim import amqp
 from reference_broker.sim.checks.invariants import ViolationError, check
-from reference_broker.sim.checks.ledger import PLAIN, ConsumerRecord, MessageLedger, MessageSort
+from reference_broker.sim.checks.ledger import MessageLedger
 from reference_broker.sim.classic_queues import OWN_SHARE, own_queue
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
-from reference_broker.sim.queues import FAN, FAN_SHARE, FanPlan, QueuePlan, may_be_bound, young_queue
+from reference_broker.sim.queues import FAN, FAN_SHARE, QueuePlan, may_be_bound, young_queue
 from reference_broker.sim.story import Story
+from reference_broker.sim.traffic import GETTING, PUBLISHING, SessionPorts, SimConsumer, SimPublisher
 from reference_broker.types import NodeId
 
 _MANY: Final = 0.15
 _PATIENT: Final = 0.5
 _CONSUMERS_MAX: Final = 10
-_PUBLISHING: Final = 1
-_GETTING: Final = 50
 _NOT_FOUND: Final = 404
 _FORCED: Final = 320
 _REGRET_S: Final = 0.02
-_LARGE: Final = 0.1
-_LARGE_CLASSIC: Final = 5000
-"""Octets of a large message to a classic queue: above the limit from which messages go to the shared store."""
-_TRANSIENT: Final = 0.3
-_KEYS: Final = ("", "a", "a", "b", "c")
-_LATE: Final = 0.1
-"""The share of the messages to keyed queues with a delay of either sort."""
 _MISSED: Final = re.compile(r"'([\w-]+)' in vhost")
 _RACE_S: Final = 0.004
 _YOUNG_MAX: Final = 10
@@ -168,23 +160,6 @@ class SimClient:
         self.loop.call_later(self.think_s * (0.5 + self._env.chance.random()), self._act)
 
 
-class SimConsumer:
-    """One consumer on one channel. The gets of a channel count as a consumer without a tag."""
-
-    def __init__(self, channel: int, queue: QueuePlan, host: str, *, no_ack: bool, priority: int) -> None:
-        self.channel = channel
-        self.queue = queue
-        self.tag = f"{host}.{channel}" if channel != _GETTING else ""
-        self.no_ack = no_ack
-        self.priority = priority
-        self.record = ConsumerRecord(f"{host}.{channel}", queue)
-        self.gets = False
-        self.held: deque[tuple[int, int]] = deque()
-        """Delivery tag and number of each message that is not settled."""
-        self.last_tag = 0
-        self.is_consuming = False
-
-
 class SimSession(asyncio.Protocol):
     """One connection of a client, from dialling to its end. It checks everything that it hears."""
 
@@ -197,13 +172,14 @@ class SimSession(asyncio.Protocol):
         self.is_over = False
         self._met_trouble = not self.env.draining
         self._reader = amqp.SimFrameReader()
-        self._publisher = self.ledger.new_publisher()
-        self._unconfirmed: dict[int, tuple[int, QueuePlan | FanPlan]] = {}
-        self._published = 0
+        self._ports = SessionPorts(self.env, self.ledger, client.host, self._send, self._tell)
+        self._publisher = SimPublisher(
+            self._ports, window=client.window, burst=client.burst, large_bytes=crowd.large_bytes,
+            fan_share=crowd.fan_share,
+        )  # fmt: skip
         self._own = self._own_queue()
         self._to_declare = [*self.env.queues, *self._own]
         self._to_bind: list[QueuePlan] = []
-        self._bound: list[QueuePlan] = []
         self._has_fan = False
         self._consumers: dict[int, SimConsumer] = {}
         self._coming: tuple[SimConsumer, int, bool] | None = None
@@ -222,7 +198,7 @@ class SimSession(asyncio.Protocol):
         env = self.env
         if env.draining or not any(queue.is_classic for queue in env.queues) or env.chance.random() > OWN_SHARE:
             return []
-        return [own_queue(env.chance, f"{self.client.host}-{self._publisher}")]
+        return [own_queue(env.chance, f"{self.client.host}-{self._publisher.number}")]
 
     # asyncio.Protocol
 
@@ -254,7 +230,7 @@ class SimSession(asyncio.Protocol):
     def is_quiet(self) -> bool:
         """Whether nothing is unconfirmed, unsettled or unanswered."""
         held = any(consumer.held for consumer in self._consumers.values())
-        return self._is_running and not self._unconfirmed and not held and self.waits_for() is None
+        return self._is_running and not self._publisher.unconfirmed and not held and self.waits_for() is None
 
     def waits_for(self) -> str | None:
         """The oldest unanswered method of a channel; None if every method is answered."""
@@ -288,16 +264,18 @@ class SimSession(asyncio.Protocol):
             tag, delivery_tag, redelivered = amqp.deliver(payload)
             consumer = self._consumers[channel]
             check(tag == consumer.tag, "I20", f"{self.client.host} got a delivery for {tag}")
-            text = f"{self.client.host}: tag {delivery_tag} after {consumer.last_tag}"
-            check(delivery_tag == consumer.last_tag + 1, "I20", text)
-            consumer.last_tag = delivery_tag
-            self._coming = (consumer, delivery_tag, redelivered)
+            self._is_to_get(consumer, delivery_tag, redelivered=redelivered)
         elif method == amqp.ACK:
-            self._answered(*amqp.tag_and_bits(payload), self.ledger.confirms)
+            self._publisher.hears(*amqp.tag_and_bits(payload), self.ledger.confirms)
         elif method == amqp.NACK:
-            self._answered(*amqp.tag_and_bits(payload), self.ledger.refuses)
+            self._publisher.hears(*amqp.tag_and_bits(payload), self.ledger.refuses)
         else:
             self._other(channel, amqp.other(1, channel, payload))
+
+    def _is_to_get(self, consumer: SimConsumer, tag: int, *, redelivered: bool) -> None:
+        """A message follows."""
+        consumer.comes(tag)
+        self._coming = (consumer, tag, redelivered)
 
     def _delivered(self) -> None:
         body = b"".join(self._body)
@@ -305,36 +283,7 @@ class SimSession(asyncio.Protocol):
             self.ledger.returns(body)
             return
         consumer, tag, redelivered = self._coming
-        again = " again" * redelivered
-        self._tell(
-            "gets {} as tag {} of channel {} ({}){}",
-            body[:20],
-            tag,
-            consumer.channel,
-            consumer.queue.name,
-            again,
-        )
-        number = self.ledger.delivers(consumer.record, body, redelivered)
-        if consumer.no_ack:
-            self.ledger.settles(number)
-        else:
-            consumer.held.append((tag, number))
-
-    def _got(self, channel: int, tag: int, redelivered: bool) -> None:
-        consumer = self._consumers[channel]
-        check(tag == consumer.last_tag + 1, "I20", f"{self.client.host}: got {tag} after {consumer.last_tag}")
-        consumer.last_tag, consumer.gets = tag, False
-        self._coming = (consumer, tag, redelivered)
-
-    def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan | FanPlan, int], None]) -> None:
-        first = next(iter(self._unconfirmed), 0) if multiple else tag
-        answered = [seq for seq in self._unconfirmed if seq <= tag] if multiple else [tag]
-        for seq in answered:
-            message = self._unconfirmed.pop(seq, None)
-            if message is None:
-                raise ViolationError("I31", f"{self.client.host}: confirm {tag}, {first} is not outstanding")
-            self._tell("hears: {1.name} {2} message {0}", *message, answer.__name__)
-            answer(message[1], message[0])
+        consumer.gets_message(body, tag, redelivered=redelivered)
 
     def _other(self, channel: int, method: base.Frame) -> None:
         if isinstance(method, _ANSWERS):
@@ -345,29 +294,31 @@ class SimSession(asyncio.Protocol):
             case commands.Connection.Tune():
                 self._send(amqp.method(0, commands.Connection.TuneOk(2047, 131072, 0), commands.Connection.Open("/")))
             case commands.Connection.OpenOk():
-                self._ask(_PUBLISHING, commands.Channel.Open())
-                self._ask(_PUBLISHING, commands.Confirm.Select())
+                self._ask(PUBLISHING, commands.Channel.Open())
+                self._ask(PUBLISHING, commands.Confirm.Select())
             case commands.Confirm.SelectOk():
                 self._declare_next()
-            case commands.Queue.DeclareOk() if channel == _PUBLISHING:
+            case commands.Queue.DeclareOk() if channel == PUBLISHING:
                 self._declared()
             case commands.Exchange.DeclareOk():
                 self._has_fan = True
                 self._to_bind = [queue for queue in self.env.queues if may_be_bound(queue)]
                 self._bind_next()
             case commands.Queue.BindOk():
-                self._bound.append(self._to_bind.pop())
+                self._publisher.bound.append(self._to_bind.pop())
                 self._bind_next()
             case commands.Channel.OpenOk():
                 self._subscribe(channel)
             case commands.Basic.ConsumeOk():
                 self._consumers[channel].is_consuming = True
             case commands.Basic.CancelOk():
-                self._resubscribe(channel)
+                self._consume(self._consumers[channel])
             case commands.Basic.Cancel():
                 self._cancelled_by_broker(channel)
             case commands.Basic.GetOk():
-                self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
+                consumer = self._consumers[channel]
+                consumer.gets = False
+                self._is_to_get(consumer, int(method.delivery_tag or 0), redelivered=bool(method.redelivered))
             case commands.Basic.Return():
                 self._coming = None  # the message follows
             case commands.Basic.GetEmpty():
@@ -387,12 +338,12 @@ class SimSession(asyncio.Protocol):
         if code != _FORCED and not (code == _NOT_FOUND and self._may_miss(text or "")):
             raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
         self._asked[channel].clear()
-        if channel > _PUBLISHING:
+        if channel > PUBLISHING:
             consumer = self._consumers.pop(channel, None)
             if consumer is not None and code == _NOT_FOUND:
                 self._missed[channel] = consumer.queue
             self._go_on_or_end(lambda: self._open_again(channel))
-        elif channel == _PUBLISHING and not self._is_running:
+        elif channel == PUBLISHING and not self._is_running:
             self._open_again(channel)  # the owner of a queue to be declared is out of reach: go on with the next queue
             if self._to_bind:
                 self._to_bind.pop()
@@ -449,9 +400,9 @@ class SimSession(asyncio.Protocol):
 
     def _declare_next(self) -> None:
         if self._to_declare:
-            self._declare(_PUBLISHING, self._to_declare.pop())
+            self._declare(PUBLISHING, self._to_declare.pop())
         elif self.crowd.fan_share and not self.env.draining and not self._has_fan:
-            self._ask(_PUBLISHING, commands.Exchange.Declare(0, FAN, "fanout", durable=True))
+            self._ask(PUBLISHING, commands.Exchange.Declare(0, FAN, "fanout", durable=True))
         else:
             self._bind_next()
 
@@ -459,7 +410,7 @@ class SimSession(asyncio.Protocol):
         """Bind the next queue to the fan. Once all are bound, begin."""
         if self._to_bind:
             self.ledger.binds(self._to_bind[-1])
-            self._ask(_PUBLISHING, commands.Queue.Bind(0, self._to_bind[-1].name, FAN, "", False, {}))
+            self._ask(PUBLISHING, commands.Queue.Bind(0, self._to_bind[-1].name, FAN, "", False, {}))
         else:
             self._begin()
 
@@ -468,7 +419,7 @@ class SimSession(asyncio.Protocol):
         for channel in range(2, 2 + self.client.consumers):
             self._ask(channel, commands.Channel.Open())
         if self.client.gets and not self.env.draining:
-            self._ask(_GETTING, commands.Channel.Open())
+            self._ask(GETTING, commands.Channel.Open())
 
     def _declare_again(self, channel: int) -> None:
         """The queue that this client cleared is gone."""
@@ -480,26 +431,23 @@ class SimSession(asyncio.Protocol):
         self._ask(channel, commands.Queue.Declare(0, queue.name, *flags, dict(queue.arguments)))
 
     def _subscribe(self, channel: int) -> None:
-        if channel == _PUBLISHING:
+        if channel == PUBLISHING:
             return
         chance, queues = self.env.chance, [*self.env.queues, *self._own]
         draining = self.env.draining
-        if channel == _GETTING:
+        if channel == GETTING:
             queues = [queue for queue in queues if queue.is_classic or not queue.is_single_active]
         queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
         missed = self._missed.pop(channel, None)
         if missed is not None and not missed.is_exclusive:
             queue = missed
             self._declare(channel, queue)
-        no_ack = (queue.has_limits or not queue.is_kept) and chance.random() < 0.15 and channel != _GETTING
+        no_ack = (queue.has_limits or not queue.is_kept) and chance.random() < 0.15 and channel != GETTING
         priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
-        found = SimConsumer(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
+        found = SimConsumer(self._ports, channel, queue, no_ack=no_ack, priority=priority, disgust=self.client.disgust)
         self._consumers[channel] = found
-        if channel != _GETTING:
+        if channel != GETTING:
             self._consume(found)
-
-    def _resubscribe(self, channel: int) -> None:
-        self._consume(self._consumers[channel])
 
     def _consume(self, to: SimConsumer) -> None:
         prefetch = self.client.prefetch()
@@ -517,13 +465,13 @@ class SimSession(asyncio.Protocol):
         chance = self.env.chance
         if self.env.draining:
             for consumer in self._consumers.values():
-                self._settle(consumer, len(consumer.held))
+                consumer.settle(len(consumer.held))
             return
         if self.client.publishes and chance.random() < self.client.eagerness:
-            self._publish()
+            self._publisher.publish(self._own)
         for consumer in self._consumers.values():
             if consumer.held and chance.random() < self.client.diligence:
-                self._do_with(consumer)
+                consumer.settle_some()
         if self.client.gets and chance.random() < self.client.gets:
             self._get()
         if chance.random() < self.client.founds:
@@ -533,73 +481,12 @@ class SimSession(asyncio.Protocol):
         if chance.random() < self.client.restlessness and not (self.client.is_patient and self.waits_for()):
             chance.choice([self._die, self._leave, self._cancel_one, self._clear_a_queue])()
 
-    def _publish(self) -> None:
-        chance = self.env.chance
-        count = chance.randint(1, self.client.burst)
-        if len(self._unconfirmed) + count > self.client.window:
-            return
-        if self._bound and chance.random() < self.crowd.fan_share:
-            self._publish_to_fan(count)
-        else:
-            self._publish_to(chance.choice([*self.env.queues, *self._own]), count)
-
-    def _publish_to_fan(self, count: int) -> None:
-        must = tuple(queue for queue in self._bound if queue.is_kept and not queue.is_classic)
-        self._tell("publishes {} messages to the fan, from {} on", count, self.ledger.published + 1)
-        octets = []
-        for _ in range(count):
-            number, body = self.ledger.body_for_fan(self._publisher, 20)
-            self._published += 1
-            self._unconfirmed[self._published] = (number, FanPlan(must))
-            octets.append(amqp.publish(_PUBLISHING, "", body, mandatory=bool(must), exchange=FAN))
-        self._send(b"".join(octets))
-
-    def _publish_to(self, queue: QueuePlan, count: int) -> None:
-        chance, ledger = self.env.chance, self.ledger
-        padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
-        large = self.crowd.large_bytes or _LARGE_CLASSIC * queue.is_classic
-        if large and chance.random() < _LARGE:
-            count, padding = 1, large
-        octets = []
-        self._tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
-        for _ in range(count):
-            sort = self._sort(queue) if queue.is_classic or queue.has_keys else PLAIN
-            number, body = ledger.body(self._publisher, padding, queue, sort)
-            self._published += 1
-            self._unconfirmed[self._published] = (number, queue)
-            ttl_ms = self._ttl_ms(queue)
-            octets.append(amqp.publish(_PUBLISHING, queue.name, body, ttl_ms, persistent=sort.is_persistent,
-                                       priority=sort.priority, mandatory=queue.is_classic,
-                                       headers=self._headers(sort) if queue.has_keys else None))  # fmt: skip
-        self._send(b"".join(octets))
-
-    def _sort(self, queue: QueuePlan) -> MessageSort:
-        """Whether a message is persistent, its priority, and its key."""
-        chance = self.env.chance
-        is_persistent = not queue.is_classic or chance.random() > _TRANSIENT
-        priority = chance.randint(0, queue.max_priority) if queue.max_priority else 0
-        return MessageSort(is_persistent, priority, chance.choice(_KEYS) if queue.has_keys else "")
-
-    def _headers(self, sort: MessageSort) -> dict[str, FieldValue]:
-        """The key of a message, and now and then a delay."""
-        chance = self.env.chance
-        headers: dict[str, FieldValue] = {"x-group-key": sort.key} if sort.key else {}
-        for name in ("x-delay", "x-retry-delay"):
-            if chance.random() < _LATE:
-                headers[name] = chance.choice((0, 1, 20, 300))
-        return headers
-
-    def _ttl_ms(self, queue: QueuePlan) -> int | None:
-        """Now and then a time to live, for a message that nobody misses if it expires."""
-        chance = self.env.chance
-        return chance.choice((0, 10, 500)) if queue.may_bury and chance.random() < 0.1 else None
-
     def _found_a_queue(self) -> None:
         """Declare a queue that nobody else knows. As soon as the queue is there, all clients publish to it."""
         count = sum(queue.name.startswith("young") for queue in self.env.queues)
-        if count < _YOUNG_MAX and not self._asked[_PUBLISHING]:
+        if count < _YOUNG_MAX and not self._asked[PUBLISHING]:
             self._founding = self.crowd.next_young_queue()
-            self._declare(_PUBLISHING, self._founding)
+            self._declare(PUBLISHING, self._founding)
 
     def _declared(self) -> None:
         founded, self._founding = self._founding, None
@@ -610,49 +497,14 @@ class SimSession(asyncio.Protocol):
 
     def welcome(self, queue: QueuePlan) -> None:
         """Another client has declared a queue: publish to it at once."""
-        if self._is_running and not self.is_over and len(self._unconfirmed) < self.client.window:
-            self._publish_to(queue, 1)
+        if self._is_running and not self.is_over and self._publisher.has_room(1):
+            self._publisher.publish_to(queue, 1)
 
     def _get(self) -> None:
-        asks = self._consumers.get(_GETTING)
+        asks = self._consumers.get(GETTING)
         if asks is not None and not asks.gets:
             asks.gets = True
-            self._ask(_GETTING, commands.Basic.Get(0, asks.queue.name, False))
-
-    def _do_with(self, consumer: SimConsumer) -> None:
-        chance = self.env.chance
-        what = chance.random()
-        if what < 0.8 - self.client.disgust:
-            self._settle(consumer, chance.randint(1, len(consumer.held)))
-        elif what < 0.9 - self.client.disgust:
-            self._settle_one(consumer, amqp.ack)
-        elif what < 0.98 - self.client.disgust:
-            self._settle_one(consumer, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
-        else:
-            done = not consumer.queue.keeps_letters
-            self._settle_one(consumer, lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
-
-    def _settle(self, consumer: SimConsumer, count: int) -> None:
-        """Acknowledge the oldest messages with one basic.ack (``multiple``)."""
-        if not count:
-            return
-        for _ in range(count):
-            tag, number = consumer.held.popleft()
-            self._tell("acks message {}, tag {} of channel {}", number, tag, consumer.channel)
-            self.ledger.settles(number)
-        self._send(amqp.ack(consumer.channel, tag, True))
-
-    def _settle_one(
-        self, consumer: SimConsumer, octets: Callable[[int, int, bool], bytes], *, done: bool = True
-    ) -> None:
-        """Settle, return or reject any one message."""
-        at = self.env.chance.randrange(len(consumer.held))
-        tag, number = consumer.held[at]
-        del consumer.held[at]
-        self._tell("acks, requeues or rejects message {}, tag {} of channel {}", number, tag, consumer.channel)
-        if done:
-            self.ledger.settles(number)
-        self._send(octets(consumer.channel, tag, False))
+            self._ask(GETTING, commands.Basic.Get(0, asks.queue.name, False))
 
     def _may_regret(self) -> None:
         """Some clients hang up before, or soon after, basic.consume is answered."""
@@ -679,21 +531,17 @@ class SimSession(asyncio.Protocol):
         self._tell("cancels {}", consumer.tag)
         self._ask(consumer.channel, commands.Basic.Cancel(consumer.tag, False))
 
-    @property
-    def _fleeting(self) -> list[QueuePlan]:
-        return [queue for queue in self.env.queues if not queue.is_kept]
-
     def _clear_a_queue(self) -> None:
-        fleeting = self._fleeting
-        if not fleeting or self._asked[_PUBLISHING]:
+        fleeting = [queue for queue in self.env.queues if not queue.is_kept]
+        if not fleeting or self._asked[PUBLISHING]:
             return
         queue = self._clearing = self.env.chance.choice(fleeting)
         self._tell("purges or deletes {}", queue.name)
         if self.env.chance.random() < 0.5:
-            self._ask(_PUBLISHING, commands.Queue.Delete(0, queue.name, False, False, False))
+            self._ask(PUBLISHING, commands.Queue.Delete(0, queue.name, False, False, False))
             self.client.loop.call_later(self.env.chance.random() * _RACE_S, self._ask_more, queue)
         else:
-            self._ask(_PUBLISHING, commands.Queue.Purge(0, queue.name, False))
+            self._ask(PUBLISHING, commands.Queue.Purge(0, queue.name, False))
 
     def _ask_more(self, queue: QueuePlan) -> None:
         """Ask more of a queue that is about to be deleted."""

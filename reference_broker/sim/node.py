@@ -17,13 +17,11 @@ from typing import Any, Final, cast
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.classic.store import StoreConfig
 from reference_broker.log.errors import LogError
-from reference_broker.machines.consumers import Status
 from reference_broker.node.clients.client_connection import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.owned.owned_queues import OwnedQueues
 from reference_broker.node.shard import Shard
-from reference_broker.queues.quorum_member import QuorumMember
-from reference_broker.sim.checks.invariants import ViolationError, check
+from reference_broker.sim.checks.invariants import ViolationError
 from reference_broker.sim.disk import CLASSIC, PowerLossError, SimFiles
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.loop import SimLoop
@@ -53,7 +51,7 @@ class SimShard(Shard):
     def __init__(self, owner: SimNode, config: NodeConfig, boot_id: int) -> None:
         self._owner = owner
         checkers = owner.checkers
-        watch = NodeWatch(owner.node, owner.files, checkers, lambda name: owner.moment(name, owner))
+        self.watch = watch = NodeWatch(owner.node, owner.files, checkers, lambda name: owner.moment(name, owner))
         watch.shard = self
         super().__init__(
             config, boot_id, owner.failed, files=owner.files, threads=False,
@@ -256,32 +254,9 @@ class SimNode:
         while True:
             await asyncio.sleep(_TICK_S)
             if self.shard is not None:
-                self._look_for_forgotten(self.shard)
-                self._look_at_mailers(self.shard)
+                self.shard.watch.look()
                 for connection in list(self.shard.clients.connections):
                     connection.tick()
-
-    def _look_for_forgotten(self, shard: SimShard) -> None:
-        """Check that a consumer on a reachable node does not stay suspended once the leader has nothing more to say
-        about it."""
-        for runner in shard.runners.values():
-            host = runner.host
-            if not isinstance(host, QuorumMember) or not host.leading or runner.applied < runner.core.log.last_index:
-                continue
-            if any(True for commands in runner.unapplied for _ in commands.all()):
-                continue
-            for consumer in host.machine.state.all_consumers():
-                channel = consumer.id.channel
-                if consumer.status is Status.SUSPECTED and shard.nodes.boot_id_of(channel.node) == channel.boot_id:
-                    where = f"queue {host.record.name}: node {self.node} leads and can reach node {channel.node}"
-                    raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
-
-    def _look_at_mailers(self, shard: SimShard) -> None:
-        """Check that a node that no longer leads has left the dead letters to its successor."""
-        for group in shard.dead_letters.mailing:
-            runner = shard.runners.get(group)
-            leads = runner is not None and isinstance(runner.host, QuorumMember) and runner.host.leading
-            check(leads, "X6", f"node {self.node} does not lead group {group:x}, and sends its letters")
 
     def failed(self, error: str) -> None:
         """The shard gives up. Only an error of the drive may make it do so."""
@@ -329,18 +304,7 @@ class SimNode:
         shard = self.shard
         if shard is None:
             return
-        for runner in shard.runners.values():
-            core = runner.core
-            member = self.checkers.raft.groups[runner.group].members[self.node]
-            if (
-                core.commit_index != member.commit
-                or member.lost
-                or runner.applied != member.applied
-                or (core.leader == self.node and core.term != member.leads_in)
-            ):
-                if core.commit_index != member.commit:
-                    self.checkers.story.committed(self.node, runner, member.commit)
-                self.checkers.raft.looked_at(self.node, runner)
+        shard.watch.stepped()
         housekeeping = shard.log.executors[1]
         if housekeeping.waits and housekeeping.name not in self._busy:
             self._wake(housekeeping)
@@ -370,10 +334,7 @@ class SimNode:
         chance = self.env.chance
         runner = chance.choice(list(self.shard.runners.values()))
         member = self.checkers.raft.group(runner.group).member(self.node)
-        first, last = (
-            member.snapshot + 1,
-            max(member.terms, default=0),
-        )  # the entries that the log knows, not those that the core knows
+        first, last = member.snapshot + 1, max(member.terms, default=0)  # what the log knows, not what the core knows
         live = runner.host.lowest_live_entry()
         if live is not None and chance.random() < 0.5:
             self.checkers.raft.reads(self.node, runner, live, live=True)

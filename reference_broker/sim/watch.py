@@ -16,6 +16,7 @@ from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTake
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.message_run import RunSlice
 from reference_broker.node.clients.client_channel import ClientChannel
@@ -28,6 +29,7 @@ from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.roles import Role
 from reference_broker.sim.checks import fifo_checks
+from reference_broker.sim.checks.invariants import ViolationError, check
 from reference_broker.sim.disk import SimFiles
 from reference_broker.sim.environment import Checkers
 from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
@@ -259,6 +261,50 @@ class NodeWatch(NodeObserver):
         if not delivery_count:
             self._checkers.absences.delivers(self._node, group, runner.applied, what)
         return runner.host._doubt.number
+
+    # Looked at
+
+    def stepped(self) -> None:
+        """The node has done something: look at the members that have changed."""
+        for runner in self.shard.runners.values():
+            core = runner.core
+            member = self._checks.groups[runner.group].members[self._node]
+            if (
+                core.commit_index != member.commit
+                or member.lost
+                or runner.applied != member.applied
+                or (core.leader == self._node and core.term != member.leads_in)
+            ):
+                if core.commit_index != member.commit:
+                    self._story.committed(self._node, runner, member.commit)
+                self._checks.looked_at(self._node, runner)
+
+    def look(self) -> None:
+        """Look, now and then, for what the node should have done by now."""
+        self._look_for_forgotten(self.shard)
+        self._look_at_mailers(self.shard)
+
+    def _look_for_forgotten(self, shard: Shard) -> None:
+        """Check that a consumer on a reachable node does not stay suspended once the leader has nothing more to say
+        about it."""
+        for runner in shard.runners.values():
+            host = runner.host
+            if not isinstance(host, QuorumMember) or not host.leading or runner.applied < runner.core.log.last_index:
+                continue
+            if any(True for commands in runner.unapplied for _ in commands.all()):
+                continue
+            for consumer in host.machine.state.all_consumers():
+                channel = consumer.id.channel
+                if consumer.status is Status.SUSPECTED and shard.nodes.boot_id_of(channel.node) == channel.boot_id:
+                    where = f"queue {host.record.name}: node {self._node} leads and can reach node {channel.node}"
+                    raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
+
+    def _look_at_mailers(self, shard: Shard) -> None:
+        """Check that a node that no longer leads has left the dead letters to its successor."""
+        for group in shard.dead_letters.mailing:
+            runner = shard.runners.get(group)
+            leads = runner is not None and isinstance(runner.host, QuorumMember) and runner.host.leading
+            check(leads, "X6", f"node {self._node} does not lead group {group:x}, and sends its letters")
 
 
 class WatchedLog:

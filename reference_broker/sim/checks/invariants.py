@@ -48,7 +48,7 @@ _TABLE: Final = (
     ("I26", "fifo_checks", "a member executes a delivery once"),
     ("I28", "fifo_checks", "a queue is within its limits, and refuses publishes only above four fifths of them"),
     ("I29", "ledger", "in a keyed queue, one message of a key is out at most, and the next follows when it has left"),
-    ("I31", "clients", "a publish is confirmed or refused once"),
+    ("I31", "traffic", "a publish is confirmed or refused once"),
     ("I32", "world", "in the end a mirror has what its master has"),
     ("L1", "world", "after the healing: leaders, answers, confirms, empty queues, equal members, policies in effect"),
     ("L2", "world", "after that the disks hold only the backlog and a constant"),
@@ -57,7 +57,7 @@ _TABLE: Final = (
     ("X3", "damage", "a damaged file is refused by its name, its members are forgetful, or its torn end is dropped"),
     ("X4", "raft_checks", "a queue loses a member only in the membership epoch in which it is to leave"),
     ("X5", "clients", "a channel hears the answers to its requests in their order"),
-    ("X6", "node", "only the leader of a queue sends its dead letters and holds their bodies in memory"),
+    ("X6", "watch", "only the leader of a queue sends its dead letters and holds their bodies in memory"),
     ("X7", "fifo_checks", "a dead letter of the strategy at-most-once is sent at most once"),
     (
         "X8",
