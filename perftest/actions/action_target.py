@@ -1,4 +1,4 @@
-"""What the actions of a timeline need of a cluster, and the local cluster behind that port.
+"""The port through which the actions of a timeline use a cluster, and the local cluster behind it.
 
 A simulated cluster serves the same port (:mod:`perftest.simulation.simulated_target`), so one timeline does the same to
 both.
@@ -163,7 +163,7 @@ class HostsTarget(LocalTarget):
 
 
 class NoCluster:
-    """A broker of which a timeline can change nothing; ``what`` it takes instead."""
+    """A broker that a timeline cannot change; ``what`` is needed instead."""
 
     def __init__(self, place: str, what: str) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""Carries out the timeline of a plan on a cluster, and undoes at the end what it did to nodes, drives, hosts and links.
+"""Carries out the timeline of a plan on a cluster, and undoes its effects on nodes, drives, hosts and links at the end.
 
 The cluster is behind a port (:mod:`perftest.actions.action_target`): a local cluster, or one at virtual time. The hosts
 of a run over several are behind another one (:class:`perftest.actions.link_actions.HostFaults`).
@@ -133,7 +133,7 @@ def _typed(plan: Plan, typed: Sequence[str]) -> tuple[str, ...]:
 
 
 def _places(kept: Path | None, layout: PlacedLayout | None, count: int) -> Places:
-    """What there is to act on."""
+    """The nodes, drives and hosts to act on."""
     from reference_broker.storage.drives.profiles import PROFILES
 
     if kept is not None:
@@ -217,8 +217,8 @@ class ClusterActions:
         task.add_done_callback(self._tasks.discard)
 
     async def restore(self) -> None:
-        """Wait for actions that still run. Then make links again what they were, resume what is paused, restart what
-        is killed, and make drives again what they were."""
+        """Wait for actions that still run. Then restore the links, resume paused nodes, restart killed nodes, and
+        restore the drives."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tell_recoveries(self._recoveries.end())
         if self._hosts is not None:
@@ -309,7 +309,7 @@ class ClusterActions:
         return self._on
 
     async def _resolve(self, timed: TimedAction) -> tuple[str, str]:
-        """The name of the node that an action means at this moment, and what it is."""
+        """The name of the node that an action means at this moment, and a note on its role (may be empty)."""
         queue = self._plan.queues[0].name
         if timed.do is Do.RECONNECT and timed.node == LEADER:
             return "", ""

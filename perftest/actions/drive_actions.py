@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class DriveActions:
-    """The drives that are not what their configuration says, because of the timeline."""
+    """The drives that the timeline has changed."""
 
     def __init__(self) -> None:
         self._changed: dict[tuple[str, str], None] = {}
@@ -24,12 +24,11 @@ class DriveActions:
 
     def forget(self, node: str) -> None:
         """The process of the node has ended, and with it every change of its drives. FUSE drives outlast the process,
-        and are what they were at its next start."""
+        and are as before at its next start."""
         self._changed = {place: None for place in self._changed if place[0] != node}
 
     async def restore(self, on: ActionTarget) -> list[str]:
-        """Make all drives again what they were, the last change first. Returns what was done, in words. Raises
-        ClusterError."""
+        """Undo the changes of all drives, the last change first. Returns the steps, in words. Raises ClusterError."""
         done = []
         while self._changed:
             (node, drive), _ = self._changed.popitem()

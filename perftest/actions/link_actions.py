@@ -23,7 +23,7 @@ class HostFaults(Protocol):
         """Change settings of links (:class:`infra.links.settings.LinkSettings`), at one moment as far as possible."""
 
     async def restore_links(self, pairs: Sequence[Pair]) -> None:
-        """Make links again what they were."""
+        """Undo the changes of links."""
 
     async def kill(self, host: str) -> None:
         """End everything of the run that is on a host, without a word."""
@@ -36,7 +36,7 @@ class HostFaults(Protocol):
 
 
 class LinkActions:
-    """The links that are not what they were, because of the timeline."""
+    """The links that the timeline has changed."""
 
     def __init__(self) -> None:
         self._changed: dict[Pair, None] = {}

@@ -109,7 +109,7 @@ class ClientConnection:
             commands.Basic.Return: self._on_content_method,
         }
 
-    # What the shell calls
+    # Calls of the shell
 
     def free_space(self) -> memoryview:
         """The memory for the next octets; never empty. The views in earlier events are invalid from now on."""

@@ -1,4 +1,4 @@
-"""The ports through which a connection tells its users what comes."""
+"""The ports through which a connection hands its users the broker's messages."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def server_properties(self) -> dict[str, object]:
-        """What the broker says of itself."""
+        """The broker's server properties."""
         return self._core.server_properties
 
     @property
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         return int(self._transport.get_extra_info("socket").getsockopt(level, option))
 
     async def open_channel(self, listener: Listener | None = None) -> int:
-        """Open a channel; ``listener`` handles what comes on it. Raises :class:`NoChannelLeftError` when the broker
+        """Open a channel; ``listener`` handles its incoming methods. Raises :class:`NoChannelLeftError` when the broker
         allows no more on one connection."""
         channel = self._channels.take(self._core.channel_max)
         if listener is not None:
@@ -431,7 +431,7 @@ class Calls:
 
 
 class ChannelNumbers:
-    """The channel numbers of a connection: those in use, and those that may be used again."""
+    """The channel numbers of a connection: numbers in use, and numbers that may be used again."""
 
     def __init__(self) -> None:
         self._used = 0

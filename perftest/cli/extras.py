@@ -1,7 +1,7 @@
-"""What can be left out of an installation, and what a command says when it needs what was left out.
+"""The optional parts of an installation, and a command's words when it needs a missing part.
 
-The base of the project is what a load host or a broker host needs. The other dependencies are extras of
-``pyproject.toml``, by what they are for.
+A load host or a broker host needs only the base of the project. The other dependencies are extras of
+``pyproject.toml``, by purpose.
 """
 
 from __future__ import annotations

@@ -255,7 +255,8 @@ def build_report(
 
 
 def _remove_old_store(store: Path) -> None:
-    """Remove what an earlier version left where the tables of a report lie: nobody reads it, and the runs are there."""
+    """Remove an earlier version's store from the place of a report's tables: nothing reads it, and the runs are
+    there."""
     if (store / _OLD_STORE[0]).is_file():
         for name in _OLD_STORE:
             path = store / name
@@ -282,7 +283,7 @@ def build_comparison(result: CompareResult, out: Path, names: tuple[Path, Path])
 def fill_store(
     runs: Sequence[RunPlace], store: str | None = None, spark: Spark = LOCAL, *, beside: Path | None = None
 ) -> dict[str, Any]:
-    """Compute the tables of ``runs`` and publish them in ``store``; what the pipeline says of that. Raises CliError.
+    """Compute the tables of ``runs`` and publish them in ``store``. Returns the pipeline's report. Raises CliError.
 
     Without ``store`` the tables go where PERFTEST_STORE says, or into the store in the directory that holds the runs.
     If that cannot be used, or no page can read it, they go into the store ``beside`` the page.
@@ -303,8 +304,8 @@ def train(told: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[Say]:
-    """Show what is going on, and hand out a function that says what comes next: a line each, or on a terminal one line
-    with the elapsed seconds, which vanishes at the end."""
+    """Show the progress, and hand out a function that names the next step: a line each, or on a terminal one line with
+    the elapsed seconds, which vanishes at the end."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("CI"):
         click.echo(f"{what}{ELLIPSIS}", err=True)
         yield lambda words: click.echo(f"{words}{ELLIPSIS}", err=True)
@@ -321,7 +322,7 @@ def _progress(what: str) -> Iterator[Say]:
 def _pipeline(
     runs: Sequence[RunPlace], store: str | None, beside: Path | None, say: Say, spark: Spark
 ) -> dict[str, Any]:
-    """Run the pipeline in its own process, and say what it waits for. Its words on stderr are shown if it fails."""
+    """Run the pipeline in its own process, and show its steps. Its words on stderr are shown if it fails."""
     command = [sys.executable, "-m", "reports.pipeline", *map(str, runs)]
     command += [
         word for name, place in (("--store", store), ("--beside", beside)) if place for word in (name, str(place))

@@ -1,4 +1,4 @@
-"""What a person is shown of rounds, and of a series of layouts: figures, verdicts, the page, and the next commands."""
+"""The output for rounds and for a series of layouts: figures, verdicts, the page, and the next commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is shown of simulations: their figures, the verdicts on findings, and real figures beside them."""
+"""The output for simulations: their figures, the verdicts on findings, and real figures beside them."""
 
 from __future__ import annotations
 

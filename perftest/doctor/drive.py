@@ -1,4 +1,4 @@
-"""Measures what a write costs that must survive a power cut."""
+"""Measures the cost of a write that must survive a power cut."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def read_results(octets: bytes, file: str, *, unit_ns: int | None, tags: Mapping
     results of several runs into one file.
 
     :param file: the name of the file, for errors
-    :param unit_ns: nanoseconds per unit of an HdrHistogram log; None if that was not told
-    :param tags: what the tags of an HdrHistogram log measured
+    :param unit_ns: nanoseconds per unit of an HdrHistogram log; None if unknown
+    :param tags: the series of each tag of an HdrHistogram log
     :raises ForeignFileError: the format is known, and a part of the file cannot be used
     """
     try:

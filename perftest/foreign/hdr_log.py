@@ -1,7 +1,7 @@
 """HdrHistogram's interval logs (``.hlog``) of any tool; pure.
 
 These logs have histograms, so their percentiles can be merged. The log says neither the unit of its values nor what was
-measured: both are told by whoever imports it.
+measured: the person who imports the log says both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IMPORTABLE: Final = (Series.E2E, Series.CONFIRM, Series.LAG)
 """The latencies that a log of another tool may hold."""
 _INTERVAL: Final = re.compile(r"^[0-9.]+,[0-9.]+,[0-9.]+,\"?D?HIST", re.MULTILINE)
 _UNTOLD_NS: Final = 10**9
-"""Length of an interval of which nothing tells the length."""
+"""Length of an interval whose length is unknown."""
 _YEAR_NS: Final = 365 * 24 * 3600 * 10**9
 _STATED_TIME: Final = re.compile(r"#\[(BaseTime|StartTime): *([0-9.]+)")
 _FIX: Final = "give the log as the tool wrote it, or remove the line"
@@ -59,9 +59,9 @@ def read_hdr_log(text: str, file: str, *, unit_ns: int, tags: Mapping[str, Serie
     """The run that an interval log tells of.
 
     :param unit_ns: nanoseconds per unit of the log's values
-    :param tags: what each tag measured; the tag of a line without one is empty. Without any, the log must have one tag,
-        or tags that are named as our series are.
-    :raises ForeignFileError: a line cannot be used, or what a tag measured is unknown
+    :param tags: the series of each tag; the tag of a line without one is empty. Without any, the log must
+        have one tag, or tags with the names of our series.
+    :raises ForeignFileError: a line cannot be used, or the series of a tag is unknown
     """
     lines, started_ns = _read(text, file)
     lines, has_length = _with_lengths(lines)
@@ -190,7 +190,7 @@ def _meaning(tags: set[str], told: Mapping[str, Series], file: str) -> dict[str,
 
 
 def _ours(tag: str) -> str | None:
-    """The series that a tag of a log of this tool names: such a log has more than one import takes over."""
+    """The series that a tag names in a log of this tool; such a log also has tags that an import leaves out."""
     if tag in list(Series):
         return tag
     try:

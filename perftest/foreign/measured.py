@@ -1,4 +1,4 @@
-"""What the result files of another tool say of a run, in the units of this project.
+"""The facts and figures in another tool's result files of a run, in the units of this project.
 
 A latency comes in one of two forms. Histograms are counted into our buckets. Percentiles without a histogram are
 *stated* figures: they are kept as they are, shown as the tool's own, and never merged.
@@ -64,7 +64,7 @@ class ForeignRun:
     """One run of another tool.
 
     ``started_ns`` is Unix time, None if the file does not tell. ``unknown`` has sentences for people; ``missing`` names
-    the figures of a row that the tool does not tell. ``settings`` are those that the file states.
+    the figures of a row that the tool does not tell. ``settings`` are the settings in the file.
     """
 
     tool: str

@@ -1,7 +1,7 @@
 """PerfTest's CSV (``--output-file``) and its console: rates, and percentiles of each interval; pure.
 
 The file has neither counts nor histograms. A count is the rate times the length of the interval, rounded. Percentiles
-stay what they are: those of one interval, as stated.
+stay as stated, each for one interval.
 
 Files of old versions, of other locales and out of spreadsheets are read, too: columns of PerfTest 1 and 2.1, a micro
 sign that lost its encoding, decimal commas, and semicolons between cells.

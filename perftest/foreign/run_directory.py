@@ -24,8 +24,8 @@ STEP: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the person who imports a run knows of it. ``started_ns`` is Unix time, ``warmup_s`` is left out of results;
-    ``broker`` are facts of the manifest, such as ``product`` and ``version``."""
+    """The facts about a run that the person who imports it gives. ``started_ns`` is Unix time, ``warmup_s`` is left out
+    of results; ``broker`` are facts of the manifest, such as ``product`` and ``version``."""
 
     name: str
     started_ns: int
@@ -97,7 +97,7 @@ def _stated(each: StatedFigures) -> dict[str, Any]:
 
 
 def _of_intervals(run: ForeignRun, told: Told) -> Iterator[dict[str, Any]]:
-    """The least, the middle and the greatest of what the tool states of single intervals after the warm-up."""
+    """The least, the middle and the greatest of the tool's figures of single intervals after the warm-up."""
     found: dict[tuple[str, str], list[int]] = {}
     for each in run.stated:
         if not each.whole and each.offset_ns >= told.warmup_s * 1e9:

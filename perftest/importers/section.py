@@ -1,4 +1,4 @@
-"""Reads a mapping of another tool's file in such a way that no key is passed over silently.
+"""Reads a mapping of another tool's file without passing over a key silently.
 
 An importer asks for each key by its name. :meth:`SourceSection.finish` reports the keys that the importer did not ask
 for, each with the nearest known key. A number may be written as text, as RabbitTestTool does.
@@ -157,7 +157,7 @@ class SourceSection:
             self.notes.unknown(self.at(key), f"the key {key!r} is not known: it has no effect", fix, self.file)
 
     def unasked(self) -> Iterator[str]:
-        """The keys that nobody has asked for so far."""
+        """The keys that were not read so far."""
         return (str(key) for key in self.data if key not in self._asked)
 
     def _wrong(self, key: str, value: object, kind: str, fix: str) -> None:

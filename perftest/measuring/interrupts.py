@@ -20,7 +20,7 @@ SIGNALS: Final = tuple(
 
 
 class Interrupts:
-    """The handler of all three signals. :meth:`during`, :meth:`ignore` and :meth:`allow` set what a signal does."""
+    """The handler of all three signals. :meth:`during`, :meth:`ignore` and :meth:`allow` set the effect of a signal."""
 
     def __init__(self) -> None:
         self._listener: Callable[[int], None] | None = None

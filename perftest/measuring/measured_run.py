@@ -37,8 +37,8 @@ class Ran(NamedTuple):
 
 
 def run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
-    """Execute the plan, with what it needs on other hosts. The results are written before what was started for the run
-    is taken apart. When this function returns, signals are ignored."""
+    """Execute the plan, with the processes that it needs on other hosts. The results are written before the processes
+    of the run are ended. When this function returns, signals are ignored."""
     prepared = options.prepare(options) if options.prepare is not None else contextlib.nullcontext(options)
     with taken_apart(prepared, options.out) as options:
         return _run_plan(plan, options, interrupts)

@@ -21,8 +21,8 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inline:
-    """A layout that stands in a workload: what a layout file would say, its name if it has no title, and the document
-    that knows its lines."""
+    """A layout within a workload: its content, as of a layout file, its name if it has no title, and the document that
+    knows its lines."""
 
     content: dict[str, Any]
     name: str
@@ -130,7 +130,7 @@ def _roles(file: LayoutFile) -> tuple[str, ...]:
 
 
 def _impossible(file: LayoutFile, document: Document) -> Iterator[Problem]:
-    """Modelled drives of which there is no model."""
+    """Modelled drives without a model."""
     from reference_broker.storage.drives.profiles import PROFILES, profile_problems
 
     for name, drive in file.drives.items():

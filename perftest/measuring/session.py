@@ -252,7 +252,7 @@ def _target_of(cluster: Cluster | None, drives: FuseDrives | None, nodes: NodesE
 def _metrics_of(options: Options, tell: Callable[[dict[str, object]], None]) -> BrokerMetrics | None:
     if not options.broker_metrics:
         return None
-    from perftest.measuring.broker_metrics import BrokerMetrics  # aiohttp is for those who ask
+    from perftest.measuring.broker_metrics import BrokerMetrics  # aiohttp is only for this option
 
     return BrokerMetrics(options.broker_metrics, tell)
 

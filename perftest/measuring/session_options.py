@@ -89,7 +89,7 @@ class Options:
     ``load_from``
         hosts that generate the load; None: this machine.
     ``faults``
-        what a timeline does to hosts and links; None: everything is on this machine.
+        changes hosts and links for a timeline; None: everything is on this machine.
     ``nodes``
         the nodes of ``cluster``, if they run on other hosts.
     ``prepare``

@@ -1,4 +1,4 @@
-"""What has to be added to the clock of a host, at each time, to get the clock of reference; and how wrong that may be.
+"""The correction of a host's clock, at each time, to the clock of reference, and the error that it may have.
 
 A model is what :mod:`perftest.metrics.host_clock` finds out about a host's clock, in a form that travels: a few knots,
 with straight lines between them. Applying a model to an array takes 33 ns a value

@@ -53,7 +53,7 @@ counters."""
 
 @dataclass(frozen=True, slots=True)
 class SparseCounts:
-    """The non-empty buckets of a histogram: what travels between processes, and what an interval carries.
+    """The non-empty buckets of a histogram, as they travel between processes, and as an interval carries them.
 
     ``payload`` is the histogram encoded where it was recorded, on another host; empty: nobody has encoded it yet.
     """

@@ -40,20 +40,20 @@ import numpy.typing as npt
 from perftest.metrics.clock_model import ClockModel
 
 RATE_MAX: Final = 500e-6
-"""Two clocks differ in rate by at most so much: the kernel lets nobody slew a clock faster."""
+"""Largest difference in rate between two clocks: the kernel slews no clock faster."""
 WANDER: Final = 5e-6
-"""The rate of a clock may differ from its line by so much. A crystal that warms up by some degrees changes by less
+"""Largest difference between the rate of a clock and its line. A crystal that warms up by some degrees changes by less
 within :data:`WINDOW_NS`."""
 WINDOW_NS: Final = 60_000_000_000
-"""Exchanges that are older than this say nothing that newer ones do not say better."""
+"""Age beyond which an exchange adds nothing to the newer ones."""
 EXCHANGES_MAX: Final = 600
 """Largest number of exchanges that are kept."""
 RESOLUTION_NS: Final = 2
 """Resolution of a clock: it is read in whole nanoseconds, rounded down."""
 
 ROOM: Final = 0.5
-"""Smallest room that the lines through the newest exchanges leave after a break, as a part of what the best exchange
-leaves open. With less room, exchanges from before the break would be among them."""
+"""Smallest room of the lines through the newest exchanges after a break, as a part of the best exchange's uncertainty.
+With less room, exchanges from before the break would be among them."""
 
 SAME_CHANGE_NS: Final = 10_000_000_000
 """Changes of rate that are seen within this time of each other are one change."""
@@ -93,7 +93,7 @@ class ClockExchange(NamedTuple):
 
 
 class BreakKind(StrEnum):
-    """What a clock did that no straight line fits: another RATE from now on, or a STEP."""
+    """An event of a clock that no straight line fits: another RATE from now on, or a STEP."""
 
     RATE = "rate"
     STEP = "step"
@@ -103,7 +103,7 @@ class BreakKind(StrEnum):
 class ClockBreak:
     """A clock did something between two of its own times; ``change_ns`` is the size of a step, 0 for a rate.
 
-    A change of rate is seen once it has grown beyond what the exchanges leave open, so it may have begun earlier.
+    A change of rate is seen once it exceeds the uncertainty of the exchanges, so it may have begun earlier.
     """
 
     kind: BreakKind
@@ -153,7 +153,7 @@ class HostClock:
             self._first += 1
 
     def model(self, first_ns: int, last_ns: int) -> ClockModel:
-        """What the exchanges say about the time from ``first_ns`` to ``last_ns`` of the host's clock.
+        """The model that the exchanges give for the time from ``first_ns`` to ``last_ns`` of the host's clock.
 
         The model is good for other times as well, only its bound is greater there. Raises ``ValueError`` without any
         exchange.
@@ -175,7 +175,7 @@ class HostClock:
         return int(np.argmax(rows[:, _HOST_RECEIVED] >= self._steady_since_ns)) if self.breaks else 0
 
     def _note_break(self, rows: Times, first_ns: int, last_ns: int) -> None:
-        """Find the oldest exchange after the break: a line fits this exchange and all that follow, and leaves room."""
+        """Find the oldest exchange after the break: a line fits this and all later exchanges, and leaves room."""
         broken, whole = 0, len(rows) - 1
         while whole - broken > 1:
             middle = (broken + whole) // 2
@@ -227,8 +227,8 @@ def _line(
 ) -> ClockModel | None:
     """The model of the lines that all exchanges allow, for a time of the host's clock.
 
-    None if there is no line; with ``roomy`` also if the lines lie closer together than :data:`ROOM` of what the best
-    exchange leaves open.
+    None if there is no line; with ``roomy`` also if the lines lie closer together than :data:`ROOM` of the best
+    exchange's uncertainty.
     """
     first_ns, last_ns = min(first_ns, last_ns), max(first_ns, last_ns)
     origin, base = int(rows[-1, _HOST_RECEIVED]), int(rows[-1, _SENT] - rows[-1, _HOST_RECEIVED])
@@ -283,7 +283,7 @@ def _allowed(
     reach = float(max(np.abs(at_low).max(), np.abs(at_high).max())) * rate
     floor, ceiling = float(lowest.min()) - reach - 1, float(highest.max()) + reach + 1
     corners = [(floor, -rate), (ceiling, -rate), (ceiling, rate), (floor, rate)]
-    # Each condition is a row: the row times (a, b) is at least so much.
+    # Each condition is a row: the row times (a, b) is at least its number in ``least``.
     above = np.stack([np.ones(len(at_low)), at_low], axis=1)
     below = np.stack([np.ones(len(at_high)), at_high], axis=1)
     conditions, least = np.concatenate([above, -below]), np.concatenate([lowest, -highest])
@@ -318,7 +318,7 @@ def _cut(corners: list[tuple[float, float]], missing: list[float]) -> list[tuple
 def nearest(rows: Times) -> ClockModel:
     """A model that trusts no line: each time goes by the exchanges around it and by :data:`RATE_MAX`.
 
-    There is a knot at each exchange, of which there must be one at least.
+    There is a knot at each exchange; at least one exchange is needed.
     """
     knots: list[int] = []
     offsets: list[int] = []
@@ -348,7 +348,7 @@ def _between_steps(rows: Times) -> ClockModel:
     low, high = _reached(rows, times, base)
     _, first = np.unique(times, return_index=True)
     times, low, high = times[first], low[first], high[first]
-    # Between two knots the offset may leave their line by no more than what the rate allows on half the way.
+    # Between two knots the offset leaves their line by no more than the rate allows on half the way.
     gaps = np.diff(times, prepend=times[0], append=times[-1])
     halves = (high - low) / 2 + RATE_MAX * np.maximum(gaps[:-1], gaps[1:]) / 2
     return ClockModel(

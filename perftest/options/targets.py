@@ -1,4 +1,4 @@
-"""What a command line says about the broker to measure: its URIs, or what is started instead."""
+"""The target in a command line: the URIs of the broker to measure, or a broker to start."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _prefix(environment: Mapping[str, str]) -> str:
-    """What the names of the variables begin with. As for PerfTest, the last underscore may be left out."""
+    """The prefix of the variables' names. As for PerfTest, the last underscore may be left out."""
     prefix = environment.get(PREFIX_VARIABLE, "")
     return f"{prefix}_" if prefix and not prefix.endswith("_") else prefix
 

@@ -209,8 +209,8 @@ def found(inventory: Path, crew: Crew, names: Sequence[str]) -> BrokerNodes | No
 
 
 def remove_all_written(connection: SshConnection) -> None:
-    """Remove what all nodes of a host have written but for their logs, once they have ended: those that ``up`` started,
-    and those of a run whose command was killed. Raises RemoteError."""
+    """Remove the files of all nodes of a host except their logs, once the nodes have ended: nodes that ``up`` started,
+    and nodes of a run whose command was killed. Raises RemoteError."""
     host = connection.host
     for directory, cluster in _clusters(connection):
         node = next((each for each in cluster.nodes if each.name == host.name), None)
@@ -254,7 +254,7 @@ def _check_same(cluster: Cluster, names: Sequence[str], inventory: Path) -> None
 
 
 def placed(spec: HostSpec, layout: PlacedLayout) -> HostSpec:
-    """The host with the directories of the layout's drives. What the inventory says of the host counts more."""
+    """The host with the directories of the layout's drives. The inventory takes precedence."""
     paths = {drive.name: str(drive.of_node(spec.name)) for drive in layout.with_paths}
     storage = {role: paths[name] for role, name in layout.roles.items() if name in paths}
     return replace(spec, storage={**storage, **spec.storage})
@@ -306,7 +306,7 @@ def stop_command(installed: InstalledProject, identity: str) -> list[str]:
 
 
 def remove_command(installed: InstalledProject, identity: str, spec: HostSpec) -> list[str]:
-    """What removes all that the node wrote, but for its log."""
+    """The command that removes the node's files except its log."""
     named = {PurePosixPath(path) / identity for path in spec.storage.values()}
     of_cluster = _logs_of(installed.directory, identity, spec.storage)
     return _remove_words(installed.python, installed.directory, identity, named, of_cluster / spec.name / "node.log")
@@ -338,7 +338,7 @@ def _start(member: CrewHost, cluster: Cluster, identity: str) -> None:
 
 
 def _remove(member: CrewHost, identity: str) -> None:
-    """Stop the node of a host, and remove what it wrote. Raises RemoteError."""
+    """Stop the node of a host, and remove its files. Raises RemoteError."""
     words = stop_command(member.installed, identity)
     try:
         member.connection.run(words, timeout_s=_STOP_S, check=False)  # it may not have been started

@@ -75,7 +75,7 @@ class Observer:
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
 
     def facts(self) -> dict[str, Any]:
-        """What the host is. Raises RemoteError if it does not say so in time."""
+        """The facts about the host. Raises RemoteError if they do not come in time."""
         if not self._begun.wait(FACTS_S) or not self._facts:
             said = self._process.read_stderr().decode(errors="replace").strip().rpartition("\n")[2]
             what = f"the observer does not answer{': ' if said else ''}{said}"

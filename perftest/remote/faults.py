@@ -1,4 +1,4 @@
-"""What a timeline does to the hosts of a run and to the links between them, and who does it there."""
+"""The faults that a timeline brings to the hosts of a run and their links, and the processes that cause them there."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def agent_command(installed: InstalledProject) -> list[str]:
 
 @contextlib.contextmanager
 def faults(crew: Crew, specs: Sequence[HostSpec], plan: Plan) -> Iterator[RunFaults]:
-    """The faults of a run while it lasts. What has to be on the hosts for the plan's timeline is started and tried
-    first; at the end all links are what they were. Raises HostsError, LinkError."""
+    """The faults of a run while it lasts. The processes on the hosts for the plan's timeline are started and tried
+    first; at the end all links are as before. Raises HostsError, LinkError."""
     names = [spec.name for spec in specs]
     wanted = {action.do for action in plan.timeline if action.do in ON_LINKS}
     if not wanted:

@@ -1,4 +1,4 @@
-"""The way to a worker on another host: a process at the other end of an SSH connection, and of those that follow it.
+"""The way to a worker on another host: a process at the other end of an SSH connection, and of its successors.
 
 Theory of operation. The worker's stdin and stdout are those of an SSH session, and nothing else runs there while the
 connection stands. When the connection is lost, or the worker says nothing and the connection does not answer either, a
@@ -48,7 +48,7 @@ class Reach(Protocol):
 
 
 def worker_command(installed: InstalledProject) -> list[str]:
-    """What a worker on a host is."""
+    """The command line of a worker on a host."""
     return installed.command(WORKER, str(installed.directory / "doors"))
 
 
@@ -91,7 +91,7 @@ class Wire:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._tell(line + b"\n")
-        self._tell(None)  # a part of a line is what a dying worker or a lost connection left
+        self._tell(None)  # a dying worker or a lost connection left a part of a line
 
     def _write(self) -> None:
         while (line := self._outgoing.get()) is not None:
@@ -269,7 +269,7 @@ async def _in_thread(work: Callable[[], _R]) -> _R:
         found, failed = None, None
         try:
             found = work()
-        except Exception as error:  # whoever waits gets it
+        except Exception as error:  # the waiting caller gets it
             failed = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(tell, found, failed)

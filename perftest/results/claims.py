@@ -1,4 +1,4 @@
-"""What a finding means in figures: claims about the ratio of one metric between two steps, or between two layouts.
+"""A finding in figures: claims about the ratio of one metric between two steps, or between two layouts.
 
 Pure: the rows of ``result.json`` go in, of each repetition of a run on each layout, and pairs of measured values with
 the bounds of their ratio come out. :mod:`reports.stats.reproduction` judges the claims. A finding over steps makes its

@@ -30,7 +30,7 @@ class ClockRecords:
             host.add_exchange(record["phase"], ClockExchange(*(record[name] for name in ClockExchange._fields)))
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """What a row of ``hosts`` in the manifest has about the clock of a host, by the host's name.
+        """The facts about each host's clock for its row of ``hosts`` in the manifest, by the host's name.
 
         ``clock_offset_ns`` is the host's clock minus the coordinator's at the last cut, ``clock_bound_ns`` the greatest
         bound at any cut, and ``clock_drift_ppm`` how much the host's clock gains. ``clock_exchanges`` has, for each

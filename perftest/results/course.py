@@ -1,4 +1,4 @@
-"""Follows a run through its records for what its trust list needs of them (its course).
+"""Follows a run through its records, for the facts that its trust list needs (its course).
 
 The same code serves the writer (as the run goes) and the reader (of a run without a recorded list). Pure.
 """
@@ -41,7 +41,7 @@ class CourseFollower:
         return found
 
     def course(self, rows: Rows, manifest: Mapping[str, Any], tally: Tally, damages: Damages) -> Course:
-        """What these rows need."""
+        """The course for these rows."""
         limits = list(self._bottlenecks(rows, manifest.get("hosts") or (), tally))
         return Course(timelines=self.slots.timelines(rows), bottlenecks=limits, damages=damages)
 

@@ -1,9 +1,9 @@
 """A running load for Prometheus: PerfTest's metric names, and proper counters beside them.
 
 PerfTest's own figures are gauges of the last interval's rate, and summaries of latencies in seconds; a dashboard that
-was made for it works. A gauge that is scraped less often than it changes misses what happened in between, so every
-count is there as a counter too (``_total``), from which any rate can be made. Quantiles are read from the exact
-histogram of the last interval over all workers, sums and counts go on for the whole run.
+was made for it works. A gauge that is scraped less often than it changes misses values in between, so every count is
+there as a counter too (``_total``), which gives any rate. Quantiles are read from the exact histogram of the last
+interval over all workers, sums and counts go on for the whole run.
 
 Imported only when an endpoint was asked for.
 """

@@ -2,8 +2,8 @@
 a local disk.
 
 A name is relative to its folder, with slashes. A run directory and a report store are folders; so is the directory that
-holds several runs. The generator writes a run with appends and therefore writes to a local disk; whoever reads a run,
-or reads or writes a store, goes through :class:`Folder`. A file appears whole under its name, or not at all, and its
+holds several runs. The generator writes a run with appends and therefore writes to a local disk; readers of runs, and
+readers and writers of stores, go through :class:`Folder`. A file appears whole under its name, or not at all, and its
 content never changes afterwards.
 """
 

@@ -1,4 +1,4 @@
-"""Runs that another tool measured: what their manifests say, and how far they can be trusted. Pure.
+"""Runs that another tool measured: the facts in their manifests, and how far they can be trusted. Pure.
 
 ``foreign`` of the manifest::
 
@@ -21,7 +21,7 @@ from perftest.results.trust import KEPT_UP_MIN, Check, Facts, Status, judged, su
 
 
 def foreign_of(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a manifest says of the tool that measured the run; None for a run of this tool."""
+    """A manifest's facts about the tool that measured the run; None for a run of this tool."""
     found = manifest.get("foreign")
     return found if isinstance(found, Mapping) else None
 

@@ -115,7 +115,7 @@ def parse_line(text: str, base_ns: int) -> HlogLine | None:
 
 
 def series_and_phase(tag: str) -> tuple[str, Phase]:
-    """What a tag of a log says. Raises LineError for a tag that is not ours."""
+    """The series and phase that a tag of a log names. Raises LineError for a tag that is not ours."""
     series, _step, values = _tag(tag)
     return series, phase_of(values["phase"])
 

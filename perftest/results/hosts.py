@@ -1,4 +1,4 @@
-"""The hosts of a run: what the manifest says each was there for, and what load hosts did over a step. Pure.
+"""The hosts of a run: their roles in the manifest, and the figures of load hosts over a step. Pure.
 
 A row of ``hosts`` without ``roles`` is a load host: runs on one host have no roles. A record of ``host.jsonl`` tells of
 the time before it: a record at the very end of a step belongs to the step, a record at the start does not.
@@ -24,7 +24,7 @@ _FIGURES: Final = ("cpu_percent", *(f"{name}_per_s" for name in _OCTETS))
 
 
 def roles_of(host: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a host was there for: LOAD, BROKER, or both."""
+    """The roles of a host: LOAD, BROKER, or both."""
     roles = host.get("roles")
     known = tuple(str(role) for role in roles) if isinstance(roles, list | tuple) else ()
     return known or (LOAD,)

@@ -1,4 +1,4 @@
-"""What a run directory held when its run ended, and what of that has changed since.
+"""The files of a run directory when its run ended, and their changes since.
 
 The manifest has the octets and the CRC-32 of each file beside it (``files``) and a CRC-32 of itself (``checksum``). The
 checksum of the manifest is over its values in canonical JSON, not over its octets: so the manifest stays one file that
@@ -95,7 +95,7 @@ class Damages:
 
     @classmethod
     def of(cls, found: Iterable[Damage]) -> Damages:
-        """The damage of a run, of all that was found. Of a file with several faults the first one is told."""
+        """The damage of a run, from all faults found. Of a file with several faults only the first is told."""
         listed = list(found)
         return cls(
             records=Counter(each.file for each in listed if each.line is not None),

@@ -45,7 +45,7 @@ def cells_of(text: str) -> list[str]:
 
 
 def missing_columns(header: Sequence[str]) -> list[str]:
-    """Our own columns that a file with this header lacks, but for those that runs of earlier versions do not have."""
+    """Our own columns that a file with this header lacks, except columns that runs of earlier versions do not have."""
     return [name for name in schema.OWN_COLUMNS if name not in (*header, *schema.LATER_COLUMNS)]
 
 

@@ -5,8 +5,8 @@ with alpha 0.015 (G. Cormode, V. Shkapenyuk, D. Srivastava, B. Xu, *Forward Deca
 about the last five minutes, its minimum and maximum are those of the sample, and a rare stall may not be in it at all.
 
 This module fills that reservoir from the histograms of the intervals, which know each value to 0.1 % and its time to
-the interval. In one thing the module differs. PerfTest takes the absolute value of a difference, so that a delivery
-before its send, by clocks that disagree, looks like a latency. Here such a delivery is counted, and fails the run.
+the interval. In one thing the module differs. PerfTest takes the absolute value of a difference. So a delivery before
+its send, by clocks that disagree, looks like a latency. Here such a delivery is counted, and fails the run.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LegacyLatency:
                 self._reservoirs[name].add(Histogram.of(counts).counts, t_s)
 
     def to_json(self) -> dict[str, Any]:
-        """``legacy_latency`` of ``result.json``; latencies of which nothing was seen are left out."""
+        """``legacy_latency`` of ``result.json``; latencies without a value are left out."""
         found = {name: reservoir.to_json() for name, reservoir in self._reservoirs.items()}
         return {name: values for name, values in found.items() if values["seen"]}
 

@@ -1,4 +1,4 @@
-"""Modelled drives of the measured broker: what they stood for, how late they were, and whether that spoils a run. Pure.
+"""Modelled drives of the measured broker: their profiles, their lateness, and whether that spoils a run. Pure.
 
 The nodes count since their start, and from anew when a drive gets another profile. So a run has the sum of the growths
 between the records of ``broker.jsonl``.

@@ -63,8 +63,8 @@ def host_facts(directory: Path) -> dict[str, Any]:
 
 
 def _network() -> dict[str, int]:
-    """The speed of the fastest network interface with a device behind it; nothing where the kernel does not tell. What
-    the kernel says of the speed of a tunnel or of a pair of ends within it is made up."""
+    """The speed of the fastest network interface with a device behind it; nothing if the kernel does not tell. The
+    kernel's speed of a tunnel, or of a pair of ends within the kernel, is made up."""
     speeds = [
         of.speed
         for name, of in psutil.net_if_stats().items()

@@ -65,8 +65,8 @@ def read_manifest(place: Path | ReadableFolder) -> dict[str, Any]:
     """The manifest of a run directory. Its ``id`` may name a directory, ``started_ns`` is Unix time, and ``plan`` an
     object.
 
-    Raises :class:`~perftest.results.errors.NotARunError`, of which a
-    :class:`~perftest.results.errors.DamagedRunError` is a kind, or :class:`~perftest.results.errors.NewerRunError`.
+    Raises :class:`~perftest.results.errors.NotARunError`, also as its kind
+    :class:`~perftest.results.errors.DamagedRunError`, or :class:`~perftest.results.errors.NewerRunError`.
     """
     folder = folder_of(place)
     file = f"{folder.where}/{schema.MANIFEST}"
@@ -191,9 +191,9 @@ _SERIES: Final = frozenset(each.value for each in Series)
 
 
 def judged_run(run: Run) -> Run:
-    """The run with a result whose trust list is whole: the recorded list, with what is damaged now. The list is derived
+    """The run with a result whose trust list is whole: the recorded list, with the present damage. The list is derived
     for a run that was killed, and for a run of an earlier version, which recorded less. A result that has changed is
-    derived again, if what it comes from has not changed."""
+    derived again, if its sources have not changed."""
     changed = run.damages.files
     if schema.RESULT in changed and not any(name in changed for name in _SOURCES):
         run.result = None

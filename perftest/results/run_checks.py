@@ -1,4 +1,4 @@
-"""The checks of a whole run by its manifest, ledger and events, and what they need of a manifest.
+"""The checks of a whole run by its manifest, ledger and events, and the facts that they need of a manifest.
 
 Pure: facts in, checks out. The facts of a run are columns of the report's table ``runs``; :func:`facts_of` makes them
 from a manifest. ``rows`` are the steps that have results.
@@ -92,7 +92,7 @@ class Disturbances:
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What the checks need of a manifest; ``wanted_s`` is the planned length of each step without its warm-up."""
+    """The facts in a manifest for the checks; ``wanted_s`` is the planned length of each step without its warm-up."""
     plan, broker, ended = manifest["plan"], manifest.get("broker") or {}, manifest.get("ended") or {}
     lengths = {step.get("number"): (step.get("duration_s"), step.get("warmup_s")) for step in plan["steps"]}
     return {

@@ -80,13 +80,13 @@ COUNTS: Final = (
     *("intended", "published", "confirmed", "nacked", "returned"),
     *("delivered", "redelivered", "acked", "published_bytes"),
 )
-"""Columns that count what happened within an interval."""
+"""Columns that count events within an interval."""
 
 HARM: Final = ("reordered", "duplicated", "unexpected", "damaged")
 """Columns that count what must not happen."""
 
 LEFT_OPEN: Final = ("below_bound", "below_zero", "beyond_bound")
-"""Columns that count latencies of which two clocks tell only that they are short."""
+"""Columns that count latencies too short for the uncertainty of two clocks."""
 
 LATER_COLUMNS: Final = (
     *("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns", *HARM, "group"),

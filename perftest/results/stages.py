@@ -2,7 +2,7 @@
 
 A node that keeps a latency anatomy answers with histograms that are cumulative since its start, by chain ("delivery",
 "confirm") and stage ("fsync"). The lengths of its syncs, by the role of the file, count as a chain of their own:
-"fsync" with the stages "wal" and "segment". What happened between two answers is their difference, counter by counter:
+"fsync" with the stages "wal" and "segment". The counts between two answers are their difference, counter by counter:
 exact, as merging is. Nothing here knows what the stages mean.
 """
 

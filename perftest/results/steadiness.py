@@ -137,7 +137,7 @@ class _Slots:
         self.open: dict[int, _Slot] = {}
 
     def slot(self, number: int) -> _Slot:
-        """The slot of this number. What comes for a slot after its end counts in the first slot that is open."""
+        """The slot of this number. Counts for a slot after its end go to the first open slot."""
         if number not in self.open and self.numbers and number <= self.numbers[-1]:
             number = min(self.open, default=number)
         return self.open.setdefault(number, _Slot())

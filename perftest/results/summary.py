@@ -300,8 +300,8 @@ def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerUse) -> lis
 
 
 def background_rows_of(manifest: Mapping[str, Any], tally: Tally) -> list[dict[str, Any]]:
-    """A row for each background load and step: ``background`` of ``result.json``. The rows of a load without steps of
-    its own tell what it did beside each step of the measured load."""
+    """A row for each background load and step: ``background`` of ``result.json``. A load without steps of its own has a
+    row for each step of the measured load."""
     plan = manifest["plan"]
     interval_ns = float(plan["interval_s"]) * 1e9
     return [
@@ -377,7 +377,7 @@ def _processed(totals: PhaseTotals) -> dict[str, int | float]:
 
 
 def _left_open(totals: PhaseTotals) -> dict[str, int]:
-    """What the clocks of several hosts leave open; nothing where one clock took every time."""
+    """The uncertainty between the clocks of several hosts; empty if one clock took every time."""
     if not totals.clock_bound_ns:
         return {}
     return {"clock_bound_ns": totals.clock_bound_ns, **{name: totals.counts[name] for name in LEFT_OPEN}}

@@ -1,4 +1,4 @@
-"""What a load without publishers took out of its queues: how many messages, in which time, at which rate.
+"""The messages that a load without publishers took out of its queues: their number, time and rate.
 
 To drain a backlog is a test of its own. Its time is that from the first subscription to the last message that a
 consumer was done with; the wait until the queue is known to be empty is in no drain.

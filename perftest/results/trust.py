@@ -1,4 +1,4 @@
-"""A run's verdict on itself: what a check is, and the checks of a step. Those of a whole run are in
+"""A run's verdict on itself: what a check is, and the checks of a step. The checks of a whole run are in
 :mod:`perftest.results.run_checks`.
 
 The trust list of a run is made once, at the end of the run (:mod:`perftest.results.trust_list`).
@@ -27,8 +27,8 @@ SHARE_WINDOW_MIN_NS: Final = 500_000_000
 """Shortest step for which a share of CPU time is told. The system counts stolen time in ticks of 10 ms, and a load of a
 few messages is nothing but its own start."""
 WAIT_SHARE_WARN: Final = 0.05
-"""Share of its time without a core at which a worker was held up by other work on its machine. What it measured is that
-machine as much as the broker."""
+"""Share of its time without a core at which a worker was held up by other work on its machine. Its figures then measure
+that machine as much as the broker."""
 PAUSE_WARN: Final = 1.0
 """Ratio of the generator's longest pause to the p99 of its step from which on the pause is warned of. A pause below the
 p99 is lost among latencies that were as long without it. A pause above made the highest percentiles. A limit in
@@ -165,7 +165,7 @@ def supported(count: int) -> str:
 
 
 def supports(samples: float, percentile: float) -> bool:
-    """Whether enough of so many samples lie above a percentile (0..100) to call it measured."""
+    """Whether enough of the ``samples`` lie above a percentile (0..100) to call it measured."""
     # A float such as 100 - 99.9 is a hair off: the comparison must not be.
     return bool(samples * (100.0 - percentile) / 100.0 >= SAMPLES_ABOVE - 1e-6)
 

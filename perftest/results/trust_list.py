@@ -1,8 +1,8 @@
-"""The trust list of a run: all that speaks for and against its figures, worst first; and the result that it completes.
+"""The trust list of a run: the checks for and against its figures, worst first; and the result that it completes.
 
-The run makes the list once, at its end, and records it in manifest and result. Whoever shows or judges the run reads
-the record: terminal and exit code, ``search``, ``compare``, the page, and the list of runs. A run that was killed, and
-a run of an earlier version, have no record; then readers make the list by the same functions.
+The run makes the list once, at its end, and records it in manifest and result. All that show or judge the run read the
+record: terminal and exit code, ``search``, ``compare``, the page, and the list of runs. A run that was killed, and a
+run of an earlier version, have no record; then readers make the list by the same functions.
 
 Pure: facts in, checks out.
 """
@@ -36,7 +36,7 @@ _DAMAGED: Final = "damaged_records"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What the list needs of the course of a run, beside rows, ledger and events.
+    """The facts of a run's course for the list, beside rows, ledger and events.
 
     ``timelines`` has the steady time of each row, ``bottlenecks`` the limits of a run on several hosts, and ``damages``
     what could not be read.
@@ -55,8 +55,8 @@ def trust_list(
     course: Course,
     foreign: Mapping[str, Any] | None = None,
 ) -> list[Check]:
-    """The list, worst first. ``run`` has the keys of :func:`~perftest.results.run_checks.facts_of`, and ``foreign`` is
-    what the manifest says of another tool that measured the run."""
+    """The list, worst first. ``run`` has the keys of :func:`~perftest.results.run_checks.facts_of`, and ``foreign`` the
+    manifest's facts about another tool that measured the run."""
     last = [damaged_records(course.damages), steady_state(course.timelines)]
     if foreign is not None:
         return worst_first([*foreign_checks(foreign, rows), *last, *_notes(run)])
@@ -137,7 +137,7 @@ def _host_clocks(run: Facts, rows: Sequence[Facts]) -> Check:
 
 
 def _notes(run: Facts) -> Iterator[Check]:
-    """What a reader must be told who was not there when the run was made."""
+    """Notes for a reader who was not there when the run was made."""
     yield Check("repetitions", Status.NOTE, _ONE_RUN)
     if beside := run.get("background"):
         text = f"beside the measured load, and in no figure but those of broker and hosts, ran another: {beside}"

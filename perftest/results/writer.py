@@ -77,7 +77,7 @@ def _new_directory(root: Path, name: str, now_ns: int, identity: str) -> Path:
 
 
 class _LinesFile:
-    """A file of lines in the order of time, and the sum of all that was written. Methods may raise OSError."""
+    """A file of lines in the order of time, and the checksum of its octets. Methods may raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
@@ -116,7 +116,7 @@ class RunWriter:
     """One run directory being written: a sink of the engine, and of the samplers beside it.
 
     Every method may raise :class:`~perftest.results.errors.RunNotWritableError`; after that only :meth:`finish` is
-    called, which then writes what it still can.
+    called, which then writes as much as it can.
     """
 
     def __init__(

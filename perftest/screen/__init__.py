@@ -1,4 +1,4 @@
-"""What a person sees of a run while it lasts: the live screen, plain lines, or JSON.
+"""The views of a run while it lasts: the live screen, plain lines, or JSON.
 
 All views render the same records (:class:`~perftest.metrics.interval.Interval` and events) through one
 :class:`~perftest.screen.board.Board`. No process that measures draws a view.

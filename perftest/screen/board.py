@@ -62,8 +62,8 @@ class RateRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """A group of load beside the one whose figures the board has: rates of the last interval (messages per second), and
-    the end-to-end latency of its phase so far. ``state`` is empty while the load runs."""
+    """A group of load beside the board's own: rates of the last interval (messages per second), and the end-to-end
+    latency of its phase so far. ``state`` is empty while the load runs."""
 
     name: str
     measured: bool
@@ -227,7 +227,7 @@ class Board:
         return self._nodes.rows()
 
     def hosts(self) -> list[HostRow]:
-        """The load hosts, those that need a look first; empty for a run from this machine."""
+        """The load hosts, hosts with problems first; empty for a run from this machine."""
         return self._hosts.rows()
 
     def sentence(self, record: Mapping[str, object]) -> str:

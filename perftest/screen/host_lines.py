@@ -30,8 +30,8 @@ class HostState(IntEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
     """A load host: rates of its last interval (messages per second), p99 of the end-to-end latency there, or of the
-    confirms where nothing is consumed (None: neither), CPU of all cores (0 to 1), and what its network carries
-    (megabits per second, both ways); None where the host has not told yet."""
+    confirms where nothing is consumed (None: neither), CPU of all cores (0 to 1), and its network traffic (megabits per
+    second, both ways); None if the host has not told yet."""
 
     name: str
     state: HostState
@@ -44,7 +44,7 @@ class HostRow:
 
 
 class HostBoard:
-    """The intervals, events and samples of load hosts as they come. ``names`` are those of the plan."""
+    """The intervals, events and samples of load hosts as they come. ``names`` are the plan's."""
 
     def __init__(self, names: Sequence[str], interval_s: float) -> None:
         self._names = tuple(names)
@@ -71,7 +71,7 @@ class HostBoard:
         self._samples[name] = record
 
     def rows(self) -> list[HostRow]:
-        """A row for each host: in the order of the plan, but those that need a look first."""
+        """A row for each host, hosts with problems first, else in the order of the plan."""
         newest_ns = max((_end_ns(each) for last in self._last.values() for each in last.values()), default=0)
         rows = [self._row(name, newest_ns) for name in self._names]
         return sorted(rows, key=lambda row: row.state)

@@ -79,7 +79,7 @@ class IntervalMerger:
             self.flush()
 
     def flush(self) -> None:
-        """Emit what there is."""
+        """Emit the intervals so far."""
         for group in self._parts:
             self._emit_group(group)
 

@@ -3,9 +3,9 @@
 A frame costs about 16 ms of CPU, so it is drawn by the process that only collects records, never by one that measures.
 The alternate screen is used: what stays in the scrollback is the summary.
 
-From 110 columns on, panels are side by side; below, one under the other, without frames, and the broker's columns go
-from the right. Either fits 24 rows; events take what a higher terminal has, a lower one does without the broker. A run
-over hosts has a row for each of them, those that need a look first, in place of the broker where both have no room.
+From 110 columns on, panels are side by side. Below, they are one under the other, without frames, and lose the broker's
+columns from the right. Either fits 24 rows; more rows go to events, with fewer the broker is left out. A run over hosts
+has a row for each host, hosts with problems first, in place of the broker if both have no room.
 """
 
 from __future__ import annotations
@@ -182,12 +182,12 @@ def _latency_cells(row: LatencyRow, bars: int) -> list[Text | str]:
 
 
 def _problems(board: Board) -> Text:
-    """What the broker did not take as it came."""
+    """Counts of nacked, returned and redelivered messages."""
     return _counted({name: board.count(name) for name in ("nacked", "returned", "redelivered")})
 
 
 def _harm(board: Board) -> Text:
-    """What the ledger found in this phase; what is lost is known only after the drain."""
+    """Violations that the ledger found in this phase; losses are known only after the drain."""
     names = {"out of order": "reordered", "twice": "duplicated", "damaged": "damaged", "unexpected": "unexpected"}
     return _counted({shown: board.count(name) for shown, name in names.items()}, style="bold red")
 
@@ -231,7 +231,7 @@ _CELLS: Final[Mapping[str, tuple[int, Callable[[NodeRow], Text | str]]]] = {
 }
 """The columns of the broker's panel: the width of each, and the cell of a node."""
 _COLUMNS: Final = ("role", "CPU", "fsync ms", "batch", "commit", "lag", "term", "segments", "memory")
-"""The most important column first: what has no room goes from the right."""
+"""The most important column first: columns without room are left out from the right."""
 _COLUMNS_OVER_HTTP: Final = ("CPU", "memory", "messages", "disk free", "connections")
 """The same of a broker that was asked over HTTP, and tells nothing of a log."""
 

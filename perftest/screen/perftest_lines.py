@@ -1,8 +1,8 @@
 """PerfTest's console lines (a line per interval, the line at the end, the summary) and the file of ``--output-file``.
 
-Scripts cut these lines, so the lines are PerfTest's own to the letter (of the versions that print the maximum).
-Where consumers take time for messages, ``received`` counts the processed messages, as in PerfTest, and ``arrived``
-those that came. Latencies count from the actual send, as PerfTest measures. The table below the lines has the better
+Scripts cut these lines, so the lines are PerfTest's own to the letter (of the versions that print the maximum). If
+consumers take time for messages, ``received`` counts the processed messages, as in PerfTest, and ``arrived`` the
+delivered ones. Latencies count from the actual send, as PerfTest measures. The table below the lines has the better
 measurement.
 """
 
@@ -52,7 +52,7 @@ class Shown:
     confirmed: bool
     received: bool
     arrived: bool = False
-    """Consumers work on messages: then PerfTest's column counts those that are processed, and another the arrivals."""
+    """Consumers work on messages: then PerfTest's column counts the processed messages, and another the arrivals."""
 
 
 def shown(plan: Plan) -> Shown:
@@ -66,7 +66,7 @@ def shown(plan: Plan) -> Shown:
 
 
 class Lines:
-    """Makes the lines of a run, and sums up what they said."""
+    """Makes the lines of a run, and sums them up."""
 
     def __init__(self, plan: Plan, style: Style) -> None:
         self._shown = shown(plan)

@@ -34,7 +34,7 @@ class RateHistory:
         self._slots: deque[Slot] = deque(maxlen=_SLOTS_MAX)
 
     def add(self, merged: MergedInterval) -> None:
-        """Keep an interval; those that ended a minute before it are let go."""
+        """Keep an interval; intervals that ended a minute before it are dropped."""
         record = merged.record
         counts = tuple(int(getattr(record, name)) for name in RATES)
         p99_ns = {series: histogram.capped_percentiles_ns((99.0,))[0] for series, histogram in merged.latencies.items()}

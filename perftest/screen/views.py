@@ -19,7 +19,7 @@ _TIME_LIMIT: Final = "Reached time limit"
 
 
 class View:
-    """Shows a board, which has every record before the view is told of it. This view shows nothing."""
+    """Shows a board, which gets every record before the view does. This view shows nothing."""
 
     def interval(self, record: Interval) -> None:
         """An interval of a worker was recorded."""

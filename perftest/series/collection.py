@@ -34,7 +34,7 @@ LOGS: Final = "logs"
 FAILURES_MAX: Final = 3
 """Repetitions that may fail one after the other, before the collection ends."""
 MEASURED: Final = frozenset({Exit.OK, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED})
-"""The exit codes of a repetition that came to its end: the comparison judges what it measured."""
+"""The exit codes of a repetition that came to its end: the comparison judges its figures."""
 _HOPELESS: Final = frozenset({Exit.USAGE, Exit.NOT_INSTALLED})
 """The exit codes of a repetition that would end so again and again."""
 _TAIL: Final = 6

@@ -1,4 +1,4 @@
-"""The plan of a sweep, with its rounds and layouts: what was asked for, or what is left of an earlier sweep."""
+"""The plan of a sweep, with its rounds and layouts: a new sweep, or the rest of an earlier one."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _GRID: Final = "sweep={grid: {"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """What a sweep is to measure, as typed with the options of the same names.
+    """The request for a sweep, as typed with the options of the same names.
 
-    ``workload`` is None for one quorum queue. ``varied`` has texts such as ``in_flight=1,10``; ``layouts`` are those of
+    ``workload`` is None for one quorum queue. ``varied`` has texts such as ``in_flight=1,10``; ``layouts`` come from
     ``--vary layout=A,B``.
     """
 
@@ -72,7 +72,7 @@ class SweepRequest:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for: what is left of an earlier sweep is measured as it was."""
+        """Whether the request is empty: the rest of an earlier sweep is measured unchanged."""
         return replace(self, repeats=1) == SweepRequest()
 
 
@@ -87,8 +87,8 @@ class SweepWork:
 
 
 def work_of(request: SweepRequest, resume: Path | None, *, is_placed: bool) -> SweepWork:
-    """What a sweep measures: all that is asked for, or the rest of the sweep in the directory ``resume``. ``is_placed``
-    says whether a broker or a layout was named. Raises CliError and SpecError."""
+    """The work of a sweep: the whole request, or the rest of the sweep in the directory ``resume``. ``is_placed`` says
+    whether a broker or a layout was named. Raises CliError and SpecError."""
     if resume is None:
         plan, document = swept_plan(request)
         return SweepWork(plan=plan, rounds=_rounds(request), layouts=request.layouts, document=document)
@@ -134,7 +134,7 @@ def swept_plan(request: SweepRequest) -> tuple[Plan, Document]:
 
 
 def _typed_actions(typed: Sequence[str]) -> list[TimedAction]:
-    """The actions of ``--at``. Raises SpecError with all that cannot be read."""
+    """The actions of ``--at``. Raises SpecError with all unreadable ones."""
     from perftest.spec.actions import parse_action
 
     found, problems = [], []

@@ -1,4 +1,4 @@
-"""A calibration: what the work of this project's processes costs on one machine, as a file.
+"""A calibration: the cost of the work of this project's processes on one machine, as a file.
 
 The file says from which machine and versions its figures come, so a simulated run can say so, too.
 """
@@ -47,12 +47,12 @@ class Calibration:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     def facts(self) -> dict[str, Any]:
-        """What a run directory says of its calibration."""
+        """A run directory's record of its calibration."""
         return {"id": self.id, **self.measured_on}
 
 
 def read(path: Path) -> Calibration:
-    """The calibration in a file. Raises CliError that names all that is wrong."""
+    """The calibration in a file. Raises CliError that names all faults."""
     fix = "name a file that `perftest simulate --calibrate FILE` wrote"
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))

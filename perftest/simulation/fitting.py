@@ -45,7 +45,7 @@ WARMUP_S: Final = 2.0
 """Time after which a log has spare files; while it makes them, confirms wait."""
 SIMULATED_S: Final = 3.0
 _WAKES: Final = 8
-"""About so many times a process or thread is woken on the way of a message and back to its publisher."""
+"""Approximate number of wake-ups of processes and threads on the way of a message and back to its publisher."""
 _SLOWEST: Final = 4.0
 """Largest factor by which a round changes a cost, so that one bad round does no harm."""
 

@@ -49,7 +49,7 @@ def _of_layout(layout: PlacedLayout) -> Placement:
 
 
 def of_options(texts: Sequence[str], pool: int, measured: DriveProfile) -> Placement:
-    """The placement of ``--drive`` and ``--io-threads``. Raises CliError with all that is wrong.
+    """The placement of ``--drive`` and ``--io-threads``. Raises CliError with all faults.
 
     Classic queues lie with the data, unless their role is named.
     """

@@ -134,7 +134,7 @@ def _identity(plan: Plan, setup: Setup, calibration: Calibration) -> str:
 
 
 def _facts(plan: Plan, shorter: Plan, setup: Setup, calibration: Calibration) -> dict[str, Any]:
-    """What the manifest says of the simulation."""
+    """The manifest's record of the simulation."""
     placement = setup.placement
     times = [(step.duration_s, step.warmup_s) for step in (*plan.steps, *shorter.steps)]
     return {

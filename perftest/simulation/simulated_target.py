@@ -1,7 +1,7 @@
 """A simulated cluster as the target of a timeline's actions: they take place at virtual time.
 
-Whoever calls is the simulated command, which has a machine of its own and works for nothing. A request goes to the
-event loop of a node, costs a callback there, and is answered by the production code that answers it on a control port.
+The caller is the simulated command, which has a machine of its own and works at no cost. A request goes to the event
+loop of a node, costs a callback there, and is answered by the production code of a control port.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class Placement:
 
     ``drives`` gives the profile of each drive by name, and ``roles`` the drive of each role. ``pool`` is the number of
     I/O threads of a node; 0: a thread for each store. The nodes of one machine share its drives, unless each has
-    ``own_drives``. ``octets_per_second`` is what these drives reach together; 0: no limit. ``layout`` is the layout
-    file in a line of text, if the drives come from one, and ``title`` its title.
+    ``own_drives``. ``octets_per_second`` is the bandwidth of these drives together; 0: no limit. ``layout`` is the
+    layout file in a line of text, if the drives come from one, and ``title`` its title.
     """
 
     drives: dict[str, DriveProfile]
@@ -81,7 +81,7 @@ class Simulation:
         self._target = SimulatedTarget(self.cluster, setup.placement.roles, self._command)
 
     def run(self, plan: Plan, sink: Sink, stop: StopRequest, on_step: Callable[[], None]) -> RunOutcome:
-        """Start the cluster, execute the plan on it with its timeline, and undo what the timeline did."""
+        """Start the cluster, execute the plan on it with its timeline, and undo the timeline's effects."""
         start(self.world, self.cluster, on_step)
         self._command.call_soon(lambda: None)
         actions = ClusterActions(plan, self._target, sink.event)
@@ -96,12 +96,12 @@ class Simulation:
         return t_ns, [{"t_ns": t_ns, **node.sample()} for node in nodes]
 
     def stages(self) -> dict[str, StageCounts]:
-        """Where the time of messages went so far, by node; of each node that answers now."""
+        """The stages of the messages' time so far, by node, for each node that answers now."""
         found = [StageCounts.of(node.anatomy()) for node in self.cluster.nodes]
         return {counts.node: counts for counts in found if counts is not None}
 
     def facts(self) -> dict[str, Any]:
-        """What the processes have used so far: CPU seconds by process, syncs and octets by drive, virtual seconds."""
+        """Usage so far: CPU seconds by process, syncs and octets by drive, virtual seconds."""
         nodes = {node.name: round(node.cpu_ns / 1e9, 3) for node in self.cluster.nodes}
         workers = {f"worker{index}": round(loop.process.cpu_ns / 1e9, 3)
                    for index, loop in enumerate(self._generator.loops)}  # fmt: skip
@@ -118,7 +118,7 @@ class Simulation:
 
 
 def places_of(setup: Setup) -> Places:
-    """What there is to act on: the nodes, and the drives that a node shares with no other node."""
+    """The places of actions: the nodes, and the drives that a node shares with no other node."""
     placement = setup.placement
     names = [f"node{number}" for number in range(1, setup.nodes + 1)]
     own = placement.own_drives or not setup.shared or setup.nodes == 1

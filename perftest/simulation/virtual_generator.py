@@ -45,7 +45,7 @@ class SimulatedHost:
         return EPOCH_NS
 
     def cpu_ns(self) -> int:
-        """What the cost model has charged so far."""
+        """The cost model's charges so far, in ns of CPU time."""
         return self._process.cpu_ns
 
     def waited_ns(self) -> int:
@@ -93,7 +93,7 @@ class VirtualWorker:
         self._command.call_soon(self._lines.put_nowait, line)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """What the worker says; an empty line is its end."""
+        """The worker's lines; an empty line is its end."""
         while line := await self._lines.get():
             yield line
 

@@ -22,7 +22,7 @@ from perftest.spec.units import UnitError, parse_count, parse_duration_s
 
 
 class Do(StrEnum):
-    """What an action does."""
+    """The kinds of action."""
 
     KILL = "kill"
     RESTART = "restart"
@@ -99,7 +99,7 @@ class TimedAction:
 
 
 class Places(NamedTuple):
-    """What there is to act on: names of nodes, of the modelled drives that each node has, of profiles of drives, and of
+    """The places of actions: names of nodes, of the modelled drives that each node has, of profiles of drives, and of
     hosts; and why there are no drives and no hosts."""
 
     nodes: Collection[str]
@@ -129,7 +129,7 @@ def parse_action(text: str) -> TimedAction:
 
 
 def _details(text: str, do: Do, words: Sequence[str]) -> dict[str, Any]:
-    """What an action acts on, and its value. Raises :class:`UnitError`."""
+    """The target of an action, and its value. Raises :class:`UnitError`."""
     if do in ON_LINKS:
         return link_actions.details(text, do, words)
     value = {Do.SLOW: "factor", Do.PROFILE: "profile"}.get(do)
@@ -165,7 +165,7 @@ def faults(
     """The rules that a timeline breaks.
 
     :param durations_s: of the steps, by their numbers
-    :param places: what the local cluster has; None: there is none, or it is not known yet
+    :param places: the local cluster's places; None: there is no cluster, or it is not known yet
     """
     for index, action in enumerate(actions):
         yield from _of_time(index, action, durations_s)
@@ -290,7 +290,7 @@ def _unless_runs(index: int, action: TimedAction, killed: list[str], paused: lis
 
 
 def _undo(index: int, action: TimedAction, nodes: list[str], word: str, verb: str) -> Iterator[ActionFault]:
-    """Take a node off the list of those that were killed or paused."""
+    """Take a node off the list of killed or paused nodes."""
     if action.node == word and nodes:
         nodes.pop()
     elif action.node in nodes and action.node != LEADER:

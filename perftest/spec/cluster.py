@@ -20,8 +20,8 @@ LayoutOf = str | dict[str, Any]
 
 
 class OfLayout:
-    """A mark: a mapping is checked as a layout, and stays as it was written, so that whoever reads the plan can read
-    the mapping as a layout file."""
+    """A mark: a mapping is checked as a layout, and stays as it was written, so that readers of the plan can read it as
+    a layout file."""
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from perftest.spec.layout import FILE_OR_LAYOUT

@@ -58,7 +58,7 @@ def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _is_beside(group: Group, steps: tuple[Step, ...]) -> bool:
-    """Whether a measured group is what a file makes of it: the steps of the first group with settings of its own."""
+    """Whether a file can spell a measured group as the steps of the first group with settings of its own."""
     own = group.steps[0].settings if group.steps else Settings()
     as_written = (tuple(replace(step, settings=own) for step in steps), 0.0, math.inf)
     return (group.steps, group.start_s, group.stop_s) == as_written
@@ -100,8 +100,8 @@ def workload_of(plan: Plan) -> dict[str, Any]:
 
 
 def spelled(content: Any, key: str = "") -> Any:
-    """The content of a workload file that was made of numbers, such as the workload of another tool, with the words of
-    the settings that have words. ``key`` is the key of a value within the content."""
+    """The content of a workload file made of numbers, such as another tool's workload, with words for the settings that
+    have words. ``key`` is the key of a value within the content."""
     if isinstance(content, list):
         return [spelled(each, key) for each in content]
     if not isinstance(content, Mapping):

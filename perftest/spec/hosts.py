@@ -218,7 +218,7 @@ def _size(name: str) -> int:
 
 
 def _broken_names(inventory: Inventory) -> Iterator[tuple[Location, str, str, Any]]:
-    """Names that cannot be names of hosts, and those that do not exist."""
+    """Names that cannot be names of hosts, and names of no host."""
     named: dict[str, str] = {}
     for name in inventory.hosts:
         place: Location = ("hosts", name)

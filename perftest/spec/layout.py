@@ -142,8 +142,8 @@ def broken_relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]
 
 
 def _shared_bandwidth(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:
-    """What all drives reach together is a part of the model within the node. A FUSE drive would not heed it, and real
-    drives alone would not either; a real drive beside modelled ones is as fast as it is."""
+    """The common bandwidth of all drives is a part of the model within the node. A FUSE drive would not heed it, and
+    real drives alone would not either; a real drive beside modelled ones is as fast as it is."""
     modelled = [name for name, drive in layout.drives.items() if drive.profile is not None or drive.figures is not None]
     others = [name for name, drive in layout.drives.items() if drive.fuse is not None or not modelled]
     if layout.octets_per_second and others:

@@ -25,7 +25,7 @@ def parse_layout(text: str, file: str) -> tuple[Layout, Document]:
 
 
 def checked(content: dict[str, Any], document: Document) -> Layout:
-    """The layout of a file, or of the part of another file of which ``document`` speaks. Raises SpecError."""
+    """The layout of a file, or of the part of another file that ``document`` describes. Raises SpecError."""
     try:
         layout = Layout.model_validate(content)
     except ValidationError as error:

@@ -95,8 +95,8 @@ def rules(action: LinkAction, hosts: Collection[str] | None, no_links: str) -> I
 
 
 def changes(action: LinkAction) -> dict[str, float | bool]:
-    """What the action changes in the settings of its links (:class:`infra.links.settings.LinkSettings`). The latency
-    of an action with both directions is that of each of them."""
+    """The action's changes to the settings of its links (:class:`infra.links.settings.LinkSettings`). An action in both
+    directions gives its latency to each of them."""
     match str(action.do):
         case "partition":
             return {"cut": True}
@@ -110,8 +110,8 @@ def changes(action: LinkAction) -> dict[str, float | bool]:
 
 
 def pairs(action: LinkAction, node: str, hosts: Collection[str]) -> list[tuple[str, str]]:
-    """The links that an action is about: those who send and those who receive. ``node`` is the name that the node of
-    the action has at that moment."""
+    """The links that an action is about, as pairs of sender and receiver. ``node`` is the name that the node of the
+    action has at that moment."""
     peers = [action.peer] if action.peer else [each for each in hosts if each != node]
     there = [(node, peer) for peer in peers]
     return there if action.one_way else [*there, *((peer, node) for peer in peers)]

@@ -1,4 +1,4 @@
-"""The workload file: what a person writes, checked key by key.
+"""The workload file as a person writes it, checked key by key.
 
 Unknown keys are refused, so that a misspelt key cannot silently measure something else. Sections that are parts of the
 plan are read as these parts, whose fields are the keys (:mod:`perftest.spec.fields`).

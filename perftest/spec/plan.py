@@ -1,4 +1,4 @@
-"""The plan of a run, fully expanded: all that the engine has to know.
+"""The plan of a run, fully expanded: all facts for the engine.
 
 A workload file, or the flags of ``perftest run``, come down to a :class:`Plan`. A plan has no defaults left to apply
 and no units left to parse, and its contradictions have been refused (:mod:`perftest.spec.check`).
@@ -151,7 +151,7 @@ class Group:
 
 
 GROUP_PARTS: Final = ("queues", "steps", "exchange", "publishing", "consuming")
-"""The fields of a group that say what its load is."""
+"""The fields of a group that describe its load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +167,9 @@ class Plan:
     ``-p``. It is not deleted after the run.
 
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
-    ``findings`` are what the source found; they change nothing that a run does.
-    ``timeline`` are actions on the nodes of the local cluster while the plan runs. ``cluster`` is what is started if no
-    broker is named. ``hosts`` are the hosts that generate the load; without any, this machine does.
+    ``findings`` are the source's findings; they do not affect the run. ``timeline`` are actions on the nodes of the
+    local cluster while the plan runs. ``cluster`` is what is started if no broker is named. ``hosts`` are the hosts
+    that generate the load; without any, this machine does.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -208,7 +208,7 @@ class Plan:
         return replace(self, **{"groups": groups} | changes)
 
     def only(self, group: Group) -> Plan:
-        """The plan of one of its groups alone: what the workers of this group get."""
+        """The plan of one of its groups alone, for the workers of this group."""
         return replace(self, groups=(group,))
 
     @property

@@ -33,7 +33,8 @@ FRAME_MAX_MIN: Final = 4096
 """The least ``frame-max`` that AMQP 0-9-1 allows."""
 QUEUE_NAME_OCTETS_MAX: Final = 255
 WORKERS_MAX: Final = 64
-"""The ledger tells the channels of so many processes apart (``perftest.engine.workers.shares``, as a test checks)."""
+"""Number of processes whose channels the ledger can tell apart (``perftest.engine.workers.shares``, as a test
+checks)."""
 
 
 class Broken(NamedTuple):
@@ -110,7 +111,7 @@ def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | N
 
 def too_few_consumers(queues: int, *, consumers: int, channels: int) -> Broken | None:
     """The rule of a workload file that every queue has a consumer, or none has: broken, or None. ``consumers`` are
-    connections with so many ``channels`` each."""
+    connections with ``channels`` channels each."""
     if not 0 < consumers * channels < queues:
         return None
     plural = "s" if consumers * channels > 1 else ""
@@ -387,7 +388,7 @@ def _connecting(plan: Plan, name: Naming) -> Iterator[Broken]:
 
 
 def _nodes_of_clients(plan: Plan, name: Naming) -> Iterator[Broken]:
-    """Before the cluster is started the plan has no URIs, and the nodes are those that the file asks for."""
+    """Before the cluster is started the plan has no URIs, and its nodes are the file's."""
     connecting, count = plan.connecting, len(plan.uris) or plan.cluster.nodes
     for key, nodes in (
         ("connecting.publisher_nodes", connecting.publisher_nodes),

@@ -1,4 +1,4 @@
-"""What a crashed command left on this machine, undone: clean."""
+"""Undoes the remains of a crashed command on this machine: clean."""
 
 from __future__ import annotations
 

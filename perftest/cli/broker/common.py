@@ -57,7 +57,7 @@ def load(directory: Path) -> Cluster:
 
 
 def change(directory: Path, **request: object) -> dict[str, Any]:
-    """What the cluster answers to a request of its control port. Raises ClusterError."""
+    """The cluster's answer to a request of its control port. Raises ClusterError."""
     from infra import local_cluster
 
     return local_cluster.change(local_cluster.load(directory), request)

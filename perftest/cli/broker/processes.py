@@ -130,7 +130,7 @@ def start(
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A signal ends what the block has started, and then the command."""
+    """A signal ends the block's processes, and then the command."""
     try:
         with Interrupts().installed():
             yield

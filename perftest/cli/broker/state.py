@@ -19,8 +19,8 @@ _SHOWN = {"name": "name", "state": "state", "role": "role", "uri": "uri", "pid":
 
 
 def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
-    """Print the nodes as a table of 80 columns, or everything they say of themselves as JSON; return the rows. What a
-    start of theirs found lost or damaged goes to stderr."""
+    """Print the nodes as a table of 80 columns, or their whole status as JSON; return the rows. Losses and damage that
+    their starts found go to stderr."""
     from infra import local_cluster
 
     rows = local_cluster.status(cluster) if as_json else local_cluster.summary(cluster)

@@ -87,7 +87,7 @@ def _brokers(uris: Sequence[str]) -> list[tuple[str, int]]:
 def _facts(
     specs: Sequence[HostSpec], brokers: list[tuple[str, int]]
 ) -> tuple[dict[str, dict[str, Any]], list[RemoteError]]:
-    """What the probes of the hosts that can be reached found, and the errors of the others."""
+    """The findings of the probes of reachable hosts, and the errors of the others."""
     from infra.remote import processes
     from infra.remote.probe import probe
     from infra.remote.ssh import SshConnection, connect
@@ -121,7 +121,7 @@ def _cut_off(address: str, port: int) -> str:
 
 
 def _module(command: Sequence[str]) -> str:
-    """What a process runs, for people."""
+    """The program of a process, for people."""
     return command[command.index("-m") + 1] if "-m" in command[:-1] else " ".join(command)[:60]
 
 

@@ -164,7 +164,7 @@ def _check_cluster(plan: Plan, nodes: list[HostSpec]) -> None:
 
 
 def _places(taking_part: list[HostSpec], nodes: list[HostSpec], layout: PlacedLayout | None) -> Places:
-    """What the timeline of the plan may act on."""
+    """The nodes, drives and hosts that the timeline of the plan may act on."""
     from perftest.spec.actions import Places
     from reference_broker.storage.drives.profiles import PROFILES
 

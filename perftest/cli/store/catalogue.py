@@ -1,4 +1,4 @@
-"""What the commands on a catalogue share: the store they ask, and how they read it."""
+"""The shared parts of the commands on a catalogue: the store they ask, and how they read it."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ def history(
 def _chosen(
     store: str, workload: str, broker: str, host: str, span: tuple[int | None, int | None]
 ) -> tuple[Tables, str]:
-    """The tables of the runs that are wanted, with what a history needs, and the name of their workload. Raises
-    CliError."""
+    """The tables of the wanted runs for a history, and the name of their workload. Raises CliError."""
     from reports.stats.history import COLUMNS
     from reports.store.store import arrow_table, read_tables
 

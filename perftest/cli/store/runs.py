@@ -223,7 +223,7 @@ def note(run_id: str, text: str, store: str) -> None:
 
 
 def _none(known: list[CatalogueEntry]) -> str:
-    """Why a list is empty, with what a filter could have asked for."""
+    """Why a list is empty, with the values that a filter can have."""
     if not known:
         return "the store has no run: read some with `perftest runs read`"
     workloads = sorted({entry.workload for entry in known})

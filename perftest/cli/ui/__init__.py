@@ -1,1 +1,1 @@
-"""What a person sees at the end of a command: tables, and the summary of a run."""
+"""The output at the end of a command: tables, and the summary of a run."""

@@ -202,7 +202,7 @@ def _latency(name: str, summary: Mapping[str, Any], shown: Sequence[str]) -> dic
 
 
 def _below_the_clocks(row: Mapping[str, Any], shown: Sequence[str]) -> dict[str, str]:
-    """In place of a percentile that is less than what the clocks leave open: the most that it can be."""
+    """The upper bound in place of a percentile that is below the uncertainty of the clocks."""
     name = "e2e_sched" if row["latency"].get("e2e_sched") else "e2e"
     most = {part: row["latency"][name][f"{part}_ns"] + row["clock_bound_ns"] for part in below_the_clocks(row, name)}
     return {f"e2e ms|{part}": f"{AT_MOST}{milliseconds(most[part])}" for part in shown if part in most}

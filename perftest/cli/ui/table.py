@@ -12,7 +12,7 @@ import click
 DOUBTFUL: Final = "~"
 """In front of a percentile that has too few samples above it."""
 AT_MOST: Final = "≤"
-"""In front of a percentile that the clocks of several hosts leave open: the latency is at most so much."""
+"""Mark before a percentile that the clocks of several hosts leave uncertain: the figure is the most that it can be."""
 _GAP: Final = "  "
 
 

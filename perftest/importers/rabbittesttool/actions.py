@@ -29,7 +29,7 @@ from perftest.spec.condense import duration
 FILL_RATE: Final = 10_000
 """Messages per second that all queues together are taken to take, and to give away, where the tool has no limit."""
 STEPS_MAX: Final = 400
-"""Steps of a load at most: after them the load does what its last step does."""
+"""The most steps of a load; after them the load goes on as in its last step."""
 _WINDOW: Final = 1000
 _KINDS: Final = ("fill", "drain", "purge")
 _MODES: Final = {"synchronized": "", "all-at-once": "", "staggered": "yes"}
@@ -87,7 +87,7 @@ class Actions:
 
 
 def actions_of(source: SourceSection, queues: int) -> Actions | None:
-    """Read the actions of so many queues; None if there are none."""
+    """Read the actions of a group with ``queues`` queues; None if there are none."""
     if not source.data:
         return None
     repeats = bool(source.choice("executeCount", default="execute-once", known=_TIMES))
@@ -123,7 +123,7 @@ def _needed(source: SourceSection, key: str) -> int:
 
 
 def _delay(source: SourceSection) -> float:
-    """Seconds to wait: a number, or a range of which the tool draws one."""
+    """Seconds to wait: a number, or a range from which the tool draws one."""
     text = source.text("startDelaySeconds").strip()
     if not text:
         return 0.0
@@ -197,7 +197,7 @@ def consuming_once(actions: Actions) -> tuple[dict[str, Any], dict[str, Any]] | 
 
 
 def say_once(actions: Actions) -> None:
-    """Note what the measured load leaves out of a list: delays, rounds, and actions after the first drain."""
+    """Note the parts of a list that the measured load leaves out: delays, rounds, and actions after the first drain."""
     first, *others = actions.listed
     if actions.delay_s + first.delay_s:
         first.source.different("startDelaySeconds", "the measured load begins at once")

@@ -1,1 +1,1 @@
-"""What a run is expected to show: objectives, and the findings of a source as trends."""
+"""The expectations of a run: objectives, and the findings of a source as trends."""

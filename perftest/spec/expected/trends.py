@@ -1,4 +1,4 @@
-"""What the source of a workload found, as trends that another cluster can be asked for.
+"""The findings of a workload's source, as trends to look for on another cluster.
 
 A trend says nothing about absolute figures, because hardware differs. A trend compares the figures of one metric in
 several steps of one sweep, or on several layouts of drives in one step. :mod:`perftest.spec.expected.findings` holds
@@ -67,7 +67,7 @@ class Finding:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """What a finding of a plan compares: its layouts, or else its steps."""
+        """The names that a finding of a plan compares: its layouts, or else its steps."""
         return self.layouts or self.labels
 
     @property
