@@ -1,4 +1,4 @@
-"""Undoes what crashed commands left: only what a register names, and only after a look that it is ours.
+"""Undoes the remains of crashed commands: only things that a register names, and only after a check that they are ours.
 
 ==========  ==========================================================================================================
 kind        what shows that the thing is ours

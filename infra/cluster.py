@@ -43,7 +43,7 @@ class Directories:
 
     ``{node}`` in a path stands for the name of the node. ``io`` is the I/O policy of the nodes; empty: their default.
     ``layout`` describes the layout that the directories come from. ``drives`` are modelled drives and their roles, as
-    in the configuration of a node, and ``instance_octets_per_second`` is what these reach together. ``fuse`` are the
+    in the configuration of a node, and ``instance_octets_per_second`` is their bandwidth together. ``fuse`` are the
     directories of FUSE drives, by the drives' names.
     """
 
@@ -131,7 +131,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     directories: Directories = Directories()
     limits: dict[str, int] = field(default_factory=dict)
-    """Limits of all nodes, by their names in ``node.json``; what is left out has its default."""
+    """Limits of all nodes, by their names in ``node.json``; missing ones have their defaults."""
     tls: str = ""
     """The directory with certificates and keys, relative to the cluster's; empty: no TLS. It holds ``ca.pem``, and for
     each node ``NAME.pem`` and ``NAME.key``."""
@@ -142,7 +142,7 @@ class Cluster:
         return Path(self.directory) / SECRET_FILE
 
     def secret(self) -> bytes:
-        """What the nodes and their operators prove to each other that they have. Raises :class:`SecretError`."""
+        """The secret that nodes and operators prove to each other to have. Raises :class:`SecretError`."""
         path = self.secret_file
         try:
             with path.open("rb") as file:

@@ -1,11 +1,11 @@
 """The file in which a cluster's directory keeps the cluster for the next command: ``cluster.json``.
 
 The file is written completely or not at all, with a checksum, and a synced copy lies beside it. A damaged file is read
-from its copy. Without the copy, :mod:`infra.rebuild` makes the file anew from what the nodes keep of themselves.
+from its copy. Without the copy, :mod:`infra.rebuild` makes the file anew from the nodes' own records.
 
 One command at a time changes the file (:func:`alone`), and each command changes only what it did (:func:`update`). The
-file names processes, but a command may die before it writes a process down. So whoever reads the file finds such a
-process by the mark that every node process carries.
+file names processes, but a command may die before it writes a process down. So readers of the file find such a process
+by the mark that every node process carries.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def save(cluster: Cluster, file: str = STATE_FILE) -> None:
 
 
 def update(cluster: Cluster, names: Collection[str]) -> Cluster:
-    """Write down what a command did to the nodes with these names, and return the cluster with what other commands did
-    to the other nodes meanwhile. All processes that run are written down. The caller is :func:`alone`."""
+    """Write down what a command did to the nodes with these names, and return the cluster with other commands' changes
+    to the other nodes meanwhile. All running processes are written down. The caller is :func:`alone`."""
     directory = Path(cluster.directory)
     if is_kept(directory):
         known = {node.name: node for node in kept(directory).nodes if node.name not in names}

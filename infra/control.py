@@ -21,8 +21,8 @@ from infra.node_process import is_alive, is_paused
 _SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
 _ASK_TIMEOUT_S: Final = 5.0
 _ASK_ELSEWHERE_TIMEOUT_S: Final = 2.0
-"""Longest wait for a node on another host. A host that is gone answers nothing at all, and each look at the cluster
-waits so long."""
+"""Longest wait for a node on another host. A host that is gone does not answer, and each look at the cluster waits for
+this time."""
 _CHANGE_TIMEOUT_S: Final = 60.0
 _LINE_MAX: Final = 60_000
 """Longest request that is sent as a line alone; a longer one is announced with its octets."""
@@ -108,11 +108,11 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
 def act_on_drive(
     cluster: Cluster, node: str, drive: str, do: str, *, keeps: bool = False, **details: object
 ) -> dict[str, Any]:
-    """What a modelled drive or a FUSE drive tells after a change. Raises :class:`ClusterError`.
+    """The status of a modelled drive or a FUSE drive after a change. Raises :class:`ClusterError`.
 
     ``do`` is ``slow`` (``factor``), ``profile`` (``profile``), ``fill`` or ``free`` its room, ``fail`` or ``heal``, or
-    ``restore``, which makes the drive what its configuration says. A FUSE drive outlasts the process of its node, and
-    is what it was when it was made at the next start, or with ``heal`` or ``restore`` before that. ``keeps``: a filling
+    ``restore``, which brings the drive back to its configuration. A FUSE drive outlasts the process of its node, and is
+    as it was made again at the node's next start, or with ``heal`` or ``restore`` before that. ``keeps``: a filling
     stays after this command.
     """
     if drive in cluster.directories.fuse:

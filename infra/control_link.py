@@ -19,7 +19,7 @@ from typing import Final
 from infra.cluster import Cluster, Node
 
 OPERATOR: Final = "operator"
-"""The name in the certificate of those who run no node."""
+"""The name in the certificate of an operator, who runs no node."""
 _VERSION: Final = 1
 _NONCE_OCTETS: Final = 32
 _PROOF_DIGITS: Final = 64
@@ -38,7 +38,7 @@ class ProofError(ValueError):
 @contextlib.contextmanager
 def connected(cluster: Cluster, node: Node, timeout_s: float) -> Iterator[BufferedRWPair]:
     """A file of lines to and from the node's control port. Raises :class:`NoConnectionError` if nobody listens,
-    :class:`ProofError` if a side is not what it should be, OSError if the connection breaks."""
+    :class:`ProofError` if a side lacks its proof, OSError if the connection breaks."""
     secret = cluster.secret()
     address = node.control_address
     try:
@@ -96,7 +96,7 @@ def _proof(secret: bytes, *parts: bytes) -> bytes:
 
 
 def _reason(answer: bytes) -> str:
-    """Why an answer is no proof: what the other side says, or else what it must be."""
+    """Why an answer is no proof: the other side's reason, or else a likely one."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         return f"refused: {json.loads(answer)['error']}"
     if not answer:

@@ -91,7 +91,7 @@ def on_this_host(description: Cluster, directory: Path, name: str, before: Node 
 
 def write(description: Cluster, directory: Path) -> Cluster:
     """Write a description and its secret into a directory, from which both are copied to the hosts. Returns the cluster
-    for those who ask its nodes from here. Raises :class:`ClusterError` if the directory has a cluster."""
+    for requests to its nodes from here. Raises :class:`ClusterError` if the directory has a cluster."""
     directory = directory.absolute()
     if is_kept(directory) or (directory / DESCRIPTION_FILE).exists():
         raise ClusterError("there is a cluster already", str(directory), "choose another directory, or remove this one")
@@ -102,7 +102,7 @@ def write(description: Cluster, directory: Path) -> Cluster:
 
 
 def _before(description: Cluster, directory: Path, here: Node) -> Node | None:
-    """The node as the host has kept it so far; None if it was not adopted before."""
+    """The node in the host's earlier record; None if it was not adopted before."""
     if not is_kept(directory):
         return None
     kept = load(directory)

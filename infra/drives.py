@@ -9,9 +9,8 @@ block device of the file, and ext4 is mounted from there. Everything of a drive 
     <directory>/files         the file system (an ext4 mount)
 
 The record is written before anything is mounted, and so is an entry in the register of the directory above
-(:mod:`infra.register`), by which a later command finds what a crash left. What is mounted, and which loop device
-belongs to the drive, is read from the kernel and never from the record, so :func:`remove` also takes a half made drive
-apart.
+(:mod:`infra.register`), by which a later command finds the remains of a crash. The mounts and the drive's loop device
+are read from the kernel and never from the record, so :func:`remove` also takes a half made drive apart.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class BlockDrive:
 
     @property
     def files(self) -> Path:
-        """The mount point of the file system: what a broker is given."""
+        """The mount point of the file system, for a broker's files."""
         return self.directory / "files"
 
     @property
@@ -176,7 +175,7 @@ def cut_power(drive: BlockDrive, *, keep: float, seed: int) -> dict[str, Any]:
     """Lose what was not flushed, each block surviving with probability ``keep``, and mount the drive again.
 
     Nobody may use the drive: end its processes first. The loop device has a page cache with blocks of its own, which
-    must go before the disk comes back, else the file system would read what the power cut took. Gives
+    must go before the disk comes back, else the file system would read octets that the power cut took. Gives
     ``unflushed_blocks`` and ``lost_blocks``. Raises :class:`DriveError`.
     """
     check(drive)
@@ -203,7 +202,8 @@ def is_drive(drive: BlockDrive) -> bool:
 
 
 def remove(drive: BlockDrive) -> None:
-    """Take apart what there is of a drive, and remove its directory. Raises :class:`DriveError` if something stays.
+    """Take a drive apart, also a half made one, and remove its directory. Raises :class:`DriveError` if something
+    stays.
 
     Works on a drive that is whole, half made, or left by a crash, and does nothing where there is no drive. A mount
     there that is not the drive's own is an error, and nothing is unmounted.

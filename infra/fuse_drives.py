@@ -1,4 +1,4 @@
-"""The FUSE drives of running nodes: what each drive tells of itself, and what a drive can be made to do.
+"""The FUSE drives of running nodes: the status of each drive, and the changes to it.
 
 Each node has a drive of every name, in a directory whose path holds ``{node}``. The programs of the drives are asked,
 and never the nodes: so the same works below the bundled broker and below RabbitMQ.
@@ -19,7 +19,7 @@ from infra.layout import NODE
 from infra.register import Register
 
 PURPOSE: Final = "device"
-"""Purpose of all requests: below a file system nobody knows what a drive was used for."""
+"""Purpose of all requests: below a file system the use of a drive is unknown."""
 _ALL: Final = 1 << 40
 """As many requests as there will ever be."""
 
@@ -33,7 +33,7 @@ class FuseDrives:
         self._places = dict(places)
 
     def told(self, node: str) -> list[dict[str, Any]]:
-        """What the drives of a node tell, with the keys of a drive that a node models. A drive that does not answer is
+        """The status of a node's drives, with the keys of a drive that a node models. A drive that does not answer is
         left out."""
         found = []
         for name in self.names:
@@ -47,7 +47,7 @@ class FuseDrives:
         return [record for record in records if record["drives"]]
 
     def act(self, node: str, name: str, do: str, *, keeps: bool = False, **details: object) -> dict[str, Any]:
-        """What a drive tells after a change; its node may run. The verbs are those of
+        """The status of a drive after a change; its node may run. The verbs are those of
         :func:`infra.control.act_on_drive`. A filling ends with the command unless the command ``keeps`` the filling.
         Raises :class:`ClusterError`."""
         with _explained():
@@ -56,7 +56,7 @@ class FuseDrives:
             return _told(name, drive)
 
     def reset(self, node: str) -> None:
-        """The drives of a node that has ended are again what they were when they were made. Raises
+        """Bring the drives of a node that has ended back to the state in which they were made. Raises
         :class:`ClusterError`."""
         with _explained():
             for name in self.names:
@@ -96,7 +96,7 @@ def _change(drive: BlockDrive, do: str, keeps: bool, details: Mapping[str, objec
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """What drives and fillings raise, as whoever acts on clusters knows it."""
+    """Turns the errors of drives and fillings into :class:`ClusterError`."""
     try:
         yield
     except (DriveError, FillError) as error:

@@ -1,7 +1,7 @@
 """The FUSE drives of a layout: made before the nodes start, and taken apart after the nodes have ended.
 
 Every node has drives of its own. In a layout with drives that are made, the path of each is a mount point with the name
-of the node, so whoever starts nodes on such a layout sees mounts and nothing else.
+of the node, so the code that starts nodes on such a layout sees only mounts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT: Final = "drives"
 @contextlib.contextmanager
 def made(layout: PlacedLayout, parent: Path, nodes: Sequence[str]) -> Iterator[PlacedLayout]:
     """The layout with its FUSE drives made, in a directory of their own below ``parent``, until the end of the ``with``
-    block. What a crash leaves stands in the register of ``parent``. Raises :class:`DriveError`."""
+    block. The register of ``parent`` names the remains of a crash. Raises :class:`DriveError`."""
     if not layout.fuse:
         yield layout
         return

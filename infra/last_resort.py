@@ -1,8 +1,8 @@
 """The last resort of a cluster that lost a majority of its copies: one node's copy becomes the truth.
 
-The nodes do not run. Each is asked what it has on its drives (``python -m reference_broker.node.last_resort``), so an
-operator sees what is given up before anything is changed. Then one node is declared, starts alone, and the other nodes
-come back blank and learn everything from it.
+The nodes do not run. A command reads what each has on its drives (``python -m reference_broker.node.last_resort``), so
+an operator sees the loss before any change. Then one node is declared, starts alone, and the other nodes come back
+blank and learn everything from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOK_TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a node has on its drives: the last term and index of each log by name, or the ``error`` of reading them."""
+    """The state of a node's drives: the last term and index of each log by name, or the ``error`` of reading them."""
 
     logs: Mapping[str, tuple[int, int]]
     findings: tuple[str, ...] = ()
@@ -70,8 +70,8 @@ def given_up(found: Mapping[str, Standing], declared: str) -> list[Given]:
 
 
 def declare(node: Node) -> None:
-    """Make what a node has the truth, and keep a record in the node's log file. Raises :class:`ClusterError` if the log
-    of the node cannot be used."""
+    """Make the state of a node's drives the truth, and keep a record in the node's log file. Raises
+    :class:`ClusterError` if the log of the node cannot be used."""
     done = _ask(node, "--declare")
     with Path(node.log_file).open("a", encoding="utf-8") as record:
         record.write(done.stderr)

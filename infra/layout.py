@@ -1,7 +1,7 @@
 """Where the nodes of a local cluster keep their files, and what is checked of the drives before a node starts.
 
-A :class:`PlacedLayout` is plain values: whoever reads layout files makes it. Its paths may hold ``{node}``, which
-stands for the name of a node.
+A :class:`PlacedLayout` is plain values, made by the reader of layout files. Its paths may hold ``{node}``, which stands
+for the name of a node.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PlacedDrive:
     """A directory for the files of nodes, or a drive that each node models.
 
     ``is_mount``: ``path`` must be a mount point, on a device of its own. A modelled drive has no path: its files lie in
-    the cluster's own directory, and ``profile`` is what the configuration of a node says of it. A FUSE drive has a size
+    the cluster's own directory, and ``profile`` is its profile in the configuration of a node. A FUSE drive has a size
     and the name of a profile, and gets its path when it is made (:mod:`infra.fuse_layout`).
     """
 
@@ -61,7 +61,7 @@ class PlacedDrive:
 class PlacedLayout:
     """Drives, the drive of each role, and the I/O policy of the nodes. ``name`` and ``text`` describe the layout.
 
-    ``octets_per_second`` is what all modelled drives of a node reach together; 0: no limit.
+    ``octets_per_second`` is the bandwidth of all modelled drives of a node together; 0: no limit.
     """
 
     name: str
@@ -162,7 +162,8 @@ def real_places(layout: PlacedLayout) -> dict[str, Path]:
 
 
 def directories_elsewhere(layout: PlacedLayout) -> Directories:
-    """What a layout says of nodes on other hosts, but for the places of their files: each host has its own."""
+    """The parts of a layout for nodes on other hosts: all except the places of files, which each host has for
+    itself."""
     return Directories(
         io=layout.io,
         layout=layout.text,

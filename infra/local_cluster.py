@@ -188,7 +188,7 @@ def start_node(cluster: Cluster, name: str, *, until_ready: bool = False) -> Clu
                 _replace_children(own, launched.children)
         if failure := _await_ready(launched, until_ready=until_ready).get(node.name):
             raise failure
-        return _kept(launched)  # whoever samples the nodes reads the new pid there
+        return _kept(launched)  # the sampler of nodes reads the new pid there
 
 
 def require_startable(cluster: Cluster, name: str) -> None:
@@ -499,7 +499,7 @@ def _forget_entries(cluster: Cluster) -> None:
 
 
 def _replace_children(own: dict[str, subprocess.Popen[bytes]], fresh: dict[str, subprocess.Popen[bytes]]) -> None:
-    """Take over the processes of nodes that were started again, and let go of those that they replace."""
+    """Take over the processes of nodes that were started again, and drop the processes that they replace."""
     end_children([own.pop(name) for name in fresh if name in own])
     own.update(fresh)
 

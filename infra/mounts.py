@@ -39,7 +39,7 @@ def mounts_below(directory: Path) -> list[str]:
 
 
 def mounted_at(device: int) -> list[str]:
-    """The mount points of a device. A bind mount has the device of what it shows."""
+    """The mount points of a device. A bind mount has the device of its source."""
     return [each.point for each in mounts() if each.device == device]
 
 

@@ -1,4 +1,4 @@
-"""What the first start of a cluster puts into the directories of its nodes goes again if the start fails.
+"""The files of a cluster's first start in the directories of its nodes, removed again if the start fails.
 
 A node writes into its directories whose they are. The next start after one that failed is that of another cluster,
 whose nodes must refuse such directories. What was there before the start stays, and so do the nodes' logs.

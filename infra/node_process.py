@@ -29,8 +29,8 @@ SET_BY_HAND: Final = (
 """Keys of ``node.json`` that only people set. A start keeps them as they are."""
 STOP_GRACE_S: Final = 5.0
 MARK: Final = "PERFTEST_BELONGS_TO"
-"""The name in the environment of a started process that says what it belongs to. Its children inherit the mark, so a
-process is found again whose starter died before it could write a pid down."""
+"""The variable in the environment of a started process that names its cluster or host. Its children inherit the mark,
+so a process is found even if its starter died before it could write a pid down."""
 _POLL_S: Final = 0.02
 
 
@@ -58,8 +58,8 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
 
 
 def mark(cluster: Cluster) -> str:
-    """What the processes of a cluster carry as :data:`MARK`, with a colon and the name of the node behind it. A copy of
-    the cluster's files in another directory is another cluster."""
+    """The value of :data:`MARK` in a cluster's processes, before a colon and the name of the node. A copy of the
+    cluster's files in another directory is another cluster."""
     return f"{cluster.directory}:{cluster.cluster}"
 
 
@@ -101,8 +101,8 @@ def await_marks(limit_s: float) -> None:
 
 
 def found_again(cluster: Cluster) -> Cluster:
-    """The cluster with the processes of its nodes that run here, also of those that nobody wrote down. Only if a node
-    does not run as it was written down, the processes of the machine are looked through."""
+    """The cluster with the processes of its nodes that run here, also the ones that were not written down. The
+    machine's processes are searched only if a node does not run as written down."""
     if all(is_alive(node) for node in cluster.nodes if node.is_here):
         return cluster
     pids: dict[str, int] = {}

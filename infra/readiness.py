@@ -108,7 +108,7 @@ class Wait:
         """Wait until each node is ready and its queues have leaders, or until ``enough``.
 
         Returns what the nodes wait for if they make no progress. The text is empty if all is well, or if only queues
-        without a leader are left.
+        lack a leader.
         """
         pause, last = _PAUSE_S, self._clock()
         while not enough():

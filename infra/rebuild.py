@@ -1,4 +1,4 @@
-"""Makes a ``cluster.json`` anew that is damaged or gone: from its copy, or from what the nodes keep of themselves.
+"""Makes a ``cluster.json`` anew that is damaged or gone: from its copy, or from the nodes' own records.
 
 Each node has a ``node.json`` in its own directory, with the cluster's identity, the ports of all nodes, and the node's
 other directories. Processes that run are found by their mark. A node whose ``node.json`` is gone has its directories

@@ -36,7 +36,7 @@ class UndoKind(StrEnum):
     DRIVE = "drive"
     """A FUSE drive by its directory: program, loop device, mounts."""
     FILL = "fill"
-    """A file that takes the space of a drive. ``token`` is what the file begins with."""
+    """A file that takes the space of a drive. ``token`` is the beginning of the file."""
     NAMESPACE = "namespace"
     """A network namespace of a lab, by its name."""
     PROCESSES = "processes"

@@ -182,7 +182,7 @@ def _started(place: Path, hosts: list[LabHost]) -> Lab:
 
 
 def _end(register: Register, place: Path, hosts: list[LabHost]) -> None:
-    """Undo what there is. What cannot be undone keeps its entry for the next attempt."""
+    """Undo every entry. An entry that cannot be undone stays for the next attempt."""
     for host in hosts:
         host.kill()
     end_marked(str(place))

@@ -49,7 +49,7 @@ class LabHost:
 
     @property
     def log(self) -> Path:
-        """What its sshd says."""
+        """The log of its sshd."""
         return self.directory / "sshd.log"
 
     @property

@@ -1,8 +1,8 @@
 """The switch between the hosts of a lab: one process, which holds a TUN device in the namespace of each host.
 
 The process reads packets, asks :class:`~infra.lab.switch_model.SwitchModel` when they leave, and keeps them in a heap
-until then. Whoever may enter the directory of the lab controls the links over the unix socket there, with a line of
-JSON for a request and one for the answer. The devices are gone when the process is.
+until then. A user who may enter the directory of the lab controls the links over the unix socket there, with a line of
+JSON for a request and one for the answer. The devices go when the process ends.
 
     python -m infra.lab.switch DIRECTORY
 """
@@ -60,7 +60,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkState:
-    """A link: its settings, and what has passed it since the lab was made."""
+    """A link: its settings, and its traffic since the lab was made."""
 
     source: str
     target: str
@@ -138,7 +138,7 @@ class Switch:
                     self._take(file)
 
     def _take(self, file: int) -> None:
-        """Read what a host sends."""
+        """Read the packets of a host."""
         source = self._by_file[file].name
         for _ in range(_BATCH):
             try:
@@ -253,7 +253,7 @@ def _socket_in(directory: Path) -> Iterator[tuple[socket.socket, str]]:
 
 
 def _line(stream: socket.socket) -> bytes:
-    """What comes up to the end of a line, or up to the end."""
+    """The octets up to the end of a line, or up to the end."""
     found = b""
     while not found.endswith(b"\n") and len(found) < _REQUEST_OCTETS_MAX and (more := stream.recv(1 << 16)):
         found += more

@@ -14,13 +14,13 @@ from typing import Any, Final
 from infra.links.settings import LinkError, LinkSettings, Pair
 
 QUEUE_OCTETS: Final = 1 << 20
-"""Octets that wait on a link with a bandwidth; what comes then is lost, as in the queue of a router."""
+"""The most octets that wait on a link with a bandwidth; further packets are lost, as in the queue of a router."""
 
 
 @dataclass(slots=True)
 class ModelledLink:
-    """A link with what has passed it. ``packets`` and ``octets`` count what was taken in and not lost; ``lost`` counts
-    packets that were lost, cut off or found the queue full."""
+    """A link with its traffic. ``packets`` and ``octets`` count the traffic that was taken in and not lost; ``lost``
+    counts packets that were lost, cut off or found the queue full."""
 
     settings: LinkSettings = field(default_factory=LinkSettings)
     packets: int = 0

@@ -1,4 +1,4 @@
-"""Changes the links of this host for whoever holds its stdin: ``python -m infra.links.agent``.
+"""Changes the links of this host for the process at its stdin: ``python -m infra.links.agent``.
 
 A request is a line of JSON, and so is its answer, which has ``"problem": [what, where, fix]`` if something is wrong:
 
@@ -10,9 +10,8 @@ A request is a line of JSON, and so is its answer, which has ``"problem": [what,
 
 An answer has the ``n`` of its request.
 
-Everything is undone when stdin ends, after SIGTERM, and when the asker is silent for :data:`LEASE_S` seconds. What a
-process left that was killed is removed by the next one, at its start. A user other than root needs ``sudo`` without a
-password.
+Everything is undone when stdin ends, after SIGTERM, and when the asker is silent for :data:`LEASE_S` seconds. At its
+start an agent removes the remains of one that was killed. A user other than root needs ``sudo`` without a password.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Agent:
         return str(routes[0]["dev"])
 
     def _remove_remnant(self, device: str) -> None:
-        """Remove what an agent left that was killed. A queueing discipline of somebody else's is not touched."""
+        """Remove the remains of an agent that was killed. Other programs' queueing disciplines are not touched."""
         for each in json.loads(self._run(["tc", "-j", "qdisc", "show", "dev", device, "root"]) or "[]"):
             if each.get("handle") == HANDLE:
                 self._run(Shaper(device).removal())

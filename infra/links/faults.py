@@ -26,11 +26,11 @@ class LinkFaults(Protocol):
         """Change settings (of :class:`LinkSettings`) of these links, at one moment as far as possible."""
 
     def restore(self, pairs: Sequence[Pair]) -> None:
-        """Make these links again what they were."""
+        """Undo the changes of these links."""
 
 
 class SwitchLinks:
-    """The links of a lab. What they were before may be anything that ``perftest lab link`` made of them."""
+    """The links of a lab. Their former settings may come from ``perftest lab link``."""
 
     def __init__(self, links: LabLinks) -> None:
         self._links = links
@@ -47,7 +47,7 @@ class SwitchLinks:
 
 
 class Agents(Protocol):
-    """The agents of hosts (:mod:`infra.links.agent`): whoever brings a request there, and the answer back."""
+    """The agents of hosts (:mod:`infra.links.agent`): brings a request there, and the answer back."""
 
     def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
         """Send each host its request, then wait for the answers. A host that does not answer is left out."""
@@ -106,13 +106,13 @@ class HostLinks:
 
 
 class SpokenProcess(Protocol):
-    """A process on a host that is spoken to, such as :class:`infra.remote.ssh.RemoteProcess`."""
+    """A process on a host that takes requests, such as :class:`infra.remote.ssh.RemoteProcess`."""
 
     def write(self, data: bytes) -> None:
         """Write to its stdin."""
 
     def read(self) -> bytes:
-        """What it wrote; empty at the end."""
+        """The process's output; empty at the end."""
 
     def end_input(self) -> None:
         """End its stdin."""
@@ -143,7 +143,8 @@ class AgentProcesses:
             return {name: answer for name, answer in answers.items() if answer is not None}
 
     def close(self) -> None:
-        """End the agents, which undo what they did, and hear them out: a process may be closed after that."""
+        """End the agents, which undo their changes, and read their output to its end: a process may be closed after
+        that."""
         self._over.set()
         for process in self._processes.values():
             process.end_input()

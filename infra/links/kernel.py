@@ -8,8 +8,8 @@ bandwidth  the sender, ``tc`` with htb     what does not fit waits, and then the
 delay      the sender, ``tc`` with netem   many kernels of virtual machines have no netem: there, no delay
 =========  ==============================  ===========================================================================
 
-Nothing is changed before the first fault. All of it lies in one table of ``nft``, and below one root ``qdisc`` of a
-device, both with a name that nobody else uses; whoever removes these two has undone everything.
+Nothing is changed before the first fault. All changes are in one table of ``nft``, and below one root ``qdisc`` of a
+device, both with names of their own; to remove these two undoes everything.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ REMNANTS: Final = (
     f'$become tc qdisc del dev "${{device##*/}}" root handle {HANDLE}; done; '
     f"$become nft delete table inet {TABLE}; true"
 )
-"""Commands of a shell that undo everything, whoever did it. There may be nothing to undo, and no `tc` or `nft`."""
+"""Commands of a shell that undo all changes of any agent. There may be nothing to undo, and no `tc` or `nft`."""
 
 Command = list[str]
 
 
 def rules(incoming: Mapping[str, LinkSettings]) -> str:
-    """The input of ``nft -f -`` that drops what comes from these addresses as their links say, and nothing else any
-    more. All of it takes effect at one moment."""
+    """The input of ``nft -f -`` that drops packets from these addresses as their links say, and no others any more. All
+    rules take effect at one moment."""
     lines = [f"table inet {TABLE}", f"delete table inet {TABLE}"]
     drops = [line for address, wanted in sorted(incoming.items()) if (line := _drop(address, wanted))]
     if drops:
@@ -62,7 +62,7 @@ def _drop(address: str, wanted: LinkSettings) -> str:
 
 
 class Shaper:
-    """The classes of one device, of which each takes what goes to one address. The caller runs the commands."""
+    """The classes of one device; each takes the packets to one address. The caller runs the commands."""
 
     def __init__(self, device: str) -> None:
         self._device = device

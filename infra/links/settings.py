@@ -1,4 +1,4 @@
-"""What a link does to packets. A *link* is one direction between two hosts. Pure."""
+"""The effects of a link on packets. A *link* is one direction between two hosts. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class LinkError(HelpfulError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """What a link does to packets. ``delay_ms`` and ``jitter_ms`` are one way; each packet takes the delay and up to
-    the jitter. ``loss`` is a share from 0 to 1. ``mbit`` is megabits per second, 0: no limit."""
+    """The effects of a link on packets. ``delay_ms`` and ``jitter_ms`` are one way; each packet takes the delay and up
+    to the jitter. ``loss`` is a share from 0 to 1. ``mbit`` is megabits per second, 0: no limit."""
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0

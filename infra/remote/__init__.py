@@ -1,1 +1,1 @@
-"""Hosts that take part in a run over SSH: what they are told, what they tell, what they are sent."""
+"""Hosts that take part in a run over SSH: requests to them, their answers, and the files that they are sent."""

@@ -1,4 +1,5 @@
-"""What a host needs to take part, as wheels: the project, and the libraries that a worker or a broker node imports.
+"""The software of a host that takes part, as wheels: the project, and the libraries that a worker or a broker node
+imports.
 
 A host of the same kind as this machine (Python, processor, C library) gets the libraries of this machine, packed from
 their installed files: no package index is asked. For another kind of host pip downloads the same versions, once.
@@ -35,7 +36,7 @@ from infra.remote.transfer import file_digest
 
 PROJECT: Final = "quorum-perftest"
 PACKAGES: Final = ("hdr_buckets", "perftest", "reference_broker", "infra", "workloads")
-"""The packages of the project that a host needs: those that make reports are not among them."""
+"""The packages of the project that a host needs: all except the packages that make reports."""
 LIBRARIES: Final = (
     "aiohttp",
     "google-re2",
@@ -157,7 +158,7 @@ def bundle_for(kind: HostKind, cache: Path | None = None) -> Bundle:
 
 
 class Bundles:
-    """Makes the bundle of each kind of host once, whoever asks first."""
+    """Makes the bundle of each kind of host once, at the first request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -186,7 +187,7 @@ def default_cache() -> Path:
 
 
 def libraries() -> list[Distribution]:
-    """The installed libraries of :data:`LIBRARIES` and :data:`FASTER`, with all that they need, in order of their
+    """The installed libraries of :data:`LIBRARIES` and :data:`FASTER`, with all their requirements, in order of their
     names."""
     found: dict[str, Distribution] = {}
     waiting = [*LIBRARIES, *(name for name in FASTER if _is_installed(name))]
@@ -203,7 +204,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _needed(distribution: Distribution) -> Iterator[str]:
-    """What a distribution needs here without any extra."""
+    """The requirements of a distribution here, without any extra."""
     for text in distribution.requires or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):

@@ -1,4 +1,4 @@
-"""What speaks against a host, from what its probe found. Pure: facts in, findings out."""
+"""The objections to a host, from the facts of its probe. Pure: facts in, findings out."""
 
 from __future__ import annotations
 

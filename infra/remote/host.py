@@ -11,7 +11,7 @@ from perftest.errors import HelpfulError
 
 
 class RemoteError(HelpfulError):
-    """A host could not be reached, or could not do what it was asked for."""
+    """A host could not be reached, or could not carry out a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RemoteHost:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a command left behind: its exit status (-1: the host did not say) and its output."""
+    """The result of a command: its exit status (-1: the host did not say) and its output."""
 
     status: int
     stdout: bytes

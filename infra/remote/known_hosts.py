@@ -1,9 +1,10 @@
-"""Lists of known hosts, read as OpenSSH reads them (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"). Pure, but for the reading.
+"""Lists of known hosts, read as OpenSSH reads them (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"). Pure, except for the
+reading.
 
-A line names hosts by patterns with ``*`` and ``?``, ``!`` for what is left out, or by a hash. Of a marked line
-``@revoked`` refuses a key, and ``@cert-authority`` trusts the certificates that a key has signed. paramiko compares no
-certificates of hosts, so such a line is only noted, for the error of a host that no other line knows. A line that says
-nothing that can be used is passed over, as OpenSSH does.
+A line names hosts by patterns with ``*`` and ``?``, ``!`` for exceptions, or by a hash. The mark ``@revoked`` refuses a
+key, and ``@cert-authority`` trusts the certificates that a key has signed. paramiko compares no certificates of hosts,
+so such a line is only noted, for the error of a host that no other line knows. A line without usable content is passed
+over, as OpenSSH does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SSH_PORT: Final = 22
 
 
 class KeyMark(Enum):
-    """What a line says of its key."""
+    """The mark of a line, about its key."""
 
     KNOWN = ""
     REVOKED = "@revoked"
@@ -35,7 +36,7 @@ class KeyMark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownHostsLine:
-    """A line of a list: what it says of a key, and the names and patterns of the hosts it is about."""
+    """A line of a list: its mark and key, and the names and patterns of its hosts."""
 
     mark: KeyMark
     hosts: str

@@ -1,4 +1,4 @@
-"""The observer of a host, ``python -m infra.remote.observer NAME DIRECTORY [INTERVAL]``: what it is and how busy it is.
+"""The observer of a host, ``python -m infra.remote.observer NAME DIRECTORY [INTERVAL]``: its facts and its load.
 
 The observer writes JSON lines: first ``{"facts": {...}}``, the host as the manifest of a run names it, then a sample
 every ``INTERVAL`` seconds (default 1), as in ``host.jsonl``. It ends when its stdin ends, and when nothing comes from
@@ -46,7 +46,7 @@ def _write(told: IO[str], record: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Observe this host for whoever started the process."""
+    """Observe this host for the process that started this one."""
     name, directory, *interval = sys.argv[1:]
     try:
         observe(name, Path(directory), float(interval[0]) if interval else INTERVAL_S, sys.stdin, sys.stdout)

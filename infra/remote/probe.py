@@ -139,9 +139,9 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """What the probe of a host has to look at: its directory, the directories of a broker node by role, the ports that
-    the node needs at ``address``, and the brokers that the host must reach. ``others`` are ports of other hosts where
-    nothing listens yet."""
+    """The objects of a host's probe: its directory, the directories of a broker node by role, the ports that the node
+    needs at ``address``, and the brokers that the host must reach. ``others`` are ports of other hosts where nothing
+    listens yet."""
 
     directory: str
     storage: Mapping[str, str]

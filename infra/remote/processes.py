@@ -1,8 +1,8 @@
-"""Processes on a host: those that outlive a connection, those that run, and the end of all of them.
+"""Processes on a host: start processes that outlive a connection, list the running ones, and end all of them.
 
 Every process that is started there carries :data:`MARK` with the host's directory in its environment, and so do its
-children. They are found again by this mark, whoever started them and however the starter died. A process is signalled
-only while its pid has the start time that it was found with.
+children. They are found again by this mark, also after the death of their starter. A process is signalled only while
+its pid has the start time that it was found with.
 
 What runs on the host is a script that needs Python and nothing else, so processes can be ended where the project is
 damaged or was removed.
@@ -133,7 +133,8 @@ assert MARK in _FIND and f'"{APART}"' in _FIND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostProcess:
-    """A process on a host. ``name`` is what it was started as; empty for one that lives as long as its connection."""
+    """A process on a host. ``name`` is its name at the start; empty for a process that lives as long as its
+    connection."""
 
     pid: int
     start_time: int
@@ -158,8 +159,8 @@ def running(connection: SshConnection) -> list[HostProcess]:
 
 
 def end(connection: SshConnection, grace_s: float = GRACE_S) -> list[HostProcess]:
-    """End all processes of ours on a host, paused or not: with SIGTERM, and after ``grace_s`` with SIGKILL. Returns
-    those that ran. Raises RemoteError, also if one does not end."""
+    """End all processes of ours on a host, paused or not: with SIGTERM, and after ``grace_s`` with SIGKILL. Returns the
+    processes that ran. Raises RemoteError, also if one does not end."""
     answer = _ask(connection, "end", connection.host.directory, str(grace_s), timeout_s=_END_S + 2 * grace_s)
     if answer["left"]:
         what = f"a process does not end: {' '.join(answer['left'][0]['command'])[:200]}"
@@ -169,14 +170,15 @@ def end(connection: SshConnection, grace_s: float = GRACE_S) -> list[HostProcess
 
 
 def send(connection: SshConnection, what: str) -> list[HostProcess]:
-    """``kill``, ``pause`` or ``resume`` all processes of ours on a host, without a word to them. Returns those that
-    there were; one with the name :data:`APART` is left alone. Raises RemoteError."""
+    """``kill``, ``pause`` or ``resume`` all processes of ours on a host, without a word to them. Returns these
+    processes; one with the name :data:`APART` is left alone. Raises RemoteError."""
     signal = {"kill": "SIGKILL", "pause": "SIGSTOP", "resume": "SIGCONT"}[what]
     return [_process(each) for each in _ask(connection, "signal", connection.host.directory, signal)]
 
 
 def logs(connection: SshConnection, octets: int) -> dict[str, list[str]]:
-    """The last whole lines of each log on a host, by the name of the log, from so many octets. Raises RemoteError."""
+    """The last whole lines of each log on a host, by the name of the log, from its last ``octets`` octets. Raises
+    RemoteError."""
     found: dict[str, str] = _ask(connection, "logs", connection.host.directory, str(octets))
     return {name: _whole_lines(text, octets) for name, text in found.items()}
 

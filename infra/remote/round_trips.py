@@ -30,12 +30,12 @@ FAILURES: Final = 2
 TRY_S: Final = 1.5
 """Longest time of a try. If the first packet was lost, a second one follows after 1 s."""
 WHOLE_S: Final = 10.0
-"""The tries of a host may last so long together."""
+"""Longest time of all tries of a host together."""
 _ANSWER_S: Final = 60.0
 
 Connect = Callable[[str, int, float], int]
-"""Opens a connection to an address and a port within so many seconds, and tells how long that took (ns). Raises
-OSError."""
+"""Opens a connection to an address and a port within a number of seconds, and returns the time that it took (ns).
+Raises OSError."""
 
 
 def round_trips(

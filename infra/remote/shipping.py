@@ -81,7 +81,7 @@ print(json.dumps({
 }))
 """
 )
-"""Run on the host by any Python, 2 included: makes its directory, and tells what it is and what it has."""
+"""Run on the host by any Python, 2 included: makes its directory, and tells the host's facts and content."""
 
 _UNPACK: Final = (
     _COMMON
@@ -176,7 +176,7 @@ os.utime(place("sites", site))
 tidy()
 """
 )
-"""Run on the host: makes a site of the wheels that were sent and of those that are there."""
+"""Run on the host: makes a site of the sent wheels and of the wheels that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class InstalledProject:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """What :func:`ship` did: the project there, what was sent, and what the host is."""
+    """The result of :func:`ship`: the project there, the files sent, and the facts of the host."""
 
     installed: InstalledProject
     octets: int
@@ -217,7 +217,7 @@ def steps(python: str, directory: str) -> list[str]:
 
 
 def look(connection: SshConnection) -> dict[str, Any]:
-    """What the host is and has; its directory exists afterwards. Raises RemoteError."""
+    """The facts and content of the host; its directory exists afterwards. Raises RemoteError."""
     host = connection.host
     found = connection.run([host.python, "-", host.directory], stdin=_LOOK.encode())
     try:

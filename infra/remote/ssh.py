@@ -202,7 +202,7 @@ class RemoteProcess:
             self._channel.shutdown_write()
 
     def read(self) -> bytes:
-        """What it wrote to stdout; waits for the first octet. Empty at the end."""
+        """The process's stdout; waits for the first octet. Empty at the end."""
         with contextlib.suppress(OSError, EOFError):
             return self._channel.recv(_CHUNK)
         return b""
@@ -384,7 +384,7 @@ def _configured_jump(said: dict[str, Any], host: RemoteHost) -> SshConnection | 
 
 
 def _known(host: RemoteHost, said: dict[str, Any], address: str, port: int) -> KnownHost:
-    """What the lists of known hosts say of the host. Raises RemoteError for the inventory's, if it cannot be read."""
+    """The host's entries in the lists of known hosts. Raises RemoteError if the inventory's list cannot be read."""
     paths = [host.known_hosts] if host.known_hosts is not None else [each for each in _lists(said) if each.is_file()]
     try:
         lines = known_hosts.read(paths)

@@ -13,8 +13,8 @@ _DEEP_MAX: Final = 16
 
 
 def said_of(address: str, path: Path | None = None) -> dict[str, Any]:
-    """What the configuration says of an address: keywords in lower case. Raises paramiko.ConfigParseError or
-    ValueError for one that cannot be used."""
+    """The configuration for an address: keywords in lower case. Raises paramiko.ConfigParseError or ValueError for an
+    unusable one."""
     path = path or Path("~/.ssh/config").expanduser()
     if not path.is_file():
         return {}
@@ -26,8 +26,8 @@ def _looked_up(text: str, address: str) -> dict[str, Any]:
 
 
 def _whole(path: Path, home: Path, address: str, deep: int = 0) -> str:
-    """A file with the included ones in their places. What a block includes counts for the hosts of that block, and the
-    block goes on behind it."""
+    """A file with the included files in their places. An include within a block counts for the hosts of that block, and
+    the block goes on behind it."""
     if deep > _DEEP_MAX:
         raise ValueError(f"{path} is included within {_DEEP_MAX} files: do they include each other?")
     lines: list[str] = []
@@ -45,7 +45,7 @@ def _whole(path: Path, home: Path, address: str, deep: int = 0) -> str:
 
 
 def _files(patterns: str, home: Path) -> list[Path]:
-    """The files that an Include names, by patterns that are relative to ``~/.ssh``; those that are there."""
+    """The files that an Include names, by patterns that are relative to ``~/.ssh``; existing files only."""
     found: list[Path] = []
     for pattern in shlex.split(patterns, comments=True):
         at = home / Path(pattern).expanduser()

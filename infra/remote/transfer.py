@@ -82,7 +82,7 @@ def get(connection: SshConnection, source: PurePosixPath, target: Path) -> int:
 
 
 def make_directory(connection: SshConnection, path: PurePosixPath, *, mode: int = PRIVATE_DIRECTORY) -> None:
-    """Make a directory and those above it, which only the user can enter; those that exist stay as they are. Raises
+    """Make a directory and its parents, which only the user can enter; existing directories stay as they are. Raises
     RemoteError."""
     with connection.files() as sftp:
         for each in reversed([path, *path.parents]):
