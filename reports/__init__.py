@@ -1,4 +1,4 @@
-"""From run directories to a page that says what they mean.
+"""From run directories to a page that explains them.
 
 :mod:`reports.pipeline` fills a store with tables (on Spark), :func:`build` makes the page of a store (without).
 """

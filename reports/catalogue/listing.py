@@ -52,7 +52,7 @@ COLUMNS: Final = {
 class CatalogueEntry:
     """One run. ``hosts`` are names within the run, such as local, and ``hostnames`` the hosts' own, in the same order.
     ``settings``: for each setting that the run stated, its values over all steps; ``e2e_p99_ns`` and
-    ``delivered_per_s`` are those of the step with the highest delivered rate, None where nothing was delivered."""
+    ``delivered_per_s`` belong to the step with the highest delivered rate; None if nothing was delivered."""
 
     run_id: str
     workload: str
@@ -76,7 +76,7 @@ class CatalogueEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a run must be to be listed; an empty part asks for nothing.
+    """The conditions on a listed run; an empty part is no condition.
 
     ``workload`` and ``host`` are patterns with ``*`` and ``?``. ``broker`` is a part of ``product version``.
     ``since_ns`` and ``before_ns`` are Unix times of the start. All ``tags`` and all ``settings`` must fit.

@@ -58,7 +58,7 @@ def named(sql: str) -> list[str]:
 
 def _register(connection: duckdb.DuckDBPyConnection, sql: str, source: Source) -> None:
     """Make the tables that the query names known to the connection, with the columns that the query scans. A column
-    that is not scanned is there, too, for whoever looks up its name, but has no values."""
+    that is not scanned is there, too, for look-ups of its name, but has no values."""
     wanted = [table for table in TABLES if table.name in named(sql)]
     for table in wanted:
         connection.register(table.name, table.arrow.empty_table())
@@ -86,7 +86,7 @@ def _scans(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _whole(rows: pa.Table, table: TableSpec) -> pa.Table:
-    """The rows with all columns of their table; those that were not read are null."""
+    """The rows with all columns of their table; columns that were not read are null."""
     read = {name: rows[name] for name in rows.column_names}
     return pa.table({field.name: read.get(field.name, pa.nulls(len(rows), field.type)) for field in table.arrow})
 

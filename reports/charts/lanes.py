@@ -55,7 +55,7 @@ def figure(
 
 
 def thinned(frame: pd.DataFrame) -> pd.DataFrame:
-    """At most so many points of each ``name`` as a chart takes."""
+    """The points of each ``name``, thinned to the number that a chart takes."""
     size = -(-len(frame) // (POINTS_MAX * max(frame["name"].nunique(), 1)))
     place = frame.groupby("name").cumcount()
     return frame[place % size == 0].reset_index(drop=True) if size > 1 else frame.reset_index(drop=True)

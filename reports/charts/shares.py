@@ -27,8 +27,8 @@ def figure(parts: pd.DataFrame, looks: Mapping[str, StageLook], *, axis: str, to
     """A horizontal bar per setting, top down.
 
     ``parts`` has the columns ``setting`` (text), ``stage`` (a key of ``looks``), ``mean_ns``, ``share`` (of the whole,
-    0..1) and ``whole`` (the whole in words), in the order to draw. ``axis`` names the axis of settings, ``total`` what
-    a bar adds up to.
+    0..1) and ``whole`` (the whole in words), in the order to draw. ``axis`` names the axis of settings, ``total`` the
+    sum of a bar.
     """
     settings = list(dict.fromkeys(parts["setting"].tolist()))
     # Places instead of categories: plotly takes a category that looks like a number for one.

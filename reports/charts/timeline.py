@@ -1,4 +1,4 @@
-"""The timeline: what happened when, in panels over one time axis, with a band for each step."""
+"""The timeline: the events of a run in panels over one time axis, with a band for each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU and WAL figures of the nodes of the broker, what nodes wrote for which purpose, and what they sent to each other.
+"""CPU and WAL figures of the nodes of the broker, their writes by purpose, and their traffic with each other.
 
 A node serves every group of load: each group of a step has the figures of the whole node.
 """
@@ -59,7 +59,7 @@ def _process(row: Row) -> Any:
 
 
 def write_rows(brokers: Sequence[Row]) -> list[Row]:
-    """The rows of ``writes``: what a node wrote for each purpose since its previous sample.
+    """The rows of ``writes``: a node's writes for each purpose since its previous sample.
 
     A purpose that a broker does not count has no rows.
     """
@@ -142,8 +142,8 @@ def _covers(weighted: Sequence[tuple[Row, float]], start_ns: int, end_ns: int) -
 def link_rows(brokers: Sequence[Row], step_totals: Sequence[Row]) -> list[Row]:
     """The rows of ``links``: octets that each node sent to each peer for each purpose, over each step's steady time.
 
-    As in :func:`use_of_brokers`, a rate holds between two samples of a process, and there is no figure for a step of
-    which the samples cover less than COVERED_MIN.
+    As in :func:`use_of_brokers`, a rate holds between two samples of a process, and there is no figure for a step if
+    the samples cover less than COVERED_MIN of it.
     """
     told = _link_rates(brokers)
     places: dict[str, str] = {}
@@ -226,7 +226,7 @@ def _rates(told: Iterable[Row]) -> list[Row]:
 
 
 def _sent(links: str | None) -> Iterator[tuple[str, str, Number]]:
-    """Peer, purpose and octets since the start of the process, of what a node told of its links."""
+    """Peer, purpose and octets since the start of the process, from a node's record of its links."""
     for peer, of_peer in json.loads(links or "{}").items():
         for purpose, sent_bytes in of_peer.items() if isinstance(of_peer, dict) else ():
             if isinstance(sent_bytes, int) and not isinstance(sent_bytes, bool) and abs(sent_bytes) < 2**63:

@@ -29,7 +29,7 @@ from reports.store.columns import Row, table_of_rows
 from reports.store.schema import HOST_SERIES, LATENCY, PERCENTILES, TIMELINE_PERCENTILES, TIMELINE_SERIES, WHOLE_RUN
 
 PLACE: Final = ("step", "group", "phase", "slot", "series", "host")
-"""Facts that say what a histogram is about, in the order in which histograms are merged."""
+"""Facts that identify a histogram, in the order in which histograms are merged."""
 SLOTTED: Final = pa.schema(
     [
         *(("step", pa.int64()), ("group", pa.string()), ("phase", pa.string()), ("slot", pa.int64())),
@@ -296,7 +296,7 @@ def curve(histogram: Histogram, always: tuple[float, ...] = ()) -> list[CurvePoi
 
 @lru_cache(maxsize=1024)
 def _wanted(even: int, more: tuple[float, ...]) -> list[tuple[float, float]]:
-    """So many percentiles, evenly spaced in nines, and a few more, each with its nines."""
+    """``even`` percentiles, evenly spaced in nines, and ``more``, each with its nines."""
     nines = np.arange(even) / POINTS_PER_NINE
     wanted = {round(100.0 - 100.0 / 10.0**each, 10) for each in nines.tolist()} | set(more)
     return [(percentile, nines_of(percentile)) for percentile in sorted(wanted)]

@@ -50,7 +50,7 @@ def origins(records: pa.Table) -> dict[tuple[int, str], int]:
 
 
 def earliest(parts: Iterable[Origins]) -> dict[tuple[int, str], int]:
-    """The origins of a run of which each part has its own."""
+    """The origins of a run whose parts each have their own."""
     found: dict[tuple[int, str], int] = {}
     for part in parts:
         for key, origin_ns in part.items():

@@ -173,7 +173,7 @@ def quarantine_rows(run: RunHead) -> list[Row]:
 
 
 def _settings(settings: Row) -> Row:
-    """One value per column of SETTINGS; what is not of the column's type is left to the settings' JSON."""
+    """One value per column of SETTINGS; a value of another type is only in the settings' JSON."""
     row: Row = {}
     for column in schema.SETTINGS:
         value = settings.get(column.name)

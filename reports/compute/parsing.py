@@ -41,7 +41,7 @@ def _parsed(columns: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
 
 
 def _of_table(table: TableSpec, *computed: str, more: Iterable[tuple[str, pa.DataType]] = ()) -> pa.Schema:
-    """The schema of lines that have the columns of a table, but for those that are computed, and a few more."""
+    """The schema of lines that have the columns of a table, except the computed ones, and a few more."""
     return _parsed([*((field.name, field.type) for field in table.without("run_id", *computed)), *more])
 
 
@@ -194,7 +194,7 @@ def _histogram_parser(base_ns: int) -> Parser:
         line = hlog.parse_line(text, base_ns)
         if line is None:
             return None
-        # Should the payload be damaged, this is what the quarantine shows.
+        # The quarantine shows this if the payload is damaged.
         return dict(zip(_HISTOGRAM_NAMES, _histogram_values(line), strict=True)) | {"raw": text[:RAW_MAX]}
 
     return parse

@@ -1,4 +1,4 @@
-"""The files of one run as octets, and what its manifest and ledger say.
+"""The files of one run as octets, and the facts in its manifest and ledger.
 
 All checks that decide whether a run can be reported at all are here. Nothing here knows where the octets came from.
 """
@@ -115,7 +115,7 @@ def _no_intervals(source: str, what: str, change: Damage | None) -> HelpfulError
 def _interval_columns(run: RunFiles, change: Damage | None) -> list[str]:
     """The header of the intervals: it names our columns, and something follows.
 
-    :param change: what has happened to the file since the end of the run
+    :param change: the damage to the file since the end of the run
     """
     if files.INTERVALS_CSV not in run.contents:
         raise _no_intervals(run.source, "has no intervals.csv", change)

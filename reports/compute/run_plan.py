@@ -1,4 +1,4 @@
-"""What the figures of a run need of its manifest: its start, its interval, its planned steps, its hosts' cores."""
+"""The facts in a run's manifest that its figures need: its start, its interval, its planned steps, its hosts' cores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What the figures of one run need of its manifest."""
+    """The facts in one run's manifest that its figures need."""
 
     started_ns: int
     interval_ns: int
@@ -43,7 +43,7 @@ class RunPlan:
 
 
 def plan_of(run: RunHead) -> RunPlan:
-    """What the manifest says."""
+    """The plan in the manifest."""
     steps: dict[tuple[int, str], Row] = {}
     for row in manifests.planned_rows(run):
         steps.setdefault((row["step"], row["group"]), row)

@@ -88,8 +88,8 @@ def anatomy(run: pd.Series[Any], tables: Tables, *, prefix: str) -> Anatomy | No
 
 
 def _parts(steps: pd.DataFrame, stages: pd.DataFrame, series: str) -> pd.DataFrame:
-    """The mean of each stage per step, and what is left of the mean latency: ``step``, ``stage``, ``mean_ns``,
-    ``share``, ``whole_ns``."""
+    """The mean of each stage per step, and the rest of the mean latency: ``step``, ``stage``, ``mean_ns``, ``share``,
+    ``whole_ns``."""
     rows: list[dict[str, Any]] = []
     for _, step in steps.iterrows():
         mine = stages[stages["step"] == step["step"]]

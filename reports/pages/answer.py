@@ -38,7 +38,7 @@ class Curve:
         return settings.long(self.steps.iloc[[row]], (setting,))[0]
 
     def held(self, setting: str, row: int) -> str:
-        """What the other settings are while one changes: `` at prefetch 1000``; nothing when no other changes."""
+        """The values of the other settings while one changes: `` at prefetch 1000``; empty when no other changes."""
         others = tuple(name for name in self.sweep.varied if name != setting)
         return f" at {settings.long(self.steps.iloc[[row]], others)[0]}" if others else ""
 

@@ -50,7 +50,7 @@ def _run(beside: Tables, name: str) -> pd.Series[Any]:
 
 
 def _steps(beside: pd.DataFrame, measured: pd.DataFrame, swept: tuple[str, ...]) -> pd.DataFrame:
-    """The rows in the order of their numbers, labelled by what the measured load did meanwhile."""
+    """The rows in the order of their numbers, labelled by the measured load's steps meanwhile."""
     names = dict(zip(measured["step"], settings.long(measured, swept), strict=True))
     own = [text.partition(": ")[2] or text for text in map(str, beside["label"])]
     has_own = _has_own_steps(beside)
@@ -64,7 +64,7 @@ def _has_own_steps(beside: pd.DataFrame) -> bool:
 
 
 def _sentences(steps: pd.DataFrame, name: str) -> list[Sentence]:
-    """What the load delivered, and how far the steps moved it."""
+    """The load's delivered rate, and how far the steps moved it."""
     rates = steps["delivered_per_s"]
     if rates.empty:
         return []

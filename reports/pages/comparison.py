@@ -47,7 +47,7 @@ RESOURCES: Final = (
     ("worker_cpu_us_per_message", "generator CPU", "µs/msg"),
     ("host_cpu_percent", "CPU of the load host", "%"),
 )
-"""Columns of the table of steps that tell what a side used, with words and units."""
+"""Columns of the table of steps for the resources that a side used, with words and units."""
 
 
 class _Side:

@@ -1,4 +1,4 @@
-"""How a page shows a run that another tool measured: whose figures they are, and what is not known."""
+"""How a page shows a run that another tool measured: whose figures they are, and the unknown facts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _of_histogram(row: pd.Series[Any], name: str) -> str:
 
 
 def _stated_words(tool: str, facts: Mapping[str, Any]) -> list[str]:
-    """What the tool states of p99, in sentences."""
+    """The tool's statements about p99, in sentences."""
     said = []
     for each in facts.get("stated") or ():
         if "p99_ns" in each["figures"]:

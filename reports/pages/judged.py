@@ -30,7 +30,7 @@ class JudgedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedDifference:
-    """In what the runs themselves differ; ``refused`` if no comparison of the brokers is possible because of that."""
+    """A difference between the runs themselves; ``refused`` if it makes a comparison of the brokers impossible."""
 
     facet: str
     where: str

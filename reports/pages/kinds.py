@@ -1,7 +1,7 @@
 """Kinds of page: a kind is an ordered list of sections, and a section is made from a model by a function.
 
-:data:`KINDS` is the registry. Whoever adds a kind writes a model, a function for each section, and one call of
-:func:`register`; rendering needs no change as long as the sections consist of the blocks below.
+:data:`KINDS` is the registry. A new kind needs a model, a function for each section, and one call of :func:`register`;
+rendering needs no change as long as the sections consist of the blocks below.
 
 ==========  ========================================  =================================
 kind        model                                     what its page shows
@@ -47,14 +47,14 @@ from reports.pages.reproduction import named
 UNFOLDED_MAX: Final = 12
 """Largest number of rows with which a folded table is open at first."""
 FIGURES_MAX: Final = 25
-"""Most figures of a page: a browser keeps all that were drawn."""
+"""Most figures of a page: a browser keeps all drawn ones."""
 DATA_MAX_BYTES: Final = 2_000_000
 """Most data of all figures of a page together, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What a reader with one minute should take away: sentences, and a small table beside them."""
+    """The answer for a reader with one minute: sentences, and a small table beside them."""
 
     sentences: tuple[Sentence, ...]
     headline: Table | None
@@ -164,7 +164,7 @@ def articles(page: Page) -> list[Article]:
 
 
 class _Budget:
-    """What a page may still draw."""
+    """The figures and data that a page may still draw."""
 
     def __init__(self) -> None:
         self._figures = FIGURES_MAX

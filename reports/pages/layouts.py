@@ -1,8 +1,8 @@
 """The part of the page about layouts of drives: all runs whose manifest has a layout, side by side.
 
 A *cell* is a step of a measured load on one layout. Its panel tells the rest: the plan, the number of queues, the
-background load, and the settings of the step. Figures of a drive follow from those of the files on it: a node counts
-what it writes by purpose, and the layout says on which drive the files of a purpose lie.
+background load, and the settings of the step. Figures of a drive follow from the figures of its files: a node counts
+its writes by purpose, and the layout says on which drive the files of a purpose lie.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _drives(drives: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _what(drive: Mapping[str, Any]) -> str:
-    """What a drive is, in a few words."""
+    """A drive in a few words."""
     kind = str(drive["kind"] if "kind" in drive else next((name for name in _KINDS if drive.get(name)), "drive"))
     fuse = drive.get("fuse")
     profile = drive.get("profile") or (fuse.get("profile") if isinstance(fuse, dict) else None)

@@ -1,4 +1,4 @@
-"""The section "Traffic by link": what the nodes of the broker sent to each other, by link and purpose.
+"""The section "Traffic by link": the traffic between the nodes of the broker, by link and purpose.
 
 Octets of one message are told in *bodies*, too: 1 body is as many octets as the body of a message has. A queue of three
 members needs two bodies for replication, a publisher away from the leader one more, and a consumer on a node without a
@@ -19,7 +19,7 @@ from reports.pages.tables import table_of
 from reports.store.tables import Tables
 
 PANELS_MAX: Final = 3
-"""The figure shows so many steps: the first, that with the highest rate, the last."""
+"""Number of steps in the figure: the first step, the step with the highest rate, and the last step."""
 PROXIED_MIN: Final = 0.5
 """Number of bodies per message from which on messages were proxied. Acknowledgements and confirms are far below."""
 MEANINGS: Final[Mapping[str, str]] = {
@@ -37,7 +37,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def link_traffic(tables: Tables, *, prefix: str) -> Traffic | None:
-    """The section of one run; None if no node told what it sent to another."""
+    """The section of one run; None if no node told its traffic to another."""
     steps = _steps(tables)
     found = links_chart(tables.links, _shown(steps), anchor=f"{prefix}links-octets")
     if found is None:

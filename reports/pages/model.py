@@ -11,7 +11,7 @@ from reports.charts.theme import Figure
 
 
 class Kind(StrEnum):
-    """What a column holds; decides alignment, digits, and whether the choice of a latency unit applies."""
+    """The content of a column; decides alignment, digits, and whether the choice of a latency unit applies."""
 
     TEXT = "text"
     COUNT = "count"
@@ -72,7 +72,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure of the page with all that belongs to it.
+    """A figure of the page with its texts and tables.
 
     ``title`` names the quantity, ``unit`` its unit (empty: the title says it); ``latency`` tells that the unit is the
     chosen latency unit. ``finding`` is the generated sentence. The table repeats every number that is drawn.
@@ -122,8 +122,8 @@ class Anatomy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What the nodes of the broker sent to each other. ``matrix`` has a row for each node that sent and a column for
-    each node that received."""
+    """The traffic between the nodes of the broker. ``matrix`` has a row for each sending node and a column for each
+    receiving node."""
 
     sentences: tuple[Sentence, ...]
     chart: Chart
@@ -183,7 +183,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """A background load of a run: what it did beside the measured load, in none of whose figures it is."""
+    """A background load of a run beside the measured load, whose figures leave it out."""
 
     prefix: str
     title: str
@@ -199,7 +199,7 @@ class Background:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnDrive:
-    """A drive as a layout draws it: a box with its name, what it is, and the roles that lie on it."""
+    """A drive as a layout draws it: a box with its name, its kind, and the roles that lie on it."""
 
     name: str
     what: str
@@ -217,7 +217,7 @@ class DrawnLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layouts:
-    """Layouts of drives side by side: what they are, and what brokers did on them."""
+    """Layouts of drives side by side: their drives, and the figures of brokers on them."""
 
     title: str
     subtitle: str
@@ -236,7 +236,7 @@ class Layouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnHost:
-    """A host as the topology draws it: a box with its name, what it is, and what ran on it."""
+    """A host as the topology draws it: a box with its name, its machine, and its processes."""
 
     name: str
     what: str
@@ -246,9 +246,10 @@ class DrawnHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """The hosts of one run: all together, each by itself, and what lies between them. ``limits`` says what set the rate
-    of each step; ``missing`` what is not in the figures, and why; ``links_missing`` why there is no figure of links.
-    ``round_trips`` is the matrix of load hosts and nodes, and ``round_trips_text`` what is remarkable there."""
+    """The hosts of one run: all together, each by itself, and the links between them. ``limits`` names what limited the
+    rate of each step; ``missing`` the hosts or facts without figures, and why; ``links_missing`` why there is no figure
+    of links. ``round_trips`` is the matrix of load hosts and nodes, and ``round_trips_text`` points out its remarkable
+    values."""
 
     prefix: str
     title: str

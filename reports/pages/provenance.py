@@ -84,7 +84,7 @@ def _broker_facts(run: pd.Series[Any], broker: dict[str, Any], plan: dict[str, A
 
 
 def _drives(drives: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """A line for each modelled drive: what it stands for, how late it was, and what it was used for."""
+    """A line for each modelled drive: its profile, its lateness, and its use."""
     found = []
     for drive in drives:
         used = ", ".join(

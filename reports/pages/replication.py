@@ -105,7 +105,7 @@ def _behind(found: pd.DataFrame, marks: Collection[float], prefix: str) -> Chart
 
 
 def _commits(tables: Tables, marks: Collection[float], prefix: str) -> Iterator[Chart]:
-    """From the confirms of the measured load: a quorum queue confirms what it has committed."""
+    """From the confirms of the measured load: a quorum queue confirms committed messages."""
     beside = {group for _, group in tables.background_loads}
     mine = tables.timeline[~tables.timeline["group"].isin(beside) & tables.timeline["confirm_p50_ns"].notna()]
     if mine.empty:

@@ -61,7 +61,7 @@ _PERCENTILE: Final = re.compile(r"(?P<series>.+_)?(?P<name>p\d+)_ns")
 
 
 def supports(samples: float, name: str) -> bool:
-    """Whether so many samples support the percentile of that name (``p999``); no sample needs no support."""
+    """Whether this number of samples supports the percentile of that name (``p999``); no sample needs no support."""
     return not samples > 0 or trust.supports(samples, PERCENTILES[name])
 
 
@@ -132,7 +132,7 @@ def _example(item: dict[str, Any]) -> str:
 
 
 def events_table(run_id: str, events: pd.DataFrame) -> Table:
-    """What happened, in order of time; at most :data:`EVENTS_MAX` rows, and the caption says so."""
+    """The events in order of time; at most :data:`EVENTS_MAX` rows, and the caption says so."""
     shown = events.head(EVENTS_MAX)
     columns = (
         Column(name="kind", title="event"),

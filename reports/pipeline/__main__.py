@@ -1,7 +1,7 @@
 """``python -m reports.pipeline RUN... --store PLACE``: fill a store, in a process that takes the JVM along when it
 ends.
 
-Says on stderr what it waits for, in lines that end in an ellipsis, and prints one JSON line.
+Shows its steps on stderr, in lines that end in an ellipsis, and prints one JSON line.
 
 Exit codes: 0, 1 (Java, Spark or a place does not work), 2 (input or usage), 130 (interrupted).
 """

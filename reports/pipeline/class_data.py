@@ -113,7 +113,7 @@ class ClassData:
 def find_class_data(
     java: Java, cache: Path, environ: Mapping[str, str], conf: Mapping[str, str] | None = None
 ) -> ClassData | None:
-    """What there is, or could be, of an archive for this Java and the installed PySpark.
+    """The archive for this Java and the installed PySpark, existing or possible.
 
     :param cache: the directory of things that can be made again
     :param conf: the Spark settings that people gave

@@ -166,7 +166,7 @@ def _remove_old(folder: Path) -> None:
 
 
 def _lowest_priority() -> None:
-    """For this process and all that it starts."""
+    """For this process and its children."""
     with suppress(OSError):
         os.nice(19)
     if sys.platform == "linux":

@@ -99,7 +99,7 @@ def _write(target: Path, files: Mapping[str, Path]) -> None:
 
 
 def _project_files() -> dict[str, Path]:
-    """Our modules. No __init__.py is added where there is none: such a folder is a namespace package."""
+    """Our modules. A folder without __init__.py gets none: it is a namespace package."""
     import hdr_buckets
     import perftest.results
     import reports

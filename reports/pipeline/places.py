@@ -1,4 +1,4 @@
-"""Folders by their URIs, in the pipeline: whoever needs Spark's file systems gets a session, and nobody else.
+"""Folders by their URIs, in the pipeline: only folders on Spark's file systems need a session.
 
 What readers of stores can reach without a JVM (paths, ``file:``, ``s3a:``), the pipeline lists and writes with the same
 clients: a report that finds nothing new starts no JVM, and a store has one kind of writer. Anything else (``hdfs:`` and
@@ -77,8 +77,8 @@ class PipelineFolders:
 
 
 def hadoop_settings(places: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of Spark for the file systems of these places, so that nobody has to say twice what the environment
-    says. Spark itself takes credentials and endpoint of an object storage from the environment."""
+    """The settings of Spark for the file systems of these places, taken from the environment, so that nobody has to
+    repeat them. Spark itself takes credentials and endpoint of an object storage from the environment."""
     schemes = {scheme_of(place) for place in places}
     settings = dict(_HDFS) if "hdfs" in schemes else {}
     if schemes & {"s3", "s3a"}:

@@ -58,7 +58,7 @@ READING: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineResult:
-    """What a run of the pipeline put into the store: rows per table, of these runs only."""
+    """The result of a run of the pipeline: rows per table in the store, of these runs only."""
 
     store: str
     number: int
@@ -94,7 +94,7 @@ def run_sources(
     say: Say = lambda _: None,
     others: bool = False,
 ) -> PipelineResult:
-    """As :func:`run`, of directories that were listed before Spark was started. ``say`` is told what comes next.
+    """As :func:`run`, of directories that were listed before Spark was started. ``say`` gets the next step.
 
     :param others: the store has other runs that were asked for, so it is no error if none of these can be used
     """
@@ -126,7 +126,7 @@ def computed(
 
 
 def waves(runs: Sequence[RunDirectory], most: int = WAVE_BYTES) -> Iterator[list[RunDirectory]]:
-    """The runs in lots of at most so many octets, one run at least."""
+    """The runs in lots of at most ``most`` octets, or of one run."""
     lot: list[RunDirectory] = []
     octets = 0
     for run_ in runs:
@@ -141,7 +141,7 @@ def waves(runs: Sequence[RunDirectory], most: int = WAVE_BYTES) -> Iterator[list
 
 
 def whole_runs(spark: SparkSession, runs: Sequence[RunDirectory]) -> DataFrame:
-    """The tables of these runs (RESULT), each of which one task takes as a whole."""
+    """The tables of these runs (RESULT); one task takes each run as a whole."""
     paths = [escaped(f"{run_.path}/{name}") for run_ in runs for name in run_.sizes]
     files = spark.read.format("binaryFile").load(paths).select("path", "content")
     directory = F.regexp_replace("path", "/[^/]*$", "")

@@ -60,8 +60,7 @@ _MASTER: Final = re.compile(
 )
 
 SMALL_JOB_BYTES: Final = 256 * 1024 * 1024
-"""The largest input of a small job, in octets. With more input, Spark's defaults win back what they cost at the
-start."""
+"""The largest input of a small job, in octets. With more input, Spark's defaults win back their cost at the start."""
 
 SMALL_JOB: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 
@@ -136,8 +135,8 @@ def spark_session(
     The environment of this process is as it was afterwards; the JVM ends with the process.
 
     :param conf: Spark settings that go before ours
-    :param input_bytes: size of the run directories, which decides what the session is tuned for
-    :param java_options: options of the JVM in the place of those that let it take the class-data archive
+    :param input_bytes: size of the run directories, which decides the tuning of the session
+    :param java_options: options of the JVM in the place of the options for the class-data archive
     :raises JavaNotFoundError: no Java that Spark can use
     :raises SparkError: Spark did not start
     """

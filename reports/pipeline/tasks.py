@@ -25,7 +25,7 @@ from reports.store.run_tables import LeftOut, RunTables
 
 
 class Listed(NamedTuple):
-    """What the driver knows of a run directory."""
+    """The driver's facts about a run directory."""
 
     source: str
     signature: str
@@ -154,7 +154,7 @@ def problem_of(known: Listed, error: HelpfulError) -> pa.RecordBatch:
 
 
 def _told(known: Listed, tables: Mapping[str, pa.Table]) -> Row:
-    """What the store has to know of a run, and how many rows each of its tables has."""
+    """The store's facts about a run, and the number of rows of each of its tables."""
     (run,) = tables["runs"].select(["run_id", "started_ns", "name"]).to_pylist()
     of_run = {"run_id": run["run_id"], "started_ns": run["started_ns"], "experiment": run["name"]}
     of_run |= {"source": known.source, "signature": known.signature}

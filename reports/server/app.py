@@ -138,7 +138,7 @@ class ReportServer:
         return self._listing.run(name)
 
     def _finished_page(self, name: str) -> Path | None:
-        """The page that lies in the run directory, if it is newer than what the run recorded."""
+        """The page in the run directory, if it is newer than the run's records."""
         run = self._listing.folder / name
         page = run / "report.html"
         recorded = max(file.stat().st_mtime for each in (MANIFEST, INTERVALS_CSV) if (file := run / each).exists())

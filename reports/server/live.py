@@ -1,4 +1,4 @@
-"""What a run in progress has measured so far, from the lines that its files get.
+"""The figures of a run in progress so far, from the new lines of its files.
 
 Workers end their intervals together, and each has lines of its own. Lines of one step and phase whose intervals begin
 within half an interval of each other are one *point*: counts are added up, histograms are merged exactly. A point is
@@ -70,7 +70,7 @@ class _Slot:
 
 
 class LiveRun:
-    """The points of a run so far; :meth:`look` reads what is new."""
+    """The points of a run so far; :meth:`look` reads new lines."""
 
     def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
         plan = manifest["plan"]
@@ -95,7 +95,7 @@ class LiveRun:
 
     @property
     def told(self) -> int:
-        """Points told since the start, including those that are no longer kept."""
+        """Number of points told since the start, including points that are no longer kept."""
         return self._told
 
     def since(self, told: int) -> list[Point]:
@@ -206,7 +206,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def _words(record: Mapping[str, Any]) -> str:
-    """What an event says: its text, or else its other short parts."""
+    """An event in words: its text, or else its other short parts."""
     text = record.get("text")
     if isinstance(text, str):
         return text[:TEXT_MAX]

@@ -1,4 +1,4 @@
-"""Runs that another tool measured, in tables: what the tool did not tell is null, not 0. Pure."""
+"""Runs that another tool measured, in tables: a figure that the tool did not tell is null, not 0. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from reports.store.tables import Tables
 
 
 def foreign_facts(run: pd.Series[Any]) -> Mapping[str, Any] | None:
-    """What the row of a run says of the tool that measured the run; None for a run of this tool."""
+    """The facts in a run's row about the tool that measured the run; None for a run of this tool."""
     return _foreign(run["manifest"])
 
 
 def _foreign(manifest: str) -> Mapping[str, Any] | None:
-    """What a manifest says of another tool. Few manifests do, so most need not be parsed."""
+    """A manifest's facts about another tool. Few manifests have any, so most need not be parsed."""
     return foreign_of(json.loads(manifest)) if '"foreign"' in (manifest or "") else None
 
 

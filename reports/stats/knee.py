@@ -1,4 +1,4 @@
-"""Where a sweep bends: the knee, the smallest setting that is enough, what is gained and what it costs.
+"""Where a sweep bends: the knee, the smallest setting that is enough, its gain and its cost.
 
 The knee is the step with the highest power, rate / p99 (Kleinrock): before it, more load buys rate cheaply; after it,
 latency grows faster than the rate. Beside it stands a rule that asks for rate first: the smallest setting with at least
@@ -7,8 +7,8 @@ latency grows faster than the rate. Beside it stands a rule that asks for rate f
 The knee and the peak need no order. "Smaller", "next" and "beyond" speak of one setting while the others are held,
 along the lines of :mod:`reports.stats.axes`.
 
-A step in which the load generator was the limit says nothing about the broker. Such a step is left out, and the
-figures of the other steps are then a lower bound.
+A step in which the load generator was the limit says nothing about the broker. Such a step is left out; then the
+figures of the other steps are a lower bound.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepShape:
-    """What a sweep shows. ``peak``, ``knee`` and all other rows are rows of ``steps``.
+    """The shape of a sweep. ``peak``, ``knee`` and all other rows are rows of ``steps``.
 
     ``steps`` are the steps that have a rate and a latency, in the order of their settings; of a setting that was
     measured several times, the step with the median rate. Rates are messages per second, latencies nanoseconds.
@@ -181,7 +181,7 @@ def _biggest_gain(found: Sequence[AxisLine], rates: Floats) -> Gain | None:
 
 
 def _is_end(line: AxisLine, settings: pd.DataFrame, left_out: pd.DataFrame) -> bool:
-    """Whether no step further along was left out: what comes after would not be known."""
+    """Whether no step further along was left out, so that the rest of the line is known."""
     return not (left_out[line.setting] > settings[line.setting].iloc[line.rows[-1]]).any()
 
 

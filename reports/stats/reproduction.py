@@ -28,7 +28,7 @@ REPEATS_MIN: Final = 3
 ASSUMED: Final = 2.0
 """The factor to which a ratio is taken as known when there are fewer repetitions."""
 COUNTED: Final = 1.02
-"""The same for figures that are counted, such as octets per message: only the samples at the ends of a step vary."""
+"""The same for counted figures, such as octets per message: only the samples at the ends of a step vary."""
 SHOWN_MAX: Final = 2
 """Claims of a finding that a line shows."""
 

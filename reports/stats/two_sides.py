@@ -131,7 +131,7 @@ def draws_for(figures: int, level: float) -> int:
 
 
 def smallest_p(first: int, second: int, draws: int = DRAWS_MIN) -> float:
-    """The smallest p value that a comparison of so many repetitions can have."""
+    """The smallest p value that a comparison of ``first`` with ``second`` repetitions can have."""
     deals = comb(first + second, first)
     if deals > EXACT_MAX:
         return 1 / (draws + 1)
@@ -158,12 +158,12 @@ def spread(base: Sequence[float], candidate: Sequence[float]) -> float:
 
 
 def repetitions_needed(spread: float, *, noise: float, confidence: float, figures: int) -> int | None:
-    """Repetitions of each side that would decide; None if the spread is not known, and one more than
-    :data:`NEEDED_MAX` if so many would not do.
+    """Repetitions of each side that would decide; None if the spread is not known, and one more than :data:`NEEDED_MAX`
+    if that is not enough.
 
-    The assumption: logarithms of runs vary normally with the standard deviation ``spread``. Then so many repetitions
-    tell no change, and a change of twice the noise, from the noise itself in four of five comparisons. The p value can
-    also pass Holm's correction over ``figures``.
+    The assumption: logarithms of runs vary normally with the standard deviation ``spread``. Then this number of
+    repetitions tells no change, and a change of twice the noise, from the noise itself in four of five comparisons. The
+    p value can also pass Holm's correction over ``figures``.
     """
     if not spread >= 0 or noise <= 0:
         return None

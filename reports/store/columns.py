@@ -92,7 +92,7 @@ class TableSpec:
 
 
 def table_of_rows(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows as an Arrow table; what a row lacks is null.
+    """Rows as an Arrow table; missing values are null.
 
     ``pa.Table.from_pylist`` goes through the rows once for each column, in twice the time.
     """

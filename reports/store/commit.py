@@ -42,7 +42,7 @@ REMAKE: Final = "remove the store, or choose another place, and make the report 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a commit needs besides its folder: the time (Unix, nanoseconds) and an id that no other commit has."""
+    """The inputs of a commit besides its folder: the time (Unix, nanoseconds) and an id that no other commit has."""
 
     now_ns: Callable[[], int] = time.time_ns
     new_id: Callable[[], str] = lambda: secrets.token_hex(4)

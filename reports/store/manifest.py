@@ -1,4 +1,4 @@
-"""The manifest of a store, and what a publication makes of the manifest before it. Pure: no clock, no file, no chance.
+"""The manifest of a store, and how a publication makes it from the manifest before. Pure: no clock, no file, no chance.
 
 A *batch* is a set of runs of one date and experiment whose rows lie in the same files, one file per table. The manifest
 names the batches, and for every run the batch that holds its rows. Invariants:
@@ -84,7 +84,7 @@ class DeadBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreManifest:
-    """What a store holds after publication ``number``; number 0 is a store without a publication.
+    """The content of a store after publication ``number``; number 0 is a store without a publication.
 
     ``left_out``: run directories that could not be reported, by source. A run that was reported before its directory
     was damaged stays in ``runs``, too.
@@ -115,8 +115,8 @@ class StoreManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreChange:
-    """What one publication adds. ``moved``: runs whose rows were copied, each with the batch they were copied from;
-    such a run counts in its new batch only if it has not been reported again meanwhile."""
+    """The additions of one publication. ``moved``: runs whose rows were copied, each with its former batch; such a run
+    counts in its new batch only if it has not been reported again meanwhile."""
 
     batches: tuple[StoredBatch, ...] = ()
     runs: tuple[StoredRun, ...] = ()

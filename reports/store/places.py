@@ -92,7 +92,7 @@ def cause_of(error: OSError) -> str:
 
 
 def advice(where: str, error: OSError) -> str:
-    """What a person can do about an error at a place."""
+    """Advice for a person about an error at a place."""
     scheme = scheme_of(where)
     if scheme == "file":
         return "make room, check that the place exists and that you may read and write there"
@@ -192,7 +192,7 @@ class S3Folder:
         try:
             there = self._reader().system.get_file_info(self._bucket)
         except OSError:
-            return []  # Whoever may list below a prefix need not see the bucket.
+            return []  # A user who may list below a prefix need not see the bucket.
         if there.type == arrow_fs.FileType.NotFound:
             raise OSError(errno.ENXIO, "there is no such bucket")
         return []

@@ -1,8 +1,8 @@
-"""What a store keeps of one run, and what it remembers of a run that cannot be reported.
+"""A store's tables of one run, and its memory of a run that cannot be reported.
 
-Whoever computes tables makes one :class:`RunTables` per run and hands it to the writer of a store. The signature is the
-computing side's own: the store gives the signature back (:meth:`reports.store.store.Store.known`), so that a run whose
-files have not changed need not be computed again.
+The computing side makes one :class:`RunTables` per run and hands it to the writer of a store. The signature is its own:
+the store gives the signature back (:meth:`reports.store.store.Store.known`), so that a run whose files have not changed
+need not be computed again.
 """
 
 from __future__ import annotations

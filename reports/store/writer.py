@@ -46,12 +46,12 @@ HELD_RUNS: Final = 16
 HELD_ROWS: Final = 1024
 """Rows of a table from which on a run is spooled at once."""
 SWEEP_EVERY: Final = 32
-"""One publication of so many lists the whole store, to remove files that nothing names."""
+"""Publications from one sweep to the next: a sweep lists the whole store, to remove files that nothing names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a publication put into the store: rows per table, of its runs only. ``upkeep_problem``: why small files
+    """The result of a publication: rows per table in the store, of its runs only. ``upkeep_problem``: why small files
     could not be brought together, if they could not; the publication stands."""
 
     number: int
@@ -106,7 +106,7 @@ class TableWriter:
             self._uploads.take(*key, self._spools.pop(key))
 
     def publish(self) -> Published:
-        """Make all that was taken in visible at once, and then bring small files together where there are many.
+        """Make all taken-in runs visible at once, and then merge small files where there are many.
 
         :raises StoreError: the store cannot be written, or the writer took more than WRITING_S_MAX
         """
@@ -234,7 +234,7 @@ class _Uploads:
         return manifest
 
     def discard(self) -> None:
-        """Remove the files that no manifest names; the sweep removes those that cannot be removed now."""
+        """Remove the files that no manifest names; the sweep removes files that cannot be removed now."""
         try:
             for name in self._files:
                 self._folder.delete(name)
