@@ -2,7 +2,7 @@
 not read connections that publish.
 
 As in RabbitMQ, an alarm of one node stops publishers on all nodes: what is published anywhere may end on every node. A
-connection is stopped at its first publish after the alarm began. A client that understands connection.blocked is told.
+connection is stopped at its first publish after the alarm began. A client that understands connection.blocked gets it.
 The connection is read again when the last alarm has cleared. Connections that only consume go on, so that the backlog
 that fills the node can shrink. Nodes tell each other their alarms with their heartbeats. A node that is down has no
 alarms.
@@ -58,8 +58,8 @@ def resident_bytes() -> int:
 
 
 def give_back() -> None:
-    """Give memory back that nobody uses. The collector comes seldom, and never while publishers are stopped; glibc
-    keeps what is free. The alarm would never end otherwise."""
+    """Give unused memory back to the system; else the alarm would never end. The collector comes seldom, and never
+    while publishers are stopped; glibc keeps freed memory."""
     gc.collect()
     with contextlib.suppress(AttributeError, OSError):  # another C library has no such call
         ctypes.CDLL(None).malloc_trim(0)
@@ -118,7 +118,7 @@ class Alarms:
         return True
 
     def memory_held(self) -> int:
-        """Octets of memory that this node holds now; those of the last look if the system does not say."""
+        """Octets of memory that this node holds now; the last known number if the system does not say."""
         try:
             self._held = self._room.memory()
         except OSError as error:

@@ -44,7 +44,7 @@ def claim(files: Files, config: NodeConfig) -> None:
 
 
 def _refuse_foreign(files: Files, config: NodeConfig, there: bytes | None, own: bytes, *, is_marked: bool) -> None:
-    """Raise ForeignDirectoryError if the directory cannot be that of this node's classic queues."""
+    """Raise ForeignDirectoryError if the directory cannot belong to this node's classic queues."""
     directory, wanted = str(config.classic_dir), f"the classic queues that belong to {config.data_dir}"
     mend = f"copy {config.data_dir}/{IDENTITY} to {directory}/{IDENTITY}"
     if there is not None and there != own:

@@ -1,7 +1,7 @@
 """The configuration of one node: what it needs to know to start, and all its limits.
 
-``node.json`` (written by the cluster starter, or by hand) is read into a :class:`NodeConfig`. ``problems()`` finds
-everything that is wrong with it at once, so that nobody has to fix a file one error at a time.
+``node.json`` (written by the cluster starter, or by hand) is read into a :class:`NodeConfig`. ``problems()`` finds all
+its faults at once, so that nobody has to fix a file one error at a time.
 """
 
 from __future__ import annotations
@@ -517,7 +517,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
 
 
 def _secret(path: Path) -> bytes:
-    """The content of ``secret_file``, which is nobody else's to read. Raises :class:`ConfigError`."""
+    """The content of ``secret_file``, which only the node's user may read. Raises :class:`ConfigError`."""
     try:
         mode, text = path.stat().st_mode, path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Who watches a node from within: what is told, and at which moment.
+"""The observer of a node from within: the events that it gets, and their moments.
 
 Rare events are told by a call. Steps of every message are told by a call that :func:`before` puts in front of another
 call when the node is built. If the observer looks away, nothing is put in front, so a node that nobody watches makes no
@@ -27,7 +27,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class NodeObserver:
-    """An observer that looks away. Who watches overrides what is of interest."""
+    """An observer that ignores everything. A subclass overrides the methods that it needs."""
 
     # Wrapped, while the node is built
 

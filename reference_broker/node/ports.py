@@ -65,7 +65,7 @@ class ProposingPorts(NodePorts, Protocol):
 
     @property
     def congested(self) -> Set[NodeId]:
-        """The peers to whom much should not be sent now. It is the same set for as long as the node runs."""
+        """The peers that should not be sent much now. It is the same set for as long as the node runs."""
 
     def when_writable(self, node: NodeId, runner: Runner) -> None:
         """Give ``runner`` a turn when the link to a congested peer takes octets again; never, if the link breaks."""

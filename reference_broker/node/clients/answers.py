@@ -83,14 +83,14 @@ class Answers:
         self.awaited: Awaited | None = None
         """Not None while the channel is busy."""
         self.unawaited: dict[int, Callable[[int], None]] = {}
-        """The questions to queues that no client waits for, and who gets the answer."""
+        """The questions to queues that no client waits for, and the receivers of the answers."""
         self.waiting: deque[Any] = deque()
         """Events that wait until the channel is not busy."""
         self.is_gone = False
         """The channel has ended, and stays until the waiting events are handled."""
         self.knows_queues: bool | None = None
         """While waiting events are handled: whether this node knows every queue and exchange that existed when they
-        came. None: nobody has asked."""
+        came. None: not asked yet."""
         self.patience = Patience()
         self._repeated: Event | None = None
         """The last request that was repeated because its queue was unknown."""
@@ -115,7 +115,7 @@ class Answers:
         self, queue: Queue, answered: Callable[[int], None], queue_gone: Callable[[], None], again: Callable[[], None]
     ) -> int:
         """Make the channel busy until the queue has applied the command with the returned correlation, or is gone. The
-        queue will hear of the channel's end."""
+        queue will be told the channel's end."""
         group = queue.record.group
         self._context.used[group] = queue
         correlation = self._next()

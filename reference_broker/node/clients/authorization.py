@@ -93,7 +93,7 @@ class LoggedIn(Protocol):
 
 
 class NodeAccess:
-    """The users of one node: those of the cluster, and those of the node's own configuration, who may do everything."""
+    """The users of one node: the cluster's, and the users in the node's own configuration, who may do everything."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class NodeAccess:
         connections: Callable[[], Iterable[LoggedIn]],
         lacks_memory: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``table`` and ``routing``, of a virtual host: as they are now. ``connections``: those of this node."""
+        """``table`` and ``routing``, of a virtual host: as they are now. ``connections``: this node's."""
         self.lacks_memory = lacks_memory
         self.table = table
         self.loopback_users = frozenset(loopback_users)
@@ -180,8 +180,8 @@ class ClientGate:
         self.certificate_user = ""
 
     def meet(self, peer: object, certificate: object) -> None:
-        """A client dialled: ``peer`` is its address, ``certificate`` the one that it showed, both as asyncio has them;
-        None if there is none."""
+        """A client dialled: ``peer`` is its address, ``certificate`` its certificate, both as asyncio has them; None if
+        there is none."""
         self.is_local = is_loopback(peer)
         self.certificate_user = _common_name(certificate)
 

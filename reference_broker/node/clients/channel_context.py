@@ -22,4 +22,4 @@ class ChannelContext:
         self.id = identity
         self.vhost = ports.virtual_host
         self.used: dict[GroupId, Queue] = {}
-        """The queues that the channel has used, which must hear of its end."""
+        """The queues that the channel has used, which must be told its end."""

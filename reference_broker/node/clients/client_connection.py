@@ -55,7 +55,7 @@ class ClientConnection(asyncio.Protocol):
     """One AMQP connection, from accept to close."""
 
     def __init__(self, node: ClientPorts, config: ConnectionConfig, gate: ClientGate | None = None) -> None:
-        """``gate``: that of ``config``, if it wants to know where the client is."""
+        """``gate``: the gate of ``config``, if it needs the client's address."""
         self.peer = self.own = ("", 0)
         """The addresses of the client and of this end."""
         self.is_encrypted = False
@@ -104,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._node.clients.logging_in += 1
 
     def data_received(self, data: bytes) -> None:
-        """Handle octets from the client, now or in turns with those of others."""
+        """Handle octets from the client, now or in turns with other clients' octets."""
         if len(data) <= self._input.few:
             self._handle_octets(data)
             return
@@ -218,8 +218,7 @@ class ClientConnection(asyncio.Protocol):
                 return
 
     def _why_leave(self, queue: Queue, waited_ms: int) -> str:
-        """Why the client should leave this node, from which the leader of a queue is out of reach; empty: it should
-        not."""
+        """Why the client should leave this node, which cannot reach the leader of a queue; empty: it should not."""
         timeout_ms = self._node.limits.answer_timeout_ms
         where = "another node" if waited_ms >= timeout_ms else ""
         if not where and waited_ms >= min(_ELSEWHERE_MS, timeout_ms):
@@ -327,7 +326,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_unread_full(self) -> bool:
-        """Whether more octets wait for the client to read them than may. If those of all clients take much of the
+        """Whether too many octets wait for the client to read them. If all clients' unread octets take much of the
         node's memory, each may have few."""
         octets, limits = self._unread + self.core.delivering_octets, self._node.limits
         if octets > _UNREAD_ALWAYS and self._node.clients.unread > limits.memory_bytes_max // _UNREAD_MEMORY_PART:

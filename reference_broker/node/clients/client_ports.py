@@ -50,7 +50,7 @@ class ClientPorts(Protocol):
 
     def when_left(self, left: Sequence[Queue], owned: Sequence[Queue], call: Callable[[], None]) -> None:
         """Call when the queues are gone that end because a channel has left them (``left``: auto-delete queues) or
-        because their connection has ended (``owned``). Their names are free on this node then; those of ``owned`` at
+        because their connection has ended (``owned``). Their names are free on this node then; names of ``owned`` at
         once."""
 
     def home_node_down(self, record: QueueRecord) -> str | None:
@@ -60,8 +60,8 @@ class ClientPorts(Protocol):
         """The name of a node that reaches one that may lead the queue, if this node reaches none of them."""
 
     def when_queues_current(self, call: Callable[[bool], None]) -> None:
-        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
-        once nobody could say in time."""
+        """Call with True once this node knows every queue that was declared or deleted before now, or with False if no
+        answer came in time."""
 
 
 class ConnectionPorts(NodeConnection, Protocol):

@@ -143,7 +143,7 @@ class Consuming:
         queue.subscribe(known, priority, self.answers.request(queue, consuming, gone, event))
 
     def _session(self, event: Consume, group: GroupId) -> ConsumeSession:
-        """The consumer of a tag: a new one, or the one that is there, with other settings."""
+        """The consumer of a tag: a new one, or the existing one with other settings."""
         known = self.consumers.get(event.consumer_tag)
         if known is not None and known.group != group:
             self.set_apart(event.consumer_tag)

@@ -23,7 +23,7 @@ class FetchedMessage:
 
 
 class Gets:
-    """The open get of a channel. ``consumers`` are those of the channel, by tag."""
+    """The open get of a channel. ``consumers`` are the channel's consumers, by tag."""
 
     __slots__ = ("_consumers", "_context", "_fetched", "_open")
 

@@ -40,7 +40,7 @@ class EndableChannel(EventHandler, Protocol):
 
 
 class Publishing:
-    """What one channel has published and queues have not answered."""
+    """The publishes of one channel that queues have not answered."""
 
     __slots__ = (
         "_channel", "_core", "_fan_out", "_number", "_ports", "answers", "context", "replies", "sessions",
@@ -88,7 +88,7 @@ class Publishing:
 
     def queue_lost(self, group: GroupId) -> None:
         """The node that had the queue is out of reach, or another node has the queue now: refuse the open publishes,
-        because nobody here can know what became of them."""
+        because their outcome is unknown here."""
         session = self.sessions.pop(group, None)
         if session is not None:
             self._reject(self._resolved(session, _EVERYTHING))
@@ -211,7 +211,7 @@ def publish(channel: PublishingChannel, event: Publish) -> None:
         return
     session = publishing.sessions.get(queue.record.group) or publishing.session_with(queue)
     if session is None:
-        # As in RabbitMQ, but what nobody hears of is not confirmed if the queue comes back.
+        # As in RabbitMQ, but publishes without an answer are not confirmed if the queue comes back.
         publishing.unroutable(event, is_sure=event.mandatory or queue.record.ends_with_its_node)
         return
     ports = publishing.context.ports

@@ -134,8 +134,8 @@ def _deleted(access: QueueAccess, event: QueueDelete, messages: int) -> None:
 
 
 def _has_ended(access: QueueAccess, queue: Queue) -> bool:
-    """Whether the queue ended with its node. Its name is free then. If only the link to its node was broken, and
-    nobody has used the name, the queue is there again afterwards."""
+    """Whether the queue ended with its node. Its name is free then. If only the link to its node was broken, and the
+    name was not used, the queue is there again afterwards."""
     return queue.record.ends_with_its_node and access.context.node.home_node_down(queue.record) is not None
 
 

@@ -1,4 +1,4 @@
-"""Direct reply-to: answers that go to the channel that asked, through a queue that nobody has to declare.
+"""Direct reply-to: answers to the asking channel, through a queue that need not be declared.
 
 A client consumes from the queue ``amq.rabbitmq.reply-to`` and publishes requests with that name as their ``reply_to``.
 The receiver of a request finds another name there, and publishes the answer to the queue of that name. In RabbitMQ no
@@ -82,7 +82,7 @@ class Replies:
         context.node.declare(record, self._answers.until(declared))
 
     def declare(self, event: QueueDeclare) -> None:
-        """queue.declare of a queue for direct replies, which only tells whether somebody still waits there."""
+        """queue.declare of a queue for direct replies, which only tells whether a client still waits there."""
         vhost = self._context.vhost
         if event.queue != NAME and event.queue not in vhost.queues:
             self._answers.refuse(ReplyCode.NOT_FOUND, f"no {vhost.queue_called(event.queue)}", "queue.declare")

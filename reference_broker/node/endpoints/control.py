@@ -103,8 +103,8 @@ class _Port:
         self._door = open_files.Door("a client of the control port", lambda: "", self._complaints)
 
     def accepted(self) -> asyncio.Protocol:
-        """What takes the next connection. Without a secret nobody is a stranger, so clients get no file that is kept
-        back."""
+        """The handler of the next connection. Without a secret no client is a stranger, so clients get no file that is
+        kept back."""
         if not self._node.shard.config.secret and (turned_away := self._door.turns_away()) is not None:
             return turned_away
         if self._tls is None:
@@ -129,7 +129,7 @@ class _Port:
                     visitor.say(await respond(self._node, line))
                     await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # gone: nobody to answer
+            pass  # gone: there is no receiver
         except ValueError:
             visitor.say(failure(f"a request of more than {_REQUEST_MAX} octets", "end each request with a line feed"))
         finally:

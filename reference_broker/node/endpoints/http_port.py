@@ -34,7 +34,7 @@ _HEADERS: Final = {
 """Headers of every answer, for browsers: run nothing, show the answer in no frame, and do not guess its type."""
 _UNREAD_MEMORY_PART: Final = 8
 """The divisor of the node's memory limit that gives the octets which HTTP clients may leave unread: an answer may have
-megabytes, and nobody has to read it."""
+megabytes, and a client need not read it."""
 _LINGER_S: Final = 10.0
 """Time for the rest of an unwanted body to arrive, so that its client reads the answer."""
 _STOP_S: Final = 1.0

@@ -1,9 +1,9 @@
 """The node's figures for machines: for Prometheus over HTTP (:mod:`~reference_broker.node.endpoints.http_port`), and
 the same as JSON on the control port.
 
-A figure that RabbitMQ has, too, has RabbitMQ's name. Nothing is counted for the sake of this module: figures are read
-off the node when somebody asks, so a node that nobody asks pays nothing. The module is imported only when there is a
-port to serve, or a question.
+A figure that RabbitMQ has, too, has RabbitMQ's name. Nothing is counted for this module alone: figures are read off the
+node at each request, so a node without requests pays nothing. The module is imported only when there is a port to
+serve, or a question.
 """
 
 from __future__ import annotations

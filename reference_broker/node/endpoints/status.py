@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def summary(shard: Shard, *, listening: bool, serves_http: bool) -> dict[str, Any]:
-    """What a node says of itself. It looks only at the few queues that have committed most, so a summary is cheap
-    however many queues there are. ``listening``: clients can connect; ``serves_http``: so can those of the
-    metrics port, if the node has one. Counters are cumulative since the node's start."""
+    """A node's summary of itself. It covers only the few queues that have committed most, so it is cheap with any
+    number of queues. ``listening``: clients can connect; ``serves_http``: so can clients of the metrics port, if the
+    node has one. Counters are cumulative since the node's start."""
     config, hosting = shard.config, shard.hosting
     metadata = shard.runners[METADATA_GROUP]
     return {

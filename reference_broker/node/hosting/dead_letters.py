@@ -155,8 +155,8 @@ class DeadLetterRouter:
             log.warning(text, shown(record.name), exchange, key, outcome)
 
     def letter(self, address: LetterTarget, published_key: str, content: bytes) -> Letter:
-        """Where a letter goes. Without a routing key of the dead letters it goes by the keys of the message, CC ones
-        included, as in RabbitMQ."""
+        """The address of a letter. Without a routing key of the dead letters it goes by the keys of the message, CC
+        ones included, as in RabbitMQ."""
         key = published_key if address.routing_key is None else address.routing_key
         own = address_of(content)
         copies = own.copies if address.routing_key is None else ()
@@ -208,7 +208,7 @@ class Mailer:
         self._open: dict[int, tuple[str, bytes]] = {}
         """Unconfirmed letters by id: the routing key of their publish, and the content."""
         self._owed: dict[int, set[GroupId]] = {}
-        """The queues that a letter was sent to, and that have not answered."""
+        """The queues that got a letter and have not answered."""
         self._arrived: dict[int, set[GroupId]] = {}
         """The queues that have a letter which other queues do not have yet."""
         self._unsent: list[int] = []

@@ -240,5 +240,5 @@ def home_down(record: QueueRecord, home: str) -> str:
 
 
 def may_end(record: QueueRecord) -> bool:
-    """Whether the broker may delete the queue because nobody uses it."""
+    """Whether the broker may delete the queue when it is unused."""
     return record.auto_delete or "x-expires" in dict(record.arguments)

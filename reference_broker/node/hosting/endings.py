@@ -1,4 +1,4 @@
-"""Queues that the broker ends by itself, because nobody uses them any more or their connection is gone.
+"""Queues that the broker ends by itself, because they are unused or their connection is gone.
 
 An ending is a deletion in the metadata, and takes a while. Meanwhile the node that has asked for the ending does not
 tell the queue's counts (:attr:`Groups.ending <reference_broker.node.replication.known_groups.Groups.ending>`). So a
@@ -57,8 +57,8 @@ class Endings:
         """How many queues this node has ended, by reason."""
 
     def expired(self, group: GroupId, unused_ms: int) -> None:
-        """Delete the queue, unless that is under way. Only the present leader of the metadata is asked: somebody may
-        use the queue again until there is another. The machine reports a queue that is still unused once more."""
+        """Delete the queue, unless that is under way. Only the present leader of the metadata is asked: the queue may
+        be in use again before there is another leader. The machine repeats its report while the queue is unused."""
         queue = self._groups.by_group.get(group)
         if queue is None or group in self._groups.ending:
             return

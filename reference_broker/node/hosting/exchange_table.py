@@ -1,9 +1,9 @@
 """The exchanges and bindings as one node uses them: the table that it routes by, and changes that hold on every node.
 
-A node routes by the metadata that it has applied, without a question to anybody. So a change is answered only when
-every node that can be reached has applied it (:mod:`reference_broker.node.replication.everywhere`). From the answer on,
-a publish on any node goes by the change. A lost peer applies the missed changes when it is back; until then a client of
-that node may still publish by the old bindings.
+A node routes by the metadata that it has applied, and asks no other node. So a change is answered only when every node
+in reach has applied it (:mod:`reference_broker.node.replication.everywhere`). From the answer on, a publish on any node
+goes by the change. A lost peer applies the missed changes when it is back; until then a client of that node may still
+publish by the old bindings.
 
 A declaration needs no such care. A node that does not know an exchange asks what was declared before it answers 404, as
 for queues.

@@ -75,7 +75,7 @@ _Unapplied = Sequence[UnappliedCommands]  # by priority
 
 
 class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
-    """What members, proxies and queues need of their node, and who hears when they come and go."""
+    """The node's services for members, proxies and queues, and the observer of their beginnings and ends."""
 
     config: NodeConfig
     log: LogSystem
@@ -333,8 +333,8 @@ class Hosting:
 
     def peer_up(self, node: NodeId, *, up: Collection[NodeId]) -> None:
         """A link is up; ``up`` are the nodes that can be reached now, this node among them. Once they are a majority,
-        this node stands for election in the groups without a leader in which it voted for itself last. Where nobody
-        has voted yet, the lowest node stands."""
+        this node stands for election in the groups without a leader in which it voted for itself last. In a group
+        without votes, the lowest node stands."""
         for runner in self.hosted.values():
             runner.peer_up(node)
         for proxy in self.proxies.values():

@@ -110,8 +110,7 @@ class LocalClients:
         self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[NodeConnection], None], slices: Slices,
         observer: NodeObserver,
     ) -> None:  # fmt: skip
-        """``touch``: have the connection flushed at the end of this turn. ``slices``: in which what connections send
-        is handled."""
+        """``touch``: flush the connection at the end of this turn. ``slices``: for the octets of the connections."""
         self.slices = slices
         self.node = node
         self.boot_id = boot_id

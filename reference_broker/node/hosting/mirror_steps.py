@@ -3,10 +3,10 @@
 The owner of a queue takes one step at a time: it asks the metadata for a change, and takes the next step when the
 record has changed. While nodes are missing, steps are looked for again now and then.
 
-The ring goes where there are links. Each node says with its heartbeats which nodes it reaches. A mirror to which the
-ring has no link is dropped for as long as that lasts, though its node may reach the owner: else no batch would come
-round the ring, and nothing would be confirmed. That waits until the gap has stood for a while. When a node dies, one
-node notices it first and says so, and its own mirror must not go for that: the queue would be left with one copy.
+The ring goes where there are links. Each node says with its heartbeats which nodes it reaches. A mirror without a link
+to the ring is dropped while that lasts, even if its node reaches the owner: else no batch would come round the ring,
+and nothing would be confirmed. The drop waits until the gap has stood for a while. When a node dies, one node notices
+it first and says so, and its own mirror must not go for that: the queue would be left with one copy.
 
 How a mirror becomes the master of a queue whose master is lost stands in
 :mod:`~reference_broker.node.hosting.promotion`.
@@ -49,7 +49,7 @@ class MirrorChanges:
     def __init__(self, metadata: MetadataHost) -> None:
         self._metadata = metadata
         self._asked: set[tuple[GroupId, int]] = set()
-        """Queues, and the number of changes of the record on which a question rests."""
+        """Queues with a question under way, each with the number of changes of its record."""
 
     def ask(self, command: type[AddMirror | DropMirror | MoveMaster], record: QueueRecord, **values: int) -> bool:
         """Ask for a change. Returns whether this was the first time."""
@@ -67,7 +67,7 @@ class MirrorChanges:
 
 
 class Policies(Protocol):
-    """Who knows the policies."""
+    """The source of the policies."""
 
     def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
         """What the policies say about copies of the queue."""
@@ -89,7 +89,7 @@ class MirrorSteps:
         self._policies = policies
         self._look = 0
         self._gaps: dict[GroupId, tuple[Mirror, int]] = {}
-        """The mirror behind which a ring has a gap, and the look since when."""
+        """The mirror behind the gap of each ring, and the look at which the gap was first seen."""
 
     def step(self, runner: OwnerRunner, record: QueueRecord) -> bool:
         """Take the next step for a queue that this node owns. Returns whether to look again later."""
@@ -125,8 +125,8 @@ class MirrorSteps:
         self._gaps = {group: gap for group, gap in self._gaps.items() if group in self._mirrored}
 
     def _closes_gap(self, record: QueueRecord) -> bool:
-        """Have a mirror dropped that its neighbour in the ring, or who decides about the ring, does not reach for a
-        while. Returns whether there is one."""
+        """Drop a mirror that its neighbour in the ring, or the metadata's leader, does not reach for a while. Returns
+        whether there is one."""
         mirror = out_of_ring(record, self._nodes.reach_each_other, self._decider)
         former, since = self._gaps.pop(record.group, (None, 0))
         if mirror is None:

@@ -1,9 +1,9 @@
 """Promotion: a mirror becomes the master of a queue, because the master's node is lost.
 
-The leader of the metadata group has a mirror promoted. So a minority that is cut off promotes nobody, and its own
-masters cannot confirm anything, because they cannot drop the mirrors that do not answer. A node that another node
-reaches is not lost. If a mirror were promoted because one link is cut, the former master would not know for a while,
-and with a mirror that is not synchronised messages would go.
+The leader of the metadata group promotes a mirror. So a minority that is cut off promotes none, and its own masters
+cannot confirm anything, because they cannot drop silent mirrors. A node that another node reaches is not lost. If a
+mirror were promoted because one link is cut, the former master would not know for a while, and with a mirror that is
+not synchronised messages would go.
 
 :func:`promoted` says which mirror; :class:`Promotion` says when. The metadata machine then changes the record
 (``MoveMaster``), and the node that the record names takes the queue over

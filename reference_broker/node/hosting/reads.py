@@ -2,7 +2,7 @@
 
 A read puts nothing into the log. The node asks the leader of the group. The leader answers as soon as a majority has
 said that it still leads (ReadIndex: :mod:`reference_broker.raft.reads`) and it has applied everything that was
-committed by then. While nobody leads, or the leader changes, the question waits, for ``read_timeout_ms`` at most.
+committed by then. Without a leader, or while the leader changes, the question waits, for ``read_timeout_ms`` at most.
 
 One question per group and kind is under way at a time. A client that asks meanwhile waits for the next question: an
 answer that was already on its way proves nothing for this client. So any number of clients cost one round of heartbeats
@@ -107,8 +107,8 @@ class NodeReads:
                 self._later(0, functools.partial(self._try, question))
 
     def queue_gone(self, group: GroupId) -> None:
-        """The queue was deleted: answer the question of its counts. Its members have gone, maybe before this node heard
-        of the deletion, so the question may wait for a leader that nobody will elect."""
+        """The queue was deleted: answer the question of its counts. Its members have gone, maybe before this node
+        learned of the deletion, so the question may wait for a leader that will never come."""
         if (question := self._under_way.get((group, "counts"))) is not None:
             self._try(question)
 

@@ -55,7 +55,7 @@ class Reconciliation:
         self._asked: set[tuple[GroupId, Term, int, NodeId]] = set()
         """Questions and reports to the metadata group that are under way."""
         self._proposed: dict[GroupId, tuple[Term, object]] = {}
-        """The change of settings last proposed to a queue, and in which term: once is enough."""
+        """The term and the change of settings that were last proposed to each queue: once is enough."""
 
     def retry(self) -> None:
         """Try again the steps that could not be taken. Without such steps this costs nothing."""
@@ -89,7 +89,7 @@ class Reconciliation:
         gone = set(record.leaving) - set(core.configuration.members)
         if gone:
             self._report(runner, record, min(gone))
-        elif missing:  # before others are removed: the group must not shrink to nobody
+        elif missing:  # before others are removed: the group must not become empty
             self._look_up(runner, record, min(missing))
         else:
             self._remove(runner, record)

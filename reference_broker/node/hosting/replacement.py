@@ -10,7 +10,7 @@ take four steps:
 2. Each queue that has a member on the lost node replaces it by a member in a new *membership epoch*. The new member
    begins blank and counts for nothing before it has the whole log. If the lost member was leaving anyway, the queue
    only sees it gone.
-3. Each classic queue that lived on the lost node is deleted: nobody else has its messages, and its name is free.
+3. Each classic queue that lived on the lost node is deleted: no other node has its messages, and its name is free.
 4. The metadata group replaces its member, too. Its new member's replica id is the node's first new boot id, which the
    node finds as ``first_life`` in its configuration.
 

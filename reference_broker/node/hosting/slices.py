@@ -1,4 +1,4 @@
-"""Whose octets are handled next: clients that send much take turns, and nobody else waits for all of them.
+"""Whose octets are handled next: clients that send much take turns, and other clients do not wait for all of them.
 
 The octets that the event loop reads from a socket at once may take a node long: a quarter of a megabyte of small
 messages to many queues costs tens of milliseconds, and thirty such clients the time of an election. So much work is
@@ -71,7 +71,7 @@ class Slices:
 
 
 class Input:
-    """What one client has sent and nobody has handled yet. ``handle`` handles octets."""
+    """The unhandled octets of one client. ``handle`` handles octets."""
 
     __slots__ = (
         "_at",

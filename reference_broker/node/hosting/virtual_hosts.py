@@ -38,7 +38,7 @@ class VirtualHost:
 
 
 class VirtualHosts:
-    """All virtual hosts of one node, each made when somebody asks for it."""
+    """All virtual hosts of one node, each made at its first use."""
 
     def __init__(self, groups: Groups, metadata: MetadataHost, everywhere: Everywhere) -> None:
         self._groups = groups

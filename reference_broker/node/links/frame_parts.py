@@ -74,7 +74,7 @@ class LinkBacklog:
         return stream in self._streams
 
     def add(self, stream: int, size: int, buffers: Sequence[Octets]) -> None:
-        """Add a message of ``size`` octets, the first of which is its kind."""
+        """Add a message of ``size`` octets; the first octet is its kind."""
         self.waiting.append(_Message(stream, size, buffers))
         self._streams[stream] += 1
 
@@ -99,7 +99,7 @@ class LinkBacklog:
 
 
 class Assembly:
-    """A message of which some parts have come, on the receiving side of a link."""
+    """A partly received message, on the receiving side of a link."""
 
     __slots__ = ("_octets", "_octets_max")
 

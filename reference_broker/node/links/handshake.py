@@ -147,7 +147,7 @@ class Handshake:
 
 
 def proof(secret: bytes, *parts: bytes) -> bytes:
-    """What only somebody with the secret can make of these parts; 32 octets. No two lists of parts share a proof."""
+    """The proof of these parts, 32 octets, which needs the secret. No two lists of parts share a proof."""
     found = hmac.new(secret, digestmod="sha256")
     for part in parts:
         found.update(len(part).to_bytes(4, "big"))

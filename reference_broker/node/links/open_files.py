@@ -4,8 +4,8 @@ Every connection is an open file for the kernel, as is every file of the log. A 
 a segment, and would have to stop. So a node raises its limit to the system's, and keeps a quarter back from clients of
 all its ports. When the rest is taken, a new client is turned away: its socket is closed at once, and the log says why.
 
-Connections without proof at the ports for nodes and operators (*strangers*) do use what is kept back, because nobody
-can tell a stranger from another node before the proof. All of them together get a quarter of what is kept back.
+Connections without proof at the ports for nodes and operators (*strangers*) do use the reserve, because a stranger
+looks like another node before the proof. All strangers together get a quarter of the reserve.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def raise_limit() -> None:
 
 
 def shared_max() -> int:
-    """How many files may be open, those of the log among them, while clients still come in."""
+    """Number of open files, the log's among them, up to which clients still come in."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft - soft // _KEPT
 
@@ -65,7 +65,7 @@ def lowest_free() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClientCrowd:
-    """The clients that are connected, and those of them that are not logged in yet."""
+    """The connected clients, and which of them are not logged in yet."""
 
     connected: int
     logging_in: int
@@ -116,8 +116,8 @@ class Door:
         return _TurnedAway()
 
     def has_room(self, number: int) -> bool:
-        """Whether a client may have the open file of this number, all files below which are open, too. If not, the log
-        says so."""
+        """Whether a client may have the open file of this number; all lower numbers are open, too. If not, the log says
+        so."""
         if number < (most := shared_max()):
             return True
         self._complain(

@@ -123,7 +123,7 @@ class Requests:
 
 
 def answer_by(methods: Mapping[str, Method], request: Answer, answered: Answered) -> None:
-    """Have the method of the request's ``op`` answer it. An operation that is refused is answered with a failure."""
+    """Answer a request by the method of its ``op``. A refused operation is answered with a failure."""
     method = methods.get(str(request.get("op")))
     try:
         if method is None:

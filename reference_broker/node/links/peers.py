@@ -394,7 +394,7 @@ class Peers:
         self.events = events
         self.links: dict[NodeId, PeerLink] = {}
         self.congested: set[NodeId] = set()
-        """The peers to whom much should not be sent now."""
+        """The peers that should not be sent much now."""
         self.congestions: set[PeerLink] = set()
         """Their links."""
         self._alarms = 0
@@ -406,7 +406,7 @@ class Peers:
         self._complaints = Complaints(self.now)
         self._strangers = Strangers(strangers_max(limits), lambda text: self.complain(_ANYBODY, text))
         self.holds = False
-        """Whether frames gather until :meth:`flush`: those of all groups for one peer are one write then."""
+        """Whether frames gather until :meth:`flush`: then the frames of all groups for one peer are one write."""
         self.gathered: dict[PeerLink, None] = {}
         """The links that have something to flush."""
         self._octets = octets if octets is not None else LinkOctets({})
@@ -496,7 +496,7 @@ class Peers:
         self._tell()
 
     def _tell(self) -> None:
-        """Tell every peer this node's alarms and to which nodes it has a link, for one of these has changed."""
+        """Tell every peer this node's alarms and links, because one of them has changed."""
         self._heartbeat = bytes((self._alarms,)) + b"".join(map(_NODE.pack, sorted(self.links)))
         for link in list(self.links.values()):
             link.send(FrameKind.HEARTBEAT, [self._heartbeat])
@@ -518,8 +518,8 @@ class Peers:
         return self._loop.call_later(self.handshake_ms(link) / 1000, too_slow)
 
     def handshake_ms(self, link: PeerLink) -> int:
-        """How long the handshake of a link may take. A dialled peer that says nothing is as good as silent, and is
-        dialled again."""
+        """How long the handshake of a link may take. A dialled peer that sends nothing counts as silent, and is dialled
+        again."""
         limits = self.limits
         return min(limits.handshake_ms, limits.suspect_after_ms) if link.is_dialled else limits.handshake_ms
 

@@ -31,7 +31,8 @@ class Complaints:
         self._said: dict[Hashable, tuple[float, int]] = {}
 
     def say(self, topic: Hashable, text: str) -> None:
-        """Log why somebody was refused, unless the topic had its line already; the next line counts those left out."""
+        """Log why a connection was refused, unless the topic had its line already; the next line counts the lines left
+        out."""
         since, count = self._said.get(topic, (-COMPLAIN_AGAIN_S, 0))
         if self._now() - since < COMPLAIN_AGAIN_S:
             self._said[topic] = since, count + 1
@@ -52,8 +53,8 @@ class Strangers:
         return len(self._all)
 
     def add(self, stranger: Stranger) -> None:
-        """Somebody has come. Of too many strangers the oldest has to go, so that connections that say nothing keep
-        nobody out."""
+        """A stranger has come. If there are too many, the oldest has to go, so that silent connections keep no other
+        out."""
         self._all[stranger] = None
         if len(self._all) > self._limit:
             oldest = next(iter(self._all))

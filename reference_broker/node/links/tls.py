@@ -3,7 +3,7 @@
 A node shows the same certificate to the nodes that dial it and to the nodes that it dials. The name in the certificate
 is the name of the node, so a certificate goes with its node from address to address. Both sides check the other one's
 certificate against the authority of the cluster. TLS comes before the handshake and does not replace it: the secret
-still has to be proved, now over a connection that nobody else can read or change.
+still has to be proved, now over a connection that others can neither read nor change.
 
 A :class:`TlsDoor` stands before a port with TLS. It takes a connection through TLS and hands it on as if TLS were not
 there. So a port without TLS has no door, and costs nothing more.
@@ -118,7 +118,7 @@ class TlsDoor(asyncio.Protocol):
         has_room: Callable[[int], bool] = lambda _number: True,
     ) -> None:
         """``has_room``: whether the connection may be the open file of a number. It gets another number here than the
-        kernel gave it first, and the first is free again for somebody else."""
+        kernel gave it first, and the first is free again."""
         self._context = context
         self._timeout_s = timeout_s
         self._behind = behind

@@ -1,8 +1,8 @@
 """What one node tells the others for the management API: its connections, channels, consumers, queues, and itself.
 
 An answer between nodes has a limit of octets, and an answer holds up messages while it is made. So rows come in parts:
-``from`` is the first *source* that is wanted (a connection, a channel, a queue), ``next`` is the one to ask for next.
-A source gives one row, or none. Rows are made when somebody asks. Nothing is counted for them on the way of a message.
+``from`` is the first *source* that is wanted (a connection, a channel, a queue), ``next`` is the one to ask for next. A
+source gives one row, or none. Rows are made at each request. Nothing is counted for them on the way of a message.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
     "ha-promote-on-failure": ("always", "when-synced"),
     "ha-promote-on-shutdown": ("always", "when-synced"),
 }
-"""The allowed values of each key; None: any string of at most 255 octets. They are those of a declaration, so every
+"""The allowed values of each key; None: any string of at most 255 octets. They are a declaration's values, so every
 committed policy can be applied. ``ha-params`` has rules of its own."""
 _NOT_FOR_OPERATORS: Final = frozenset(
     {"ha-sync-batch-size", "queue-version", "stream-max-segment-size-bytes", "initial-cluster-size"}

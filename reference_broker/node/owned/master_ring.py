@@ -6,10 +6,11 @@ The owner of the queue applies commands as always; its store records what change
 (:class:`~reference_broker.mirroring.master.RecordingStore`). At the end of a turn the changes go round the ring as one
 batch. Messages are confirmed when they are safe here and every mirror has confirmed the batch.
 
-A *new mirror* asks to join. The owner applies nothing meanwhile: everybody must have everything, so that the eldest
+A *new mirror* asks to join. The owner applies nothing meanwhile: all members must have everything, so that the eldest
 mirror never has less than the new mirror. If the mirror is to be filled, it gets all messages of the queue, a few
-thousand at a time, and then the word from which batch on it is a member like the others. RabbitMQ's ``ha-sync-mode:
-automatic`` blocks the queue as well. Without filling, the mirror is synchronised when all older messages are gone.
+thousand at a time, and then the number of the batch from which on it is a member like the others. RabbitMQ's
+``ha-sync-mode: automatic`` blocks the queue as well. Without filling, the mirror is synchronised when all older
+messages are gone.
 
 Frames, and what each is counted as (:mod:`~reference_broker.node.links.link_octets`): RING and NOTE as ``ring``; COPY,
 the publishes of this node's own clients straight to each mirror, as ``mirror``; FILL as ``sync``."""

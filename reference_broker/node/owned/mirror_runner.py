@@ -1,6 +1,6 @@
 """A mirror of a classic queue on this node: frames in, frames out.
 
-What a mirror does is in :mod:`reference_broker.mirroring.mirror`, and the ring in
+The mirror's own work is in :mod:`reference_broker.mirroring.mirror`, and the ring in
 :mod:`reference_broker.mirroring.ring`. Clients of this node reach the queue through a
 :class:`~reference_broker.node.replication.proxy.Proxy`, as on any other node: the mirror serves nobody. It becomes the
 master when the metadata says so (:mod:`reference_broker.node.hosting.hosted_queues`)."""
@@ -154,8 +154,8 @@ class MirrorRunner:
             self._introduce()
 
     def peer_down(self, node: NodeId) -> None:
-        """The link to a node broke. If the ring is open there now, the owner hears of that with this node's next
-        heartbeat (:mod:`reference_broker.node.hosting.mirror_steps`)."""
+        """The link to a node broke. If the ring is open there now, this node's next heartbeat tells the owner
+        (:mod:`reference_broker.node.hosting.mirror_steps`)."""
         self.copy.copies.link_broke(node)
         self.ring.link_down(node)
         self._node.wake(self)

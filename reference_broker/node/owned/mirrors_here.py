@@ -1,7 +1,7 @@
 """The mirrors on this node, and the frames of the rings that this node is in.
 
 A record says on which nodes a queue has copies (:mod:`reference_broker.machines.cluster.mirror_records`). A copy is
-started and stopped accordingly. A note may come before the record that explains it, because nodes hear of a record at
+started and stopped accordingly. A note may come before the record that explains it, because nodes get a record at
 different times; such notes wait here for a while. Batches cannot come too early: a member sends nothing to a neighbour
 that has not asked."""
 

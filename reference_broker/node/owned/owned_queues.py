@@ -1,4 +1,4 @@
-"""The queues that this node owns, and the store in which their messages are.
+"""The queues that this node owns, and the store of their messages.
 
 The store opens with the first such queue, or at the start if the store was open before. A node without these queues has
 neither the files nor the thread of the store.
@@ -55,9 +55,9 @@ class OwnedQueues:
         self.findings: list[StartFinding] = []
         """Losses and damage that the store found when it opened, and the losses with a given-up master."""
         self._followers: dict[GroupId, Callable[[int], None]] = {}
-        """Who hears that messages survive, by the name of the queue in the store."""
+        """The receivers of the news that messages survive, by the name of the queue in the store."""
         self._records: dict[GroupId, QueueRecord] = {}
-        """Of each queue and copy that somebody follows, by its name in the store: what was declared."""
+        """The declared record of each followed queue and copy, by its name in the store."""
         self.policies: Callable[[], Collection[Policy]] = tuple
         """The policies of the cluster, as this node knows them."""
         self._config = config
@@ -105,12 +105,12 @@ class OwnedQueues:
                 stored.be_lazy(self._is_lazy(record))
 
     def follow(self, record: QueueRecord, since: int, stored: Callable[[int], None]) -> None:
-        """Call ``stored`` when messages of the copy survive, with the number below which they do."""
+        """Call ``stored`` when messages of the copy survive, with the end of their numbers."""
         self._followers[store_of(record.group, since)] = stored
         self._records[store_of(record.group, since)] = record
 
     def follow_no_more(self, record: QueueRecord, since: int) -> None:
-        """Nobody wants to hear of the copy any more."""
+        """End the calls for the copy."""
         self._followers.pop(store_of(record.group, since), None)
         self._records.pop(store_of(record.group, since), None)
 

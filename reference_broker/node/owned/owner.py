@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Commands of this node's clients and of other nodes gather until the turn. The turn applies all of them in the order in
-which they came, and has their effects executed. Nothing is agreed with anybody, so there are no rounds and no terms.
-The *term* of the owner is the boot id of its node, below the number of owners that the queue had before. A higher term
+which they came, and executes their effects. The owner needs no agreement, so there are no rounds and no terms. The
+*term* of the owner is the boot id of its node, below the number of owners that the queue had before. A higher term
 means that the owner has started again, or is another one, and has no channels and consumers.
 
 A queue with *mirrors* has a ring (:mod:`~reference_broker.node.owned.master_ring`). The ring gets the last part of each
@@ -99,9 +99,9 @@ class OwnerRunner:
         self._dedup = DedupTable()
         self._non_members: dict[NodeId, NonMember] = {}
         self._told: dict[NodeId, None] = {}
-        """The nodes whose commands were applied since they were told last."""
+        """The nodes with commands applied since their last note."""
         self._marks: dict[tuple[NodeId, int], int] = {}
-        """Up to which number the waiting commands have the publishes of each process. Only kept for mirrors."""
+        """The highest number of each process's publishes among the waiting commands. Only kept for mirrors."""
         self._stopped = False
         self._doubts = 0
         """How many doubts there were."""
@@ -197,8 +197,8 @@ class OwnerRunner:
         self.ring = MasterRing(record, self.host, self._node, member)
 
     def take_over(self, numbers: Sequence[UnappliedCommands], published: Sequence[Any]) -> None:
-        """This node was a mirror before. ``published``: what only the nodes of publishers have sent; then come the
-        commands that this node has proposed and nobody has applied."""
+        """This node was a mirror before. ``published``: the publishes that came only from publishers' nodes; then come
+        this node's own unapplied commands."""
         self._waiting += self.host.taken_over(published)
         for priority in (Priority.NORMAL, Priority.LOW):
             unapplied = numbers[priority]
@@ -238,7 +238,7 @@ class OwnerRunner:
         return {"role": "leader", "leader": self.leader, "term": self.term, "applied_index": self._applied}
 
     def read(self, answered: Callable[[LogIndex | None], None]) -> None:
-        """Call ``answered`` at once, if nobody else decides anything; else when the metadata have told that this node
+        """Call ``answered`` at once, if no other node can become the owner; else when the metadata say that this node
         still is the owner."""
 
         def certain() -> None:
@@ -350,7 +350,7 @@ class OwnerRunner:
             commands = self._apply_with_ends(commands)
         self.host.apply(commands)
         if self._auto_delete:
-            self._look_for_consumers()  # before anybody hears that a consumer is gone
+            self._look_for_consumers()  # before the end of a consumer is told
         for numbers in self.unapplied:
             numbers.applied_up_to = numbers.last
 

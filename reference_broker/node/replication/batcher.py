@@ -9,7 +9,7 @@ A *round* takes a frame to each peer, a batch of the log on each node, and a fra
 So few commands do not begin a round of their own while a round of few commands is under way: the commands that all
 groups of the node gather meanwhile leave together when the round is committed. The rounds clock themselves, without a
 timer: they carry more as the load grows or the drives slow down. A group with many commands neither waits nor is waited
-for. Nor does anybody wait for longer than ``wait_ms``: a group that has lost its majority must not hold up the others.
+for. No group waits for longer than ``wait_ms``: a group that has lost its majority must not hold up the others.
 
 A settle that nobody waits for is *lazy*: it waits a while for an enqueue to share an entry with, which at low load
 halves the number of rounds. A settle whose consumer is short of credit is not lazy. If there is a backlog and the
@@ -34,7 +34,7 @@ from reference_broker.raft.roles import Role
 from reference_broker.types import LogIndex, NodeId, Priority, Term
 
 _FEW: Final = 512
-"""Messages below which an entry is soon written, so that one entry at a time keeps publishers going."""
+"""Number of messages below which an entry is soon written, so that one entry at a time keeps publishers going."""
 _RIDE_S: Final = 0.002
 """Time (at most twice as long) for which publishes wait for the next settle of a consumer with a small prefetch: longer
 than a round takes, shorter than a publisher would notice if no settle comes."""
@@ -52,7 +52,7 @@ class RoundTurns(Protocol):
 
 
 class Rounds:
-    """The round under way, if there is one, and who waits for its end."""
+    """The round under way, if there is one, and the runners that wait for its end."""
 
     def __init__(
         self,
@@ -227,10 +227,9 @@ class Batcher:
         follow yet.
 
         Normally one may when the disk is idle and, for few commands, when no round is under way; or when a full batch
-        is there. While a consumer works through a backlog
-        its settles must not find a long line of publishes before them: then settles follow each other freely, and of
-        entries with publishes only two of half the size are under way, or one if they are to hold few messages, which
-        waits for a settle to ride with.
+        is there. While a consumer works through a backlog, its settles must not wait behind many publishes. Then
+        settles follow each other freely, and only two entries with publishes, of half the size, are under way, or one
+        if entries are to hold few messages, which waits to take a settle along.
         """
         limits, raft_log, leadership = self._node.limits, self._core.log, self._core.leadership
         whole, entries_max, commit = limits.batch_bytes_max, limits.entries_uncommitted_max, raft_log.commit_index
@@ -273,7 +272,7 @@ class Batcher:
         self._rounds.done(self._runner)
 
     def _wait_for_a_settle(self) -> bool:
-        """Whether publishes have nothing to ride with now, and soon will."""
+        """Whether publishes have no settle to go with now, and soon will."""
         if not self._expects_settle and self._commands.holds(Priority.NORMAL):
             self._expects_settle = True
             self._node.after(_RIDE_S, self._look_for_settles)

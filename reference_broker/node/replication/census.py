@@ -1,8 +1,8 @@
 """How many queues have a member on each node, how many each node leads, which groups have no leader, and which groups
 have committed most. Pure.
 
-A node counts as queues come, change and go, so that nobody has to look at all queues: a declare chooses nodes by these
-counts, a start waits until no group is without a leader, and a summary names the busiest groups.
+A node counts as queues come, change and go, which spares looks at all queues: a declare chooses nodes by these counts,
+a start waits until no group is without a leader, and a summary names the busiest groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP_SIZE: Final = 3
 
 
 class Census:
-    """The counts of one node. It hears of every queue, and of the leaders of the queues that it takes part in."""
+    """The counts of one node. It is told every queue, and the leaders of the queues that it takes part in."""
 
     def __init__(self, here: NodeId) -> None:
         self._here = here
@@ -85,9 +85,9 @@ class Busiest:
     """The ``count`` groups of a node that have committed most, kept as commit indexes rise. ``everything`` gives all
     groups with their commit indexes.
 
-    A person who measures wants to see once a second where the nodes stand with the measured queue, however many other
-    queues there are. A commit index only rises, so a group outside the few gets among them by committing, and is noted
-    then. Only when one of the few is deleted, all groups are looked at, once, for the group that takes its place.
+    A person who measures wants to see the progress of the measured queue once a second, however many other queues there
+    are. A commit index only rises, so a group outside the few gets among them by committing, and is noted then. Only
+    when one of the few is deleted, all groups are looked at, once, for the group that takes its place.
     """
 
     def __init__(self, count: int, everything: Callable[[], Iterable[tuple[GroupId, LogIndex]]]) -> None:
@@ -113,7 +113,7 @@ class Busiest:
         self._is_missing = self._few.pop(group, None) is not None or self._is_missing
 
     def groups(self) -> list[GroupId]:
-        """The groups, the one that has committed most first."""
+        """The groups, most commits first."""
         if self._is_missing:
             self._is_missing, self._least = False, LogIndex(0)
             self._few = dict(nlargest(self._count, self._everything(), key=itemgetter(1)))

@@ -163,7 +163,7 @@ class GroupRunner:
         self._reads: dict[int, Callable[[LogIndex | None], None]] = {}
         self._next_read = 1
         self._awaited: list[tuple[LogIndex, Callable[[], None]]] = []
-        """Who waits until an entry is applied here."""
+        """The calls that wait until an entry is applied here."""
         self.newer_machine = 0
         """The version of the machine in effect if this node's is older: then the member keeps the log, and applies
         nothing (docs/internals/node.md)."""
@@ -249,7 +249,7 @@ class GroupRunner:
         self._wake_if_needed()
 
     def _have_applied(self, message: AppendEntries) -> None:
-        """More is committed. Where nobody waits for it, the log writes first, because the leader waits for the answer,
+        """More is committed. If no client waits for it, the log writes first, because the leader waits for the answer,
         and several entries are applied together."""
         if not message.entries or self._me[0] in self.host.client_nodes:
             self._node.wake(self)
@@ -396,7 +396,7 @@ class GroupRunner:
         self._doubt()
 
     def _doubt(self) -> None:
-        if any(unapplied.is_used for unapplied in self.unapplied):  # else there is nobody to deliver to
+        if any(unapplied.is_used for unapplied in self.unapplied):  # else there is no receiver of deliveries
             self.host.doubt()
 
     def peer_up(self, node: NodeId) -> None:

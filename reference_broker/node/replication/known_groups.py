@@ -33,7 +33,7 @@ class Groups:
         self.proxies: dict[GroupId, Proxy] = {}
         """The queues that run elsewhere."""
         self.ending: set[GroupId] = set()
-        """The queues that this node has asked to be deleted because nobody uses them, and that are still there."""
+        """The unused queues whose deletion this node has asked for, and that are still there."""
         self.is_current = False
         """Whether this node has heard everything that was committed before its start."""
 

@@ -119,7 +119,7 @@ class MetadataHost:
         self._only_now: set[int] = set()
         """The correlations of deletions that only the leader of their time may do."""
         self._told: set[UnusablePattern] = set()
-        self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match nobody
+        self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match no caller
 
     def declare(self, record: QueueRecord, answered: Answered) -> None:
         """Create the queue if its name is free; ``answered`` gets the record of that name."""
@@ -192,7 +192,7 @@ class MetadataHost:
         self.member.propose(command, _COMMAND_BYTES + octets)
 
     def _asker(self, answered: Callable[[Any], None]) -> _Asker:
-        """Who is to be answered."""
+        """The receiver of the answer."""
         correlation = self._next_correlation
         self._next_correlation += 1
         self._waiting[correlation] = answered
@@ -248,13 +248,13 @@ class MetadataHost:
             )
 
     def _answer(self, correlation: int, value: Any) -> None:
-        """Answer who waits under this correlation, if anybody does."""
+        """Answer the caller that waits under this correlation, if there is one."""
         self._only_now.discard(correlation)
         if (answered := self._waiting.pop(correlation, None)) is not None:
             answered(value)
 
     def catch_up(self, channels: object, asked: Sequence[Any]) -> None:
-        """Every node has a member, so there is nobody to tell."""
+        """Every node has a member, so there is no non-member to tell."""
 
     def pace(self) -> int | None:
         """No consumers here."""

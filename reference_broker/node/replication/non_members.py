@@ -15,9 +15,9 @@ Frames, after the kind (docs/internals/node.md draws them): the group, and then
     APPLIED    your commands are applied up to these numbers
 
 Links deliver in order or break, and a non-member that has not caught up gets no effects. So the effects that a
-non-member gets have no gaps. Whatever a broken link or a change of leader swallowed is told again with the next
-CATCH_UP. If the leader has applied more of the non-member's commands in the meantime, it sends LEADING again, and the
-non-member asks for the missing replies.
+non-member gets have no gaps. The next CATCH_UP repeats everything that a broken link or a change of leader swallowed.
+If the leader has applied more of the non-member's commands in the meantime, it sends LEADING again, and the non-member
+asks for the missing replies.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Links(Protocol):
 
     @property
     def congested(self) -> Set[NodeId]:
-        """The peers to whom much should not be sent now."""
+        """The peers that should not be sent much now."""
 
     def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer; returns its octets, 0 while the peer is down."""
@@ -88,8 +88,9 @@ class NonMember:
                 first_message_id += count
 
     def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
-        """Whether the link has room; whether its clients read, the non-member asks by itself (:func:`call_channels`).
-        The non-member hears of what was left out behind what is on the link, and so does not ask for it too early."""
+        """Whether the link has room. The non-member itself checks whether its clients read (:func:`call_channels`). The
+        news of deliveries left out goes behind the frames on the link, so the non-member does not ask for them too
+        early."""
         if self.node not in self._links.congested or consumer.tag == GET_TAG:
             return True
         tag = consumer.tag.encode()

@@ -36,7 +36,7 @@ class CommandQueue:
         self.urgent = False
         self.overdue = False
         self.cuts = 0
-        """Batches so far."""
+        """Number of batches so far."""
         self.held = False
         """Few commands need no turn: the end of the round under way brings one."""
 
@@ -162,12 +162,12 @@ class Pipeline:
     ) -> None:
         """``runner`` gets a turn when there is something to send, ``encode`` makes a batch of commands. ``unapplied``:
         the node's proposals to the group so far. ``forwarded`` gets the number and time (ns) of each publish that is
-        sent to another node. ``copied`` hears of each batch that is sent to another node: the head of its frame, its
+        sent to another node. ``copied`` gets each batch that is sent to another node: the head of its frame, its
         segments and its commands."""
         self.unapplied = unapplied or tuple(UnappliedCommands() for _ in Priority)
         self.waiting = CommandQueue()
         self.leader = NOBODY
-        """Who gets the commands. While nobody does, the commands are only kept."""
+        """The receiver of the commands. Without one the commands are only kept."""
         self.term = Term(0)
         self._group = group
         self._node = node

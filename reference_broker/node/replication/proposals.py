@@ -166,7 +166,8 @@ class DedupTable:
 
 
 def seal(batch: list[bytes | memoryview], segments: Sequence[Segment], now_ns: int = 0, clock: int = 0) -> bytes:
-    """The payload of a log entry: the batch and the segments, joined in one copy; and when that was on which clock."""
+    """The payload of a log entry: the batch and the segments, joined in one copy, with the time and the clock of the
+    sealing."""
     parts = batch[:]
     for segment in segments:
         parts.append(_SEGMENT.pack(*segment))
@@ -175,13 +176,13 @@ def seal(batch: list[bytes | memoryview], segments: Sequence[Segment], now_ns: i
 
 
 def sealed_at(payload: bytes | memoryview) -> tuple[int, int]:
-    """When a payload was sealed, in ns, and on which clock."""
+    """The time at which a payload was sealed, in ns, and its clock."""
     now_ns, clock, _count = _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
     return now_ns, clock
 
 
 def unseal(payload: bytes) -> tuple[int, list[Segment]]:
-    """Where the batch ends, and the segments. Raises ValueError for what :func:`seal` did not make."""
+    """Where the batch ends, and the segments. Raises ValueError for a payload that :func:`seal` did not make."""
     if len(payload) < _TAIL.size:
         raise ValueError("a sealed batch without the number of its segments")
     _now_ns, _clock, count = _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
@@ -229,7 +230,7 @@ class Proposal:
     group: GroupId
     term: Term
     lazy: bool = False
-    """Nobody waits for any of these commands: the leader may keep them until an entry goes that they can ride with."""
+    """No client waits for any of these commands: the leader may keep them until another entry takes them along."""
 
     def pack(self) -> bytes:
         """The fixed part."""

@@ -57,8 +57,8 @@ class Proxy:
         self._lost = lost
         self._published_here = published_here
         self._asked: dict[tuple[ChannelId, int], tuple[Priority, tuple[int, Any, int]]] = {}
-        """The applied commands to which a leader was asked for the reply. It may be the leader no more, so the next
-        leader is asked, too, until the reply is here."""
+        """The applied commands whose reply a leader was asked for. It may lead no more, so the next leader is asked,
+        too, until the reply is here."""
         self._attached = False
         self._is_late = False
         """Frames of the owner may have been read late: the owner has not answered since a suspension."""
@@ -112,10 +112,10 @@ class Proxy:
             self._lost(self.record)
 
     def was_suspended(self) -> None:
-        """This process was suspended, and the members may have given this node up. The frames that are still unread are
-        outdated, so attach again and have all results repeated. An owner gives nobody up while the link holds, and the
-        end of the link may be unread behind these frames. Until the owner has answered, their messages may be others'
-        by now."""
+        """This process was suspended, and the members may have given this node up. The unread frames are outdated, so
+        attach again to get all results repeated. An owner gives no node up while the link holds, and the end of the
+        link may be unread behind these frames. Until the owner has answered, other consumers may have their
+        messages."""
         if self._lost is not None:
             if self.leader != NOBODY:
                 self._is_late = True
@@ -202,7 +202,7 @@ class Proxy:
         self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
 
     def _questions(self, normal: int, low: int) -> list[Any]:
-        """Forget the commands that a leader has applied. Returns those to which no reply has come."""
+        """Forget the commands that a leader has applied. Returns the commands without a reply."""
         self._ask_again()
         for priority, applied in zip(Priority, (normal, low), strict=True):
             for taken in self.unapplied[priority].take(applied):
@@ -211,7 +211,7 @@ class Proxy:
         return [command for _priority, (_number, command, _octets) in self._asked.values()]
 
     def _ask_again(self) -> None:
-        """Count the commands without a reply as not applied: who answers next may have applied fewer."""
+        """Count the commands without a reply as not applied: the next leader may have applied fewer."""
         for priority, taken in reversed(self._asked.values()):
             self.unapplied[priority].put_back(taken)
         self._asked.clear()

@@ -41,7 +41,7 @@ difference."""
 
 
 class AnswerTimes:
-    """How long each node takes to have a few entries on disk: who is slower than whom.
+    """The time that each node takes to have a few entries on disk, to compare nodes.
 
     Running means in nanoseconds. For a peer the time runs from sending to the answer, for the node itself it is the
     time of its own log. A node that takes more than twice as long as another is *slower*; a node that never answered
@@ -59,7 +59,7 @@ class AnswerTimes:
         self.means[node] = mean + (ns - mean) // _RECENT
 
     def limit_of(self, node: NodeId) -> int:
-        """Who has a greater mean is slower than ``node``."""
+        """A node with a greater mean is slower than ``node``."""
         return 2 * self.means[node] + _ALIKE_NS if node in self.means else -1
 
 
@@ -70,7 +70,7 @@ class SenderPorts(NodePorts, Protocol):
 
     @property
     def congested(self) -> Set[NodeId]:
-        """The peers to whom much should not be sent now. It is the same set for as long as the node runs."""
+        """The peers that should not be sent much now. It is the same set for as long as the node runs."""
 
     def now_ns(self) -> int:
         """The host's monotonic clock."""
@@ -190,8 +190,8 @@ class Sender:
                     self._send_snapshot(outgoing)
 
     def send_entry(self, entry: Entry, nodes: Sequence[NodeId]) -> None:
-        """A new entry, behind entries of the same term and the last of the log, to these followers, or to those of them
-        who need it now."""
+        """Send a new entry, the last of the log, behind entries of the same term, to these followers, or only to those
+        that need it now."""
         few, before, now_ns = len(entry.payload) <= self._small, LogIndex(entry.index - 1), self._node.now_ns()
         self._entry_ns = now_ns
         if few:
@@ -313,7 +313,7 @@ class Sender:
             self._send_now(send, few=before is not None)
 
     def _may_wait(self, send: SendEntries, before: LogIndex | None) -> bool:
-        """Whether nobody needs the message now. ``before``: the last entry before the entries of this turn, if these
+        """Whether no node needs the message now. ``before``: the last entry before the entries of this turn, if these
         are small."""
         if not send.commit or send.to in self._host.client_nodes:
             return False
@@ -450,7 +450,7 @@ class Sender:
                 self._log.release_snapshot(self._group)
                 index, term, data, last = self._log.snapshot_chunk(self._group, 1)
         except SnapshotGoneError:
-            return  # the core asks again, from the first chunk of the one that is there then
+            return  # the core asks again, from the first chunk of the snapshot at that time
         self.sending_snapshot = True
         message = InstallSnapshot(
             term=send.term,

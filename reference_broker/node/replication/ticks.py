@@ -40,8 +40,8 @@ _HANDED_OVER_MAX: Final = 400
 
 
 class Campaigns:
-    """The elections that a node begins of itself when it starts. ``stand`` has the member of a group ask for votes, if
-    nobody leads the group.
+    """The elections that a node begins of itself when it starts. ``stand`` makes the member of a group ask for votes,
+    if the group has no leader.
 
     A node that starts stands for the groups in which it voted for itself last; it led most of them when the cluster
     stopped. So leaders come back to where they were, and members do not stand against each other. The number of
