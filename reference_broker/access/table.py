@@ -46,7 +46,7 @@ class AccessTable:
         table.put_permission(GUESTS_PERMISSION)
         return table
 
-    # Changes. None of them fails: whether a change makes sense is checked by who proposes it and by who applies it.
+    # Changes. None of them fails: the proposer and the applier of a change check whether it makes sense.
 
     def put_user(self, user: User) -> None:
         """Add or replace a user. The user's permissions stay."""

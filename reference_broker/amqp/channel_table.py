@@ -51,7 +51,7 @@ class ChannelTable:
         self._publishes = publishes
         self.by_number: dict[int, Channel] = {}
         self.confirming: dict[int, Channel] = {}
-        """The channels whose client must hear of confirms or rejections."""
+        """The channels with confirms or rejections for their client."""
         self.unread = Unread(self.by_number)
 
     # -- frames ------------------------------------------------------------------------------------------------------

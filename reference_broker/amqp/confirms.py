@@ -3,11 +3,11 @@
 Theory of operation
 -------------------
 Sequence numbers 1, 2, 3 ... count the publishes of a channel in confirm mode. Queues resolve them in any order, as
-committed or rejected, possibly twice (after an election). The client must hear of each number exactly once. basic.ack
-with ``multiple`` resolves all numbers up to its own, so it may only reach up to just below the *cutoff*: the smallest
-number that is unresolved or was rejected in the same batch. One frame confirms all numbers below the cutoff, single
-frames confirm the rest. Rejections go out in the same way, with the confirms of the batch in place of the rejections
-(RabbitMQ's rule, rabbit_channel ``coalesce_and_send``).
+committed or rejected, possibly twice (after an election). The client must get an answer for each number exactly once.
+basic.ack with ``multiple`` resolves all numbers up to its own, so it may only reach up to just below the *cutoff*: the
+smallest number that is unresolved or was rejected in the same batch. One frame confirms all numbers below the cutoff,
+single frames confirm the rest. Rejections go out in the same way, with the confirms of the batch in place of the
+rejections (RabbitMQ's rule, rabbit_channel ``coalesce_and_send``).
 
 Invariant: the client has the answer to a published number, or the number is in exactly one of ``_open`` (no queue has
 answered), ``_confirmed`` and ``_rejected`` (the client does not know yet). All three are lists of disjoint ranges.

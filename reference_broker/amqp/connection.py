@@ -19,15 +19,15 @@ raises, whatever a client sends: a *soft* error closes its channel, a *hard* err
 error the octets may have lost their framing, so the connection parses nothing more and only searches its input for
 connection.close-ok.
 
-The broker speaks through the other methods: deliveries, confirms, answers, notices. None of them raises. Words for a
-channel that is closed or closing are dropped, because the broker hears of the end of a channel late. Only
+The broker speaks through the other methods: deliveries, confirms, answers, notices. None of them raises. Calls for a
+closed or closing channel are dropped, because the broker learns of the end of a channel late. Only
 :meth:`ServerConnection.deliver` and :meth:`ServerConnection.get_ok` tell whether the channel was there, for messages
 that were not delivered must go back to their queue.
 
 The broker answers every event that asks for it (see :mod:`~reference_broker.amqp.events`). Until it has answered, it
 *holds* the channel: the client's next frames on that channel wait unread (:mod:`~reference_broker.amqp.unread`). So the
-broker must hear of an event before anything behind the event is read. Reading therefore stops before a method of a
-channel if there are events, and after a method that makes an event; ``go_on`` reads on. Runs of publishes and of
+broker must get an event before anything behind the event is read. Reading therefore stops before a method of a channel
+if there are events, and after a method that makes an event; ``go_on`` reads on. Runs of publishes and of
 acknowledgements come out in one go.
 
 Invariants: events of the readers are emitted before any other event. After ConnectionClosed there are no events. Octets
@@ -77,7 +77,7 @@ from reference_broker.message_run import MessageRun, RunSlice
 _HEARTBEATS_MISSED: Final = 3
 """Heartbeats that a client may miss before its connection ends, as in RabbitMQ."""
 _EVENTS_FIRST: Final = -1
-"""Stands for the number of octets that are needed to read on: somebody must look at the events first."""
+"""In place of the number of octets that are needed to read on: the broker must take the events first."""
 
 _LAST_WORDS: Final = re.compile(
     rb"\x01\x00\x00(?:\x00\x00\x00\x04\x00\x0a\x00\x33\xce|(?P<close>\x00\x00..\x00\x0a\x00\x32))", re.DOTALL
@@ -96,7 +96,7 @@ class ServerConnection:
         self.output = self.state.output
         """What is to be written; :meth:`take_output` takes it."""
         self.delivering_octets = 0
-        """Octets of deliveries that nobody has taken yet to write them."""
+        """Octets of deliveries that were not taken for writing yet."""
         self._inbox = Inbox()
         self._runs = RunBuilder(self.state)
         self._publishes = PublishReader(self.state, self._runs)
@@ -114,16 +114,16 @@ class ServerConnection:
         self.client_closes = False
         """The client has asked for the end and has its close-ok: it is for the client to close the socket."""
         self._must_look = False
-        """Reading has stopped until somebody has looked at the events."""
+        """Reading has stopped until the broker has taken the events."""
         self._failure: Callable[[], None] | None = None
-        """What ends a channel or the connection once somebody has looked at the events: the client may still be owed
-        returned messages, and nothing follows a close."""
+        """Ends a channel or the connection once the broker has taken the events: the client may still be owed returned
+        messages, and nothing follows a close."""
         self._now_s = self._heard_s = self._spoke_s = now_s
         self._give_up_s: float | None = now_s + config.handshake_timeout_s
 
     @property
     def is_open(self) -> bool:
-        """Whether connection.open was answered and nobody has begun to close."""
+        """Whether connection.open was answered and no side has begun to close."""
         return self.phase is Phase.RUNNING
 
     @property
@@ -267,8 +267,8 @@ class ServerConnection:
             self._refuse(str(error))
 
     def _fail(self, fail: Callable[[], None]) -> int:
-        """End a channel or the connection: now, or once somebody has looked at the events that came before. Returns 0
-        or :data:`_EVENTS_FIRST`."""
+        """End a channel or the connection: now, or once the broker has taken the earlier events. Returns 0 or
+        :data:`_EVENTS_FIRST`."""
         if not self._events:
             fail()
             return 0
@@ -498,7 +498,7 @@ class ServerConnection:
             self.state.send(channel, commands.Basic.GetEmpty())
 
     def confirm(self, channel: int, first_seq: int, last_seq: int) -> None:
-        """These publishes are safe. The client hears of it at the next :meth:`flush_confirms`."""
+        """These publishes are safe. The next :meth:`flush_confirms` tells the client."""
         found = self._channels.get(channel)
         if found is not None and found.confirms is not None and not found.closing:
             found.confirms.confirm(first_seq, last_seq)

@@ -142,8 +142,8 @@ class Publish:
 
     ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode,
     else 0. ``ttl_ms`` is the expiration of the messages, or ``NO_TTL``; it is ``COPIES`` if the messages have CC or BCC
-    headers, which nobody has read yet, or ask for a direct reply. In confirm mode, answer with ``confirm`` or
-    ``reject``; before that, send a mandatory unroutable run back with ``returned``.
+    headers, still unread, or ask for a direct reply. In confirm mode, answer with ``confirm`` or ``reject``; before
+    that, send a mandatory unroutable run back with ``returned``.
     """
 
     channel: int

@@ -1,4 +1,5 @@
-"""Confirms of messages that went to several queues: the client hears of a message when all of its queues have it.
+"""Confirms of messages that went to several queues: a message is confirmed to the client when all of its queues have
+it.
 
 Theory of operation
 -------------------
@@ -41,7 +42,7 @@ class FanOut:
         return done
 
     def rejected(self, ranges: Iterable[SeqRange]) -> None:
-        """A queue has rejected these ranges: nobody waits for their other queues any more."""
+        """A queue has rejected these ranges: their other queues are not waited for any more."""
         for first, last in ranges:
             at = bisect_left(self.open, first, key=_last)
             while at < len(self.open) and self.open[at][0] <= last:

@@ -86,7 +86,7 @@ def open_vhost(state: ConnectionState, method: commands.Connection.Open) -> Phas
 
 
 def update_secret(state: ConnectionState, _method: commands.Connection.UpdateSecret) -> Phase:
-    """A client has a new secret. As in RabbitMQ, nobody compares: what proved a user at the log-in goes on doing so."""
+    """A client has a new secret. As in RabbitMQ, it is not compared: the proof of the log-in stays valid."""
     state.send(0, commands.Connection.UpdateSecretOk())
     return Phase.RUNNING
 

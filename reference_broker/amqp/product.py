@@ -1,4 +1,5 @@
-"""What clients are told the broker is: ``product``, ``version`` and ``platform`` of the server properties.
+"""The product that the broker tells its clients to be: ``product``, ``version`` and ``platform`` of the server
+properties.
 
 Some clients look at these and behave differently. kombu, and so Celery, trusts a prefetch of the whole channel only if
 the product is RabbitMQ; a worker with tasks for later stands still otherwise. Others refuse a version below 3. So a

@@ -73,7 +73,7 @@ class ConnectionState:
         self.channel_max = config.channel_max
         self.heartbeat_s = 0
         """The heartbeat that was agreed on; 0: none."""
-        self.limit_frames(FRAME_MIN_SIZE)  # until the client has chosen, and nobody has to hold more of a stranger
+        self.limit_frames(FRAME_MIN_SIZE)  # until the client has chosen: an unknown client gets no larger frames
 
     def limit_frames(self, frame_max: int) -> None:
         """Agree on the octets of the largest frame, for both directions. As in RabbitMQ, a client's frame may be larger

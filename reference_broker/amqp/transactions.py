@@ -5,8 +5,8 @@ Theory of operation
 tx.select puts a :class:`CommitTracker` in the place of the channel's confirm tracker, and a
 :class:`TransactionalUnacked` in the place of its unacknowledged deliveries. So the readers of publishes and of
 acknowledgements work as on any other channel, and a channel without tx pays nothing. Publishes get numbers that the
-client never hears of. The broker keeps publishes and settles back until tx.commit, and resolves the numbers as its
-queues confirm; when all are resolved the tracker calls, and the broker answers tx.commit.
+client never sees. The broker keeps publishes and settles back until tx.commit, and resolves the numbers as its queues
+confirm; when all are resolved the tracker calls, and the broker answers tx.commit.
 
 Invariant: a delivery of the channel is unacknowledged, or acknowledged since the last commit (in ``_taken``), or
 forgotten.
@@ -22,8 +22,8 @@ from reference_broker.amqp.unacked import DeliveryRange, Taken, Unacked
 
 
 class CommitTracker(ConfirmTracker):
-    """The publishes of one channel in tx mode. Nothing is sent for them, because the client hears of a commit, not of
-    its messages."""
+    """The publishes of one channel in tx mode. Nothing is sent for them, because the client gets the answer of a
+    commit, not of its messages."""
 
     __slots__ = ("_resolved", "refused")
 

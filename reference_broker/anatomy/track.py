@@ -49,8 +49,8 @@ class Track:
         self.entries: dict[int, EntryTimes] = {}
         self._anatomy = anatomy
         self.confirming: dict[ChannelId, list[tuple[int, MessageRun]]] = {}
-        """The runs in applied entries, by their channel, until the effects are executed: then nobody will hear of the
-        rest."""
+        """The runs in applied entries, by their channel, until the effects are executed: the rest will get no
+        answer."""
         self._forwarded: deque[tuple[int, int]] = NOTHING  # number of the last command, when sent
         self._settling: deque[tuple[int, int, int]] = NOTHING  # number of the command, messages, when read
         self._synced_to = 0
@@ -82,7 +82,7 @@ class Track:
             if (times := self.entries.get(index)) is not None:
                 times.committed, times.applied = committed, applied
 
-    # What clients are told
+    # Answers to clients
 
     def forwarded(self, number: int, now: int) -> None:
         """Commands of low priority up to ``number`` are on their way to the leader."""

@@ -23,7 +23,7 @@ def is_set_aside(name: str) -> bool:
 
 
 def set_aside(files: Files, directory: str, name: str) -> str:
-    """Give a file or a directory a name that nobody reads. Returns the path."""
+    """Give a file or a directory a name that the store never reads. Returns the path."""
     there = set(files.names(directory))
     path = next(f"{directory}/{free}" for free in _names_for(name) if free not in there)
     files.rename(f"{directory}/{name}", path)

@@ -1,7 +1,7 @@
 """How often the store was opened, in a file of its directory and in a file beside it.
 
-A directory that counts less than the file beside it is an older copy, put back by somebody or by a drive. Whatever was
-published after that copy is gone, and nothing in the directory tells.
+A directory that counts less than the file beside it is an older copy, put back by a person or by a drive. All later
+messages are gone, and nothing in the directory tells.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Openings:
         return self._count(self._directory, _INSIDE), self._count(self._parent, self._beside)
 
     def _count(self, directory: str, name: str) -> int:
-        """0 if nobody has counted there, or the file is damaged."""
+        """0 without a count there, or if the file is damaged."""
         if name in self._files.names(directory):
             with contextlib.suppress(ValueError):
                 return int(read_whole(self._files, f"{directory}/{name}"))

@@ -108,7 +108,7 @@ def recover(
 
 @dataclass(slots=True)
 class _Source:
-    """Where the files of a queue are, and what is known of them beside their content."""
+    """The places of a queue's files, and facts about the files beside their content."""
 
     files: Files
     root: str

@@ -97,7 +97,7 @@ class SharedStore:
             self._remove(number, file)
 
     def was_removed(self, number: int) -> bool:
-        """Whether the file went because nobody needed it, before the start."""
+        """Whether the file was removed as unneeded before the start."""
         return self._removed.was_there(number)
 
     def path(self, number: int) -> str:
@@ -123,8 +123,8 @@ class SharedStore:
         return {key: np.frombuffer(bytes(octets), PLACED) for key, octets in found.items()}
 
     def recovered(self) -> None:
-        """All references are counted, and no record on the drive refers to any other file: what nobody refers to goes,
-        durably, before its number is used again."""
+        """All references are counted, and no record on the drive refers to any other file: remove files without
+        references, durably, before their numbers are used again."""
         for number in [number for number in self._open if not self._references[number]]:
             self._remove(number, self._open.pop(number))
         self._removed.forget()
@@ -153,7 +153,7 @@ class _Removed:
     """
 
     def __init__(self, files: Files, directory: str, names: Sequence[str]) -> None:
-        """``names`` are those of before the start."""
+        """``names`` are the names from before the start."""
         self._files, self._directory = files, directory
         self._before = [(int(name[:8], 16), int(name[9:17], 16)) for name in names]
         self._lock = Lock()

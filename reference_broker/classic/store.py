@@ -124,7 +124,7 @@ class ClassicStore:
         openings = Openings(files, config.directory)
         if (older := openings.older()) is not None:
             store.findings.append(older)
-            stopped = None  # what was delivered since that stop, nobody knows
+            stopped = None  # the deliveries since that stop are unknown
         openings.count()
         store._found = recover(files, config.directory, store._shared, later, stopped, store.findings)
         for group, found in store._found.items():
@@ -147,7 +147,7 @@ class ClassicStore:
         return queue
 
     def has(self, group: GroupId) -> StoredQueue | None:
-        """The queue of this group, if somebody has asked for it by its name."""
+        """The queue of this group, if it was asked for by its name."""
         return self._queues.get(group)
 
     def keep_only(self, groups: Collection[GroupId]) -> None:

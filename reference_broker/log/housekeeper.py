@@ -278,7 +278,7 @@ class Housekeeper:
         index, term = LogIndex(incoming.key.last_index), Term(incoming.key.last_term)
         return SnapshotRejected(group.id, index, term, reason, group.log_uid)
 
-    # Removing what nobody needs
+    # Removing unneeded files
 
     def _sweep_snapshots(self, group: Group) -> None:
         """Remove the group's superseded snapshot files. A file that survives a crash does no harm."""
@@ -311,7 +311,7 @@ class Housekeeper:
         self._sweep_wal()
 
     def _sweep_wal(self) -> None:
-        """Retire the WAL files in which nothing is needed, oldest first."""
+        """Retire the WAL files without needed entries, oldest first."""
         state = self._state
         with state.lock:
             dead = dead_files(state.wal_files, state.needed_files(), self._wal.current.number)

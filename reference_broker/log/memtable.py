@@ -89,7 +89,7 @@ class Table:
         self._lowest = floor + 1
 
     def prune(self) -> None:
-        """Forget the places of entries that nobody can ask for any more."""
+        """Forget the places of entries that cannot be asked for any more."""
         if not self.resets:
             self.disk.keep(self.floor, list(clipped(self.live, self.kept_floor + 1, self.floor)), self.pinned)
         if not intersects(self.live, 1, self.kept_floor) and not intersects(self.pinned, 1, self.kept_floor):

@@ -205,7 +205,7 @@ class _Opening:
         self.recovered = {id_: _describe(self._state, groups[id_], records[id_], snapshots[id_][1]) for id_ in records}
 
     def begin(self) -> Opened:
-        """Mark new directories, write down what was found, remove what nobody needs, and begin a WAL file."""
+        """Mark new directories, write down the found files, remove unneeded ones, and begin a WAL file."""
         files, state, recovery = self._files, self._state, self._recovery
         for path in self._stale:
             files.remove(path)

@@ -99,7 +99,7 @@ class RemoveGroup:
 
 @record
 class Sweep:
-    """Look for WAL files that are dead, and for snapshot files of ``group`` that nobody needs."""
+    """Look for dead WAL files, and for unneeded snapshot files of ``group``."""
 
     group: Group | None = None
 

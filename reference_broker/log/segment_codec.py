@@ -44,7 +44,7 @@ class DamagedSegmentError(Exception):
 
 @record
 class SegmentHead:
-    """All of a segment but its entries. ``truncates`` is the index from which on older segments' entries are gone
+    """All of a segment except its entries. ``truncates`` is the index from which on older segments' entries are gone
     (0: none); ``log_uid`` tells a group from an earlier group of the same id, as in the meta log."""
 
     group: GroupId

@@ -190,7 +190,7 @@ class SegmentWriter:
 
 
 def needed(table: Table, extents: Iterable[Extent]) -> Iterator[Extent]:
-    """The parts of the extents that somebody can ask for. Call with the lock held.
+    """The parts of the extents that can be asked for. Call with the lock held.
 
     While a reset is not on disk, a start would need the entries before the reset, so all of them stay.
     """

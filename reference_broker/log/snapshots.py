@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 A snapshot is a head (group, index, term, the live ranges), the machine's state, and, if it came from another member,
-the live entries. A member's own snapshot leaves its live entries where they are, in the WAL. To send one, the
-sender continues the same octets with the live entries; the receiver stores the stream as it comes, and once it is
-checked, renaming the file installs state and entries in one step.
+the live entries. A member's own snapshot leaves its live entries where they are, in the WAL. To send one, the sender
+appends the live entries to the same octets; the receiver stores the stream as it comes, checks it, and renames the
+file, which installs state and entries in one step.
 
 The newest snapshot wins. A member that installed a snapshot and later takes its own may still need live entries that
 came with the installed snapshot. Then the new head names the installed snapshot (``kept``), and its file stays.

@@ -224,7 +224,7 @@ class LogState:
         return wal_file.path if wal_file else f"{group.kept.name} of group {group.id:016x}"
 
     def needed_files(self) -> set[int]:
-        """The WAL files that hold an entry that somebody, or a start, can ask for. Call with the lock held."""
+        """The WAL files with an entry that the owner, or a start, can ask for. Call with the lock held."""
         needed: set[int] = set()
         for group in (*self.groups.values(), *self.leaving):
             needed |= group.table.disk.files()

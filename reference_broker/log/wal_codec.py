@@ -77,7 +77,7 @@ class RowKind(IntEnum):
     GROUP_DELETED = 5
     """The group is gone for good."""
     HARD_STATE = 6
-    """``term`` and, in place of the index, the node voted for (0: nobody)."""
+    """``term`` and, in place of the index, the node voted for (0: none)."""
 
 
 class Row(NamedTuple):
@@ -129,7 +129,7 @@ pack_row = _ROW.pack
 
 
 def mark_of(store: bytes, number: int) -> bytes:
-    """The mark of the batches in file ``number`` of a store. Only somebody who knows the store's id can make it."""
+    """The mark of the batches in file ``number`` of a store. It cannot be made without the store's id."""
     return blake2b(number.to_bytes(8), key=store, digest_size=MARK_SIZE).digest()
 
 

@@ -36,9 +36,9 @@ Labels = tuple[tuple[int, Label], ...]
 class Enqueue:
     """``run.count`` messages with the channel's enqueue sequence numbers ``first_seq``, +1, ... (from 1, without gaps).
 
-    ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm. ``ttl_ms`` is the time to
-    live that the publisher set in ``expiration`` (0 to :data:`TTL_MS_MAX`, or :data:`NO_TTL`). Messages with different
-    times to live come in different runs. ``labels`` are those of all messages; only keyed queues have labels.
+    ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm. ``ttl_ms`` is the time to live that the
+    publisher set in ``expiration`` (0 to :data:`TTL_MS_MAX`, or :data:`NO_TTL`). Messages with different times to live
+    come in different runs. ``labels`` are the messages' labels; only keyed queues have labels.
     """
 
     channel: ChannelId

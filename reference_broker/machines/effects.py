@@ -125,8 +125,8 @@ class SetTimer:
 
 @record
 class QueueExpired:
-    """Leader only. Delete the queue: nobody has used it for its ``x-expires``, which is ``unused_ms``. Repeated until
-    the queue is gone."""
+    """Leader only. Delete the queue: it was unused for its ``x-expires``, which is ``unused_ms``. Repeated until the
+    queue is gone."""
 
     unused_ms: int
 

@@ -53,7 +53,7 @@ from reference_broker.types import ConsumerId
 
 
 class Waiting(NamedTuple):
-    """A message that nobody holds: the message at ``position`` of the run of ``origin``.
+    """A message that no consumer holds: the message at ``position`` of the run of ``origin``.
 
     ``at_ms`` is the time from which it may be dealt, once it is the head of its key. ``retry_ms`` is the delay after
     each roll back (:data:`~reference_broker.machines.config.NO_LIMIT`: that of the queue).
@@ -66,7 +66,7 @@ class Waiting(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The message number: above those of all messages that came before."""
+        """The message number: above the numbers of all earlier messages."""
         return self.origin.base + self.position
 
 
@@ -91,7 +91,7 @@ class Reservation:
     """A head that is out. ``consumer`` and ``message_id`` are its *fencing token*: the identity of a consumer is never
     used again, nor is an id of that consumer. So a commit or roll back that comes too late names no message.
 
-    ``at_ms`` is the time from which the message could be dealt; ``until_ms`` is when the queue takes it back.
+    ``at_ms`` is the time from which the message could be dealt; ``until_ms`` the time at which the queue takes it back.
     """
 
     key: Key
@@ -135,14 +135,15 @@ class KeyedReady:
         self.next_number = 0
         """The number of the next message. No number is used twice."""
         self.count = 0
-        """Messages that nobody holds, whether their time has come or not."""
+        """Number of messages that no consumer holds, due or not."""
         self.octets = 0
         """Octets of their bodies."""
         self.key_count = 0
         """Keys with messages. A message without a key counts as one."""
         self._keys: dict[bytes, Key] = {}
         self._heads: list[tuple[int, int, Key]] = []
-        """A heap of the heads that nobody holds: time, number, key. Heads that have left stay until they are on top."""
+        """A heap of the heads that no consumer holds: time, number, key. Heads that have left stay until they are on
+        top."""
         self._reserved: dict[int, Reservation] = {}
         """By message number."""
         self._overdue: list[tuple[int, int]] = []
@@ -273,9 +274,9 @@ class KeyedReady:
         return None
 
     def due_ms(self, *, is_wanted: bool) -> int:
-        """The next time at which something comes by itself: the end of a reservation, the end of the life of the next
-        head and, if a message ``is_wanted``, the time of that head. :data:`~.origins.NEVER` if nothing does: nobody is
-        woken up for nothing."""
+        """The next time at which something happens by itself: the end of a reservation, the end of the life of the next
+        head and, if a message ``is_wanted``, the time of that head. :data:`~.origins.NEVER` if nothing does, which
+        spares wake-ups."""
         due = NEVER
         if (reservation := self._next_to_end()) is not None:
             due = reservation.until_ms
@@ -337,7 +338,7 @@ class KeyedReady:
 
     @property
     def returned(self) -> list[Returned]:
-        """All messages that nobody holds, by number."""
+        """All messages that no consumer holds, by number."""
         messages = sorted((message for key in self.by_age() for message in key.waiting), key=lambda each: each.number)
         return [(each.number, 1, each.position, 1, each.origin) for each in messages]
 
@@ -355,11 +356,11 @@ class KeyedReady:
         return []
 
     def lowest_entry(self) -> int:
-        """The lowest log entry with a message that nobody holds. There must be one. O(keys)."""
+        """The lowest log entry with a message that no consumer holds. There must be one. O(keys)."""
         return min(key.waiting[0].origin.entry for key in self._all_keys() if key.waiting)
 
     def clear(self) -> int:
-        """Remove all messages that nobody holds. Returns how many there were."""
+        """Remove all messages that no consumer holds. Returns their number."""
         gone = self.count
         for key in self._all_keys():
             key.waiting.clear()
@@ -370,7 +371,7 @@ class KeyedReady:
         return gone
 
     def expires_ever(self) -> bool:
-        """Whether any message that nobody holds has a time to live."""
+        """Whether any message that no consumer holds has a time to live."""
         return any(message.origin.expires != NEVER for key in self._all_keys() for message in key.waiting)
 
     def load_found(self, found: Iterable[FoundStretch], next_number: int) -> None:

@@ -63,8 +63,8 @@ def give_back(state: State, outbox: Outbox, command: Return) -> None:
 def credited(state: State, consumer: Consumer) -> None:
     """The consumer may hold fewer messages: serve it again, or forget it if it was cancelled and holds none.
 
-    A consumer that lost messages stays until its channel ends: subscribed anew, it would give out ids that its
-    client may still settle as those of messages it lost.
+    A consumer that lost messages stays until its channel ends: subscribed anew, it would give out ids that its client
+    may still settle for the lost messages.
     """
     if consumer.status is Status.CANCELLED and not consumer.unacked and not consumer.lost_messages:
         _forget(state, consumer)

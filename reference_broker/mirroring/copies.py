@@ -40,7 +40,7 @@ class DirectCopies:
     def __init__(self) -> None:
         self._from: dict[Process, _FromOne] = {}
         self._applied: dict[Process, int] = {}
-        """Up to which number the ring has brought the publishes of each process."""
+        """The last publish of each process that the ring has brought, by number."""
 
     def receive(self, process: Process, first: int, commands: Sequence[Any]) -> None:
         """Commands number ``first``, ... have come from that process. The numbers go up; a copy may come again."""

@@ -34,7 +34,7 @@ class RecordingStore:
     """A store whose changes are recorded."""
 
     def __init__(self, store: MessageStore) -> None:
-        """Begins with a store in which everything is safe that was confirmed."""
+        """Begins with a store in which every confirmed message is safe."""
         self.store = store
         self.found: list[FoundPart] = []
         self.stored_end = StoredEnd(store.next_seq)

@@ -1,4 +1,4 @@
-"""Up to which message everything is safe on one node. Pure.
+"""The end of the messages that are safe on one node. Pure.
 
 A store tells of the messages that it writes. Messages that it does not write, because they are transient, are as safe
 as they ever will be at once."""

@@ -496,8 +496,7 @@ class MetadataMachine:
         return [*effects, AccessChanged(), AccessAnswer(command.node, command.correlation, missing)]
 
     def _empty_vhost(self, vhost: str) -> list[MetadataEffect]:
-        """Remove everything that a virtual host had. Its policies find no queue any more, so nobody needs to hear of
-        them."""
+        """Remove everything that a virtual host had. Its policies find no queue any more, so they need no news."""
         self._routing.pop(vhost, None)
         self.policies = {key: policy for key, policy in self.policies.items() if policy.vhost != vhost}
         records = self.queues_in(vhost)

@@ -76,8 +76,7 @@ def policy_from_json(raw: dict[str, Any]) -> Policy:
 
 
 def in_force(policies: Iterable[Policy], name: str, *, operator: bool = False) -> Policy | None:
-    """The policy that holds for the queue with this name in the cluster: of those of users, or of those of
-    operators."""
+    """The policy of users, or of operators, that holds for the queue with this name in the cluster."""
     asked = _in_order(policies, vhost_of(name), operator=operator, of=QUEUES)
     short_name = short(name)
     return next((policy for policy in asked if _fits(policy.pattern, short_name)), None)

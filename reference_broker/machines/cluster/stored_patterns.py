@@ -1,5 +1,5 @@
-"""Patterns that are stored and cannot be used: an earlier version, or a node of one, let them in. They find nothing, so
-somebody must hear of them. Pure."""
+"""Stored patterns that cannot be used: an earlier version, or a node of one, let them in. They find nothing, so an
+operator must be told. Pure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Departures:
 
     @property
     def is_collecting(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether departures are collected."""
         return self._left is not None
 
     def take(self) -> list[Departure]:

@@ -7,7 +7,7 @@ priority does not expire before it reaches the head. Within a priority everythin
 
 The priority of a run is the second number of its place (``offset``), so a message that comes back finds its priority by
 its origin. To the rest of the machine this class is both the ready messages and their backlog: messages enter by
-:meth:`push`, and the newest messages are those of the run that entered last.
+:meth:`push`, and the newest messages belong to the run that entered last.
 
 Invariants: ``count`` and ``octets`` are the sums over the levels; ``_order`` has the priorities of the levels that have
 messages, highest first.

@@ -32,7 +32,7 @@ Stretch = tuple[int, int, int, Origin]
 @record(kw_only=True)
 class FoundStretch:
     """Messages that a store has found: positions ``start``, +1, ... of the run at the place ``entry``, ``offset``. The
-    message at position 0 of the run has the sequence number ``entry``. ``labels`` are those of the messages, in a keyed
+    message at position 0 of the run has the sequence number ``entry``. ``labels`` are the messages' labels, in a keyed
     queue."""
 
     entry: int
