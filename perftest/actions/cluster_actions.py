@@ -30,23 +30,12 @@ from perftest.actions.link_actions import HostFaults, LinkActions
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Recoveries, Recovery
-from perftest.spec.actions import (
-    KILLED,
-    LEADER,
-    ON_DRIVES,
-    ON_HOSTS,
-    ON_LINKS,
-    PAUSED,
-    ActionFault,
-    Do,
-    Places,
-    TimedAction,
-    faults,
-)
+from perftest.spec.actions import ActionFault, Places, faults
 from perftest.spec.cluster import Product
 from perftest.spec.link_actions import in_words as link_in_words
 from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
+from perftest.spec.timed_action import KILLED, LEADER, ON_DRIVES, ON_HOSTS, ON_LINKS, PAUSED, Do, TimedAction
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout

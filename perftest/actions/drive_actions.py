@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perftest.spec.actions import ON_DRIVES, Do, TimedAction
+from perftest.spec.timed_action import ON_DRIVES, Do, TimedAction
 
 if TYPE_CHECKING:
     from perftest.actions.action_target import ActionTarget

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from perftest.spec import link_actions
-from perftest.spec.actions import Do, TimedAction
+from perftest.spec.timed_action import Do, TimedAction
 
 if TYPE_CHECKING:
     from infra.links.settings import Pair

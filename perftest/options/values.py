@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from perftest.screen import METRICS_FORMATS, UI_NAMES
-from perftest.spec.actions import TimedAction, parse_action
+from perftest.spec.actions import parse_action
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
 from perftest.spec.cluster import Product
 from perftest.spec.expected.slo import parse_objective
+from perftest.spec.timed_action import TimedAction
 from perftest.spec.units import (
     IN_FLIGHT_UNLIMITED,
     NO_CONFIRMS,

@@ -18,9 +18,9 @@ from infra.remote.ssh import SshConnection
 from perftest.errors import HelpfulError
 from perftest.remote.crew import Crew
 from perftest.remote.inventory import all_done, on_all
-from perftest.spec.actions import ON_LINKS, Do
 from perftest.spec.hosts import HostSpec
 from perftest.spec.plan import Plan
+from perftest.spec.timed_action import ON_LINKS, Do
 
 AGENT: Final = "infra.links.agent"
 

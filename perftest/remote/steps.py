@@ -19,9 +19,9 @@ from infra.remote.shipping import InstalledProject
 from perftest.remote import brokers, faults
 from perftest.remote.crew import observer_command
 from perftest.remote.pipe import worker_command
-from perftest.spec.actions import ON_HOSTS, ON_LINKS
 from perftest.spec.hosts import HostSpec
 from perftest.spec.plan import Plan
+from perftest.spec.timed_action import ON_HOSTS, ON_LINKS
 
 SCRIPT: Final = "   with a script on stdin"
 

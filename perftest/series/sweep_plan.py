@@ -20,9 +20,9 @@ from perftest.spec.units import UnitError, parse_share
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout
-    from perftest.spec.actions import TimedAction
     from perftest.spec.load import Document
     from perftest.spec.plan import Plan
+    from perftest.spec.timed_action import TimedAction
 
 ONE_QUEUE: Final = """\
 schema: 1

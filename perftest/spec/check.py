@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Final
 
-from perftest.spec.actions import TimedAction, faults
+from perftest.spec.actions import faults
 from perftest.spec.behaviour import Connecting, Consuming, Publishing
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.cluster import faults as faults_of
@@ -43,6 +43,7 @@ from perftest.spec.sweep import (
     swept_value,
     value_problems,
 )
+from perftest.spec.timed_action import TimedAction
 from perftest.spec.units import UnitError, format_duration
 
 __all__ = ["PREFETCH_MAX", "SIZE_BYTES_MAX", "SIZE_BYTES_MIN", "broken_settings", "check", "check_plan"]

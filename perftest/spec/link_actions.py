@@ -8,63 +8,26 @@ of a host that stands for a broker node bear the name of that node.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from perftest.spec.timed_action import Do, TimedAction
 from perftest.spec.units import UnitError, parse_bandwidth_mbit, parse_duration_s, parse_share
 
-PARTITION: Final = "partition"
-LATENCY: Final = "latency"
-LOSS: Final = "loss"
-BANDWIDTH: Final = "bandwidth"
-RECONNECT: Final = "reconnect"
-
-VALUE_OF: Final = {LATENCY: "latency_s", LOSS: "loss", BANDWIDTH: "bandwidth_mbit"}
+VALUE_OF: Final = {Do.LATENCY: "latency_s", Do.LOSS: "loss", Do.BANDWIDTH: "bandwidth_mbit"}
 """The field that holds the value of an action."""
 ONE_WAY: Final = "one-way"
 LATENCY_MAX_S: Final = 60.0
 
-_PARSE: Final = {LATENCY: parse_duration_s, LOSS: parse_share, BANDWIDTH: parse_bandwidth_mbit}
-_EXAMPLE: Final = {LATENCY: "5ms", LOSS: "1%", BANDWIDTH: "100mbit"}
+_PARSE: Final = {Do.LATENCY: parse_duration_s, Do.LOSS: parse_share, Do.BANDWIDTH: parse_bandwidth_mbit}
+_EXAMPLE: Final = {Do.LATENCY: "5ms", Do.LOSS: "1%", Do.BANDWIDTH: "100mbit"}
 
 
-class LinkAction(Protocol):
-    """What is read of an action (:class:`perftest.spec.actions.TimedAction`)."""
-
-    @property
-    def do(self) -> str:
-        """One of the actions above."""
-
-    @property
-    def node(self) -> str:
-        """The host at one end."""
-
-    @property
-    def peer(self) -> str:
-        """The host at the other end; empty: all others."""
-
-    @property
-    def one_way(self) -> bool:
-        """Only what goes from ``node`` to ``peer``."""
-
-    @property
-    def latency_s(self) -> float:
-        """For ``latency``."""
-
-    @property
-    def loss(self) -> float:
-        """For ``loss``."""
-
-    @property
-    def bandwidth_mbit(self) -> float:
-        """For ``bandwidth``."""
-
-
-def details(text: str, do: str, words: Sequence[str]) -> dict[str, Any]:
+def details(text: str, do: Do, words: Sequence[str]) -> dict[str, Any]:
     """The ends of the links and the value, as typed behind the action: ``[NODE [PEER]] [VALUE] [one-way]``. Raises
     :class:`UnitError`."""
     found: dict[str, Any] = {}
     rest = list(words)
-    if rest[-1:] == [ONE_WAY] and do != RECONNECT:
+    if rest[-1:] == [ONE_WAY] and do != Do.RECONNECT:
         found["one_way"] = rest.pop() == ONE_WAY
     if do in VALUE_OF and rest:
         found[VALUE_OF[do]] = _PARSE[do](rest.pop())
@@ -74,13 +37,13 @@ def details(text: str, do: str, words: Sequence[str]) -> dict[str, Any]:
     return found | dict(zip(("node", "peer"), rest, strict=False))
 
 
-def rules(action: LinkAction, hosts: Collection[str] | None, no_links: str) -> Iterator[tuple[str, str, str]]:
+def rules(action: TimedAction, hosts: Collection[str] | None, no_links: str) -> Iterator[tuple[str, str, str]]:
     """The rules that an action on links breaks: key, rule and fix.
 
     :param hosts: the ends of links that there are, by name; None: they are not known yet
     :param no_links: why there are no links, if ``hosts`` is empty
     """
-    do = str(action.do)
+    do = action.do
     if hosts is not None and not hosts:
         fix = "run the workload over hosts (perftest remote run), or leave out the action"
         yield "do", f"{do} is for a link between hosts, and {no_links}", fix
@@ -90,26 +53,26 @@ def rules(action: LinkAction, hosts: Collection[str] | None, no_links: str) -> I
         yield "peer", f"{action.node} has no link to itself", "name another host, or leave out peer for all others"
     if action.latency_s > LATENCY_MAX_S:
         yield "latency", f"a link cannot take {action.latency_s:g} s", f"use at most {LATENCY_MAX_S:g}s"
-    if action.one_way and do == RECONNECT:
+    if action.one_way and do == Do.RECONNECT:
         yield "one_way", f"{do} takes no one_way", "leave out one_way"
 
 
-def changes(action: LinkAction) -> dict[str, float | bool]:
+def changes(action: TimedAction) -> dict[str, float | bool]:
     """The action's changes to the settings of its links (:class:`infra.links.settings.LinkSettings`). An action in both
     directions gives its latency to each of them."""
-    match str(action.do):
-        case "partition":
+    match action.do:
+        case Do.PARTITION:
             return {"cut": True}
-        case "latency":
+        case Do.LATENCY:
             return {"delay_ms": action.latency_s * 1e3}
-        case "loss":
+        case Do.LOSS:
             return {"loss": action.loss}
-        case "bandwidth":
+        case Do.BANDWIDTH:
             return {"mbit": action.bandwidth_mbit}
     raise ValueError(f"{action.do} changes no settings of links")
 
 
-def pairs(action: LinkAction, node: str, hosts: Collection[str]) -> list[tuple[str, str]]:
+def pairs(action: TimedAction, node: str, hosts: Collection[str]) -> list[tuple[str, str]]:
     """The links that an action is about, as pairs of sender and receiver. ``node`` is the name that the node of the
     action has at that moment."""
     peers = [action.peer] if action.peer else [each for each in hosts if each != node]
@@ -117,12 +80,12 @@ def pairs(action: LinkAction, node: str, hosts: Collection[str]) -> list[tuple[s
     return there if action.one_way else [*there, *((peer, node) for peer in peers)]
 
 
-def in_words(action: LinkAction) -> str:
+def in_words(action: TimedAction) -> str:
     """The other end and the value, to be read behind the name of the node."""
     value = {
-        LATENCY: f" {action.latency_s * 1e3:g}ms",
-        LOSS: f" {action.loss:.6%}".rstrip("0%").rstrip(".") + "%",
-        BANDWIDTH: f" {action.bandwidth_mbit:g}mbit",
-    }.get(str(action.do), "")
+        Do.LATENCY: f" {action.latency_s * 1e3:g}ms",
+        Do.LOSS: f" {action.loss:.6%}".rstrip("0%").rstrip(".") + "%",
+        Do.BANDWIDTH: f" {action.bandwidth_mbit:g}mbit",
+    }.get(action.do, "")
     peer = f" {action.peer}" if action.peer else " all"
     return f"{peer}{value}{f' {ONE_WAY}' if action.one_way else ''}"

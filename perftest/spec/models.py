@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 from pydantic.json_schema import GenerateJsonSchema
 
-from perftest.spec.actions import TimedAction
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
 from perftest.spec.expected.trends import Finding
 from perftest.spec.fields import Count, Key, Quantity, Seconds, by_key
 from perftest.spec.keys import Model
 from perftest.spec.plan import Isolation, QueueSpec, Settings
+from perftest.spec.timed_action import TimedAction
 
 SCHEMA_VERSION: Final = 1
 """The version a workload file names. Raised when a file of the previous version would be misread."""

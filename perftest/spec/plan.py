@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from perftest.spec.actions import TimedAction
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
 from perftest.spec.expected.trends import Finding
@@ -27,6 +26,7 @@ from perftest.spec.fields import (
     Rate,
 )
 from perftest.spec.load_hosts import LoadHost
+from perftest.spec.timed_action import TimedAction
 
 
 class QueueType(StrEnum):

@@ -21,9 +21,9 @@ from perftest.actions.action_target import LocalTarget
 from perftest.actions.cluster_actions import ClusterActions, refuse_actions
 from perftest.engine.coordination.timeline import Moment
 from perftest.metrics.interval import Phase
-from perftest.spec.actions import Do, TimedAction
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.problem import SpecError
+from perftest.spec.timed_action import Do, TimedAction
 
 
 def timed(at_s: float, do: str, node: str = "leader", step: int = 0, **details: Any) -> TimedAction:

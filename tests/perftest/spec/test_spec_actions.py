@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from perftest.spec import link_actions
-from perftest.spec.actions import Do, Places, TimedAction, faults, parse_action, run_time_s
+from perftest.spec.actions import Places, faults, parse_action, run_time_s
 from perftest.spec.check import check
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.condense import workload_of
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
+from perftest.spec.timed_action import Do, TimedAction
 from perftest.spec.units import UnitError
 
 PLACES = Places(("node1", "node2", "node3"), ("d1", "d2"), ("hdd7200", "nvme"))

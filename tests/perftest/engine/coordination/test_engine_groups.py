@@ -16,8 +16,8 @@ from perftest.engine.coordination.timeline import Action, Moment
 from perftest.engine.workers.remote_worker import RemoteWorker, WorkerError
 from perftest.metrics.interval import Phase
 from perftest.metrics.recovery import Progress
-from perftest.spec.actions import Do, TimedAction
 from perftest.spec.plan import Group, Plan, QueueSpec, Settings, Step
+from perftest.spec.timed_action import Do, TimedAction
 from tests.perftest.engine.coordination.test_engine_execute import MemorySink, plan
 from tests.perftest.testing.memory_transport import MemoryTransport
 
