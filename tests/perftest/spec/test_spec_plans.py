@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -278,3 +280,9 @@ def test_bundled_workloads_expand() -> None:
     for name in workloads.names():
         for quick in (False, True):
             assert plan_for(workloads.path_of(name), (), quick=quick).steps
+
+
+def test_a_worker_does_without_pydantic() -> None:
+    """Sections of a workload file are parts of the plan. A worker that imported their checks would start later."""
+    code = "import sys, perftest.engine.workers.worker; assert not {'pydantic', 'pydantic_core'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
