@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from reference_broker.sim.trace import Trace
 from reference_broker.worlds.agenda import Agenda
-from reference_broker.worlds.loop import EventLoop, Sockets
+from reference_broker.worlds.loop import EventLoop, Handle, Sockets
 
 _STEP_S: Final = 40e-6
 _HICCUP: Final = 0.002
@@ -35,28 +35,16 @@ class Scheduler(Agenda[float]):
         super().__init__(chance, 0.0)
         self.trace = trace
 
-    def clock(self) -> float:
-        """The present."""
-        return self.now
-
-    def of_seconds(self, seconds: float) -> float:
-        """Seconds."""
-        return seconds
-
-    def in_seconds(self, time: float) -> float:
-        """Seconds."""
-        return time
-
     def after(self, delay: float, call: Callable[..., object], *args: Any) -> None:
         """Call after a virtual while."""
         self.at(self.now + delay, call, *args)
 
 
-class SimLoop(EventLoop[float]):
+class SimLoop(EventLoop):
     """The event loop of one host."""
 
     def __init__(self, scheduler: Scheduler, network: Sockets, host: str) -> None:
-        super().__init__(scheduler, network, host)
+        super().__init__(network, host)
         self.paused_until = 0.0
         self.on_idle: Callable[[], None] | None = None
         """Called after each callback, as part of it."""
@@ -64,12 +52,17 @@ class SimLoop(EventLoop[float]):
         """Called with every exception that a callback raises."""
         self._scheduler = scheduler
 
-    def _ask_for_turn(self) -> None:
-        self._scheduler.after(self._pause(), self._run_one)
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._scheduler.now
 
-    def _pause(self) -> float:
+    def _set_timer(self, when: float, handle: Handle) -> None:
+        self._scheduler.at(when, self._make_ready, handle)
+
+    def _ask_for_turn(self) -> None:
         chance = self._scheduler.chance.random()
-        return chance * _STEP_S if chance > _HICCUP else self._scheduler.chance.random() * _HICCUP_S
+        pause = chance * _STEP_S if chance > _HICCUP else self._scheduler.chance.random() * _HICCUP_S
+        self._scheduler.after(pause, self._run_one)
 
     def _run_one(self) -> None:
         scheduler = self._scheduler

@@ -59,6 +59,7 @@ class SimShard(Shard):
             now_ms=owner.now_ms, random_bits=owner.env.chance.getrandbits,
             kinds=watched_kinds(owner.node, checkers), observer=watch,
         )  # fmt: skip
+        self.housekeeping = self.log.executors[1]
 
     def _owned_queues(self, files: Files, policy: IoPolicy) -> OwnedQueues:
         owner = self._owner
@@ -305,7 +306,7 @@ class SimNode:
         if shard is None:
             return
         shard.watch.stepped()
-        housekeeping = shard.log.executors[1]
+        housekeeping = shard.housekeeping
         if housekeeping.waits and housekeeping.name not in self._busy:
             self._wake(housekeeping)
         store = shard.owned.store

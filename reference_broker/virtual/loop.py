@@ -11,17 +11,19 @@ import asyncio
 from asyncio import _set_running_loop
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
 
 from reference_broker.virtual.world import Process, VirtualWorld
 from reference_broker.worlds.loop import EventLoop, Handle, Sockets
 
+_SECOND_NS: Final = 1_000_000_000
 
-class VirtualLoop(EventLoop[int]):
+
+class VirtualLoop(EventLoop):
     """The event loop of one process."""
 
     def __init__(self, world: VirtualWorld, process: Process, sockets: Sockets) -> None:
-        super().__init__(world, sockets, process.machine.name)
+        super().__init__(sockets, process.machine.name)
         self.world = world
         self.process = process
         self.at_ns = 0
@@ -52,6 +54,13 @@ class VirtualLoop(EventLoop[int]):
         else:  # a thread or another process is at work, and its time runs ahead
             self.world.at(actor.at_ns, self._due, handle)
         return handle
+
+    def time(self) -> float:
+        """Seconds at the place of whoever is at work."""
+        return self.world.clock() / _SECOND_NS
+
+    def _set_timer(self, when: float, handle: Handle) -> None:
+        self.world.at(max(round(when * _SECOND_NS), self.world.clock()), self._due, handle)
 
     def _due(self, handle: Handle) -> None:
         if not handle.gone:

@@ -108,7 +108,7 @@ class VirtualNetwork:
         self._free_ns: dict[tuple[str, str], int] = {}
         self._ports = Ports()
         self.listen = self._ports.listen
-        self.wires: dict[EventLoop[int], dict[VirtualWire, None]] = {}
+        self.wires: dict[EventLoop, dict[VirtualWire, None]] = {}
         """The network at the open ends of connections, by process."""
 
     def link(self, way: tuple[str, str]) -> OneWayLink:
@@ -149,7 +149,7 @@ class VirtualNetwork:
         here.begin(factory)
         return here, here.protocol
 
-    def _end(self, loop: EventLoop[int], remote: str) -> ConnectionEnd:
+    def _end(self, loop: EventLoop, remote: str) -> ConnectionEnd:
         end = ConnectionEnd(loop, remote)
         end.wire = VirtualWire(self, end)
         end.pause_reading()  # until it begins: a kernel keeps what comes before the process has accepted

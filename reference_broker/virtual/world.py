@@ -21,12 +21,10 @@ from collections.abc import Callable
 from heapq import heappop
 from random import Random
 from sys import maxsize
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from reference_broker.virtual.costs import HICCUP_EVERY_NS, Costs
 from reference_broker.worlds.agenda import Agenda
-
-_SECOND_NS: Final = 1_000_000_000
 
 
 class Actor(Protocol):
@@ -52,14 +50,6 @@ class VirtualWorld(Agenda[int]):
     def clock(self) -> int:
         """The local time of whoever is at work."""
         return self.actor.at_ns if self.actor is not None else self.now
-
-    def of_seconds(self, seconds: float) -> int:
-        """Nanoseconds."""
-        return round(seconds * _SECOND_NS)
-
-    def in_seconds(self, time: int) -> float:
-        """Of nanoseconds."""
-        return time / _SECOND_NS
 
     def step(self) -> None:
         """Let the next thing happen, if its actor may act. Raises IndexError if nothing ever will."""

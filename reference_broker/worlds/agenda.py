@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
@@ -11,7 +10,7 @@ from typing import Any, Generic, TypeVar
 Time = TypeVar("Time", int, float)
 
 
-class Agenda(ABC, Generic[Time]):
+class Agenda(Generic[Time]):
     """Calls by virtual time. ``now`` is in the unit of the kind of world, and ``chance`` is all chance of the world."""
 
     def __init__(self, chance: Random, begin: Time) -> None:
@@ -19,18 +18,6 @@ class Agenda(ABC, Generic[Time]):
         self.now: Time = begin
         self._heap: list[tuple[Time, int, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = 0
-
-    @abstractmethod
-    def clock(self) -> Time:
-        """The time of whoever is at work."""
-
-    @abstractmethod
-    def of_seconds(self, seconds: float) -> Time:
-        """Seconds in the unit of this world."""
-
-    @abstractmethod
-    def in_seconds(self, time: Time) -> float:
-        """A time of this world in seconds."""
 
     def at(self, when: Time, call: Callable[..., object], *arguments: Any) -> None:
         """Call at a time; calls for the same time keep their order."""

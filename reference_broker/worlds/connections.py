@@ -50,7 +50,7 @@ class ConnectionEnd(asyncio.Transport):
     wire: Wire
     peer: ConnectionEnd
 
-    def __init__(self, loop: EventLoop[Any], remote: str) -> None:
+    def __init__(self, loop: EventLoop, remote: str) -> None:
         """``remote`` is the name of the other end's host."""
         super().__init__()
         self.loop = loop
@@ -262,10 +262,10 @@ class ConnectionEnd(asyncio.Transport):
 class ListeningPort:
     """A port that a process serves."""
 
-    def __init__(self, ports: Ports, loop: EventLoop[Any], port: int, factory: Factory) -> None:
+    def __init__(self, ports: Ports, loop: EventLoop, port: int, factory: Factory) -> None:
         self.loop = loop
         self.port = port
-        self.factory = factory
+        self._factory = factory
         self._ports = ports
 
     def close(self) -> None:
@@ -278,11 +278,10 @@ class ListeningPort:
     def accept(self, here: ConnectionEnd, there: ConnectionEnd) -> None:
         """Join the two ends of a connection, and have the process of the port begin with ``there``."""
         here.peer, there.peer = there, here
-        self.loop.call_soon(_accept, there, self.factory)
+        self.loop.call_soon(self._accept, there)
 
-
-def _accept(end: ConnectionEnd, factory: Factory) -> None:
-    end.begin(factory)
+    def _accept(self, end: ConnectionEnd) -> None:
+        end.begin(self._factory)
 
 
 class Ports:
@@ -291,7 +290,7 @@ class Ports:
     def __init__(self) -> None:
         self._ports: dict[tuple[str, int], ListeningPort] = {}
 
-    def listen(self, loop: EventLoop[Any], port: int, factory: Factory) -> ListeningPort:
+    def listen(self, loop: EventLoop, port: int, factory: Factory) -> ListeningPort:
         """Serve a port of the loop's host. A host has one process for each port."""
         served = self._ports[loop.host, port] = ListeningPort(self, loop, port, factory)
         return served
@@ -305,7 +304,7 @@ class Ports:
         if self.find(served.loop.host, served.port) is served:
             del self._ports[served.loop.host, served.port]
 
-    def remove_all(self, is_gone: Callable[[EventLoop[Any]], bool]) -> None:
+    def remove_all(self, is_gone: Callable[[EventLoop], bool]) -> None:
         """Processes are gone, and nobody serves their ports any more."""
         for served in [served for served in self._ports.values() if is_gone(served.loop)]:
             self.remove(served)

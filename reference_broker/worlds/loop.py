@@ -1,7 +1,7 @@
 """The event loop of a process at virtual time: asyncio's, without files and signals.
 
 Callbacks keep the order of ``call_soon``, as production code expects. When they have their turn, and how many have it
-together, is for each kind of world to say (:meth:`EventLoop._ask_for_turn`).
+together, is for each kind of world to say.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any, Generic, Protocol
-
-from reference_broker.worlds.agenda import Agenda, Time
+from typing import Any, Protocol
 
 
 class Handle:
@@ -54,13 +52,12 @@ class Sockets(Protocol):
         """Connect; returns transport and protocol. Raises OSError if nobody answers."""
 
 
-class EventLoop(asyncio.AbstractEventLoop, Generic[Time]):  # missing methods raise NotImplementedError
+class EventLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplementedError
     """The event loop of one process on the host ``host``."""
 
-    def __init__(self, agenda: Agenda[Time], sockets: Sockets, host: str) -> None:
+    def __init__(self, sockets: Sockets, host: str) -> None:
         self.host = host
         self.dead = False
-        self._agenda: Agenda[Time] = agenda
         self._sockets = sockets
         self._ready: deque[Handle] = deque()
         self._has_turn = False
@@ -70,8 +67,16 @@ class EventLoop(asyncio.AbstractEventLoop, Generic[Time]):  # missing methods ra
     # Callbacks
 
     @abstractmethod
+    def time(self) -> float:
+        """Virtual seconds."""
+
+    @abstractmethod
     def _ask_for_turn(self) -> None:
-        """Put a turn on the agenda: callbacks are ready, and none is on the agenda."""
+        """Put a turn on the agenda: callbacks are ready, and no turn is on the agenda."""
+
+    @abstractmethod
+    def _set_timer(self, when: float, handle: Handle) -> None:
+        """Have a callback made ready at a time in seconds."""
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
         """Call after the callbacks that wait already."""
@@ -89,30 +94,15 @@ class EventLoop(asyncio.AbstractEventLoop, Generic[Time]):  # missing methods ra
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
         """Call after a virtual while."""
-        agenda = self._agenda
-        return self._set_timer(agenda.clock() + agenda.of_seconds(delay), callback, args, context)
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
         """Call at a virtual time."""
-        return self._set_timer(self._agenda.of_seconds(when), callback, args, context)
-
-    def _set_timer(
-        self, when: Time, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
-    ) -> Handle:
-        agenda = self._agenda
-        handle = Handle(callback, args, context, agenda.in_seconds(when))
-        agenda.at(max(when, agenda.clock()), self._due, handle)
+        handle = Handle(callback, args, context, when)
+        self._set_timer(when, handle)
         return handle
-
-    def time(self) -> float:
-        """Virtual seconds."""
-        return self._agenda.in_seconds(self._agenda.clock())
-
-    def _due(self, handle: Handle) -> None:
-        """The time of a callback has come."""
-        self._make_ready(handle)
 
     def _make_ready(self, handle: Handle) -> None:
         if not self.dead:
