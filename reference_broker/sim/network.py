@@ -37,7 +37,10 @@ class Weather:
 
 
 class SimWire:
-    """The network at one end of a connection (:class:`reference_broker.worlds.connections.Wire`)."""
+    """The network at one end of a connection (:class:`reference_broker.worlds.connections.Wire`). ``peer`` is the one
+    at the other end."""
+
+    peer: SimWire
 
     def __init__(self, network: Network, end: ConnectionEnd) -> None:
         self.end = end
@@ -49,13 +52,6 @@ class SimWire:
         self._network = network
         self._last_arrival = 0.0
         self._parked: list[bytes | None] = []
-
-    @property
-    def peer(self) -> SimWire:
-        """The network at the other end."""
-        wire = self.end.peer.wire
-        assert isinstance(wire, SimWire)
-        return wire
 
     def room(self, unread: int) -> int:
         """A whole window as long as the former one has begun to be read."""
@@ -140,17 +136,18 @@ class Network:
         if served is None or served.loop.dead:
             raise ConnectionRefusedError(f"{host}:{port}")
         here, there = ConnectionEnd(loop, host), ConnectionEnd(served.loop, loop.host)
-        here.wire, there.wire = wires = SimWire(self, here), SimWire(self, there)
+        here.wire, there.wire = near, far = SimWire(self, here), SimWire(self, there)
+        near.peer, far.peer = far, near
         served.accept(here, there)
-        self.wires[wires[1]] = None
+        self.wires[far] = None
         try:
             await self._travel(loop, host, back=True)
         except (OSError, asyncio.CancelledError):
-            self.reset(wires[1], self.scheduler.chance.random() * _LATE_S)  # the connection is made on one side only
+            self.reset(far, self.scheduler.chance.random() * _LATE_S)  # the connection is made on one side only
             raise
         if there.lost or served.loop.dead:
             raise ConnectionResetError(f"{host}:{port}")
-        self.wires[wires[0]] = None
+        self.wires[near] = None
         here.begin(factory)
         return here, here.protocol
 
