@@ -1,7 +1,7 @@
 """Regular expressions that users set: in policies, permissions and filters of lists.
 
 They are matched by RE2, whose time grows with the length of the name, whatever the pattern. A matcher that tries one
-way after the other needs years for ``(a+)+$``, and a node answers nobody meanwhile. Look-around and backreferences
+way after the other needs years for ``(a+)+$``, and a node answers no client meanwhile. Look-around and backreferences
 cannot be matched in that way, so RE2 does not know them.
 
 A pattern may come from a log or a snapshot that an earlier version wrote. One that cannot be used finds nothing, on

@@ -26,6 +26,6 @@ def record(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
-    """A dataclass with slots whose values nobody changes: it compares and hashes by its fields."""
+    """A dataclass with slots that is never changed: it compares and hashes by its fields."""
     make = dataclass(slots=True, unsafe_hash=True, kw_only=kw_only)
     return make if cls is None else make(cls)

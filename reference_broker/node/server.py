@@ -53,7 +53,7 @@ _KEEP_BELOW_BYTES: Final = 64 * 1024 * 1024
 _BACKLOG: Final = 1024
 IN_TLS_MAX: Final = 1024
 """The most clients in a TLS handshake at once. Each takes 0.3 MB of the event loop's buffers. Beyond that the oldest is
-dropped, so a silent client keeps nobody out."""
+dropped, so silent clients keep no other out."""
 _MANAGEMENT: Final = "reference_broker.management"
 _BOOT_ID: Final = "incarnation"
 
@@ -285,7 +285,7 @@ def next_boot_id(data_dir: Path, first: int = 0) -> int:
 
 
 def keep_boot_id(data_dir: Path, boot_id: int) -> None:
-    """Write the boot id down, durably, before anybody hears of it."""
+    """Write the boot id down, durably, before it is told."""
     path = data_dir / _BOOT_ID
     try:
         data_dir.mkdir(parents=True, exist_ok=True)

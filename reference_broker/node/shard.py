@@ -317,7 +317,7 @@ class Shard:
         return self.metadata.machine.policies.values()
 
     def check_alarms(self) -> None:
-        """See whether the node has enough disk and memory. Connections and peers hear of a change at once."""
+        """See whether the node has enough disk and memory. Connections and peers are told a change at once."""
         if self.alarms.check():
             self.peers.tell_alarms(self.alarms.own)
             self._touch_all()
@@ -366,7 +366,7 @@ class Shard:
 
     @property
     def congested(self) -> Set[NodeId]:
-        """The peers to whom much should not be sent now."""
+        """The peers that should not be sent much now."""
         return self.peers.congested
 
     def leader_changed(self, runner: GroupRunner) -> None:

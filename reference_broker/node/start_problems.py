@@ -80,7 +80,7 @@ def files_problem(error: OSError, config: NodeConfig) -> StartError:
 
 
 def _reason(error: OSError) -> str:
-    """The error's text without its number and path: the path stands elsewhere, and the number helps nobody."""
+    """The error's text without its number and path: the path stands elsewhere, and the number is no help."""
     return error.strerror or (os.strerror(error.errno) if error.errno else str(error))
 
 

@@ -1,4 +1,4 @@
-"""The turns of a node: who has something to do, in which order it is done, and when.
+"""The turns of a node: which runners have work, and the order and time of the work.
 
 All inputs of one turn of the event loop (sockets, notices of the log, timers) are taken first. Then every runner that
 has something to do gets one :meth:`Runner.turn`, and every connection that has something to say is flushed. So one turn
@@ -44,7 +44,7 @@ class Links(Protocol):
 
     @property
     def congested(self) -> Set[NodeId]:
-        """The peers to whom much should not be sent now."""
+        """The peers that should not be sent much now."""
 
     holds: bool
     """Whether frames gather until :meth:`flush`."""
@@ -203,7 +203,7 @@ class Turns:
         return now_ns
 
     def _tell_absence(self, seconds: float) -> None:
-        """Say how long nobody heard of this node, and whether its process stood still."""
+        """Log how long this node was silent, and whether its process stood still."""
         busy_s = (time.thread_time_ns() - self._ticked_cpu_ns) / 1e9
         if busy_s > seconds / 2:
             log.warning("this node was busy with one thing for %.1f s, and heard nobody", seconds)

@@ -130,8 +130,8 @@ def routing_key(value: object, arguments: Arguments) -> str:
 
 
 def key_source(value: object, arguments: Arguments) -> str:
-    """Where a message has its key: ``header:NAME`` or ``routing-key``. A queue with keys has no priorities, and a full
-    one refuses publishes, because all else would break the order."""
+    """The source of a message's key: ``header:NAME`` or ``routing-key``. A queue with keys has no priorities, and
+    refuses publishes when full, because anything else would break the order."""
     source = string(value, arguments)
     name = source.removeprefix(HEADER_PREFIX)
     if source != ROUTING_KEY and (name == source or not 0 < len(name.encode()) <= _SHORT_STRING_OCTETS):

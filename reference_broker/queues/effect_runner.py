@@ -1,4 +1,5 @@
-"""The execution of a queue's effects: who is told what, in which order. Every kind that hosts the FIFO machine runs it.
+"""The execution of a queue's effects: the calls to channels and node, in order. Every kind that hosts the FIFO machine
+runs it.
 
 The machine knows only the places of messages. A *reader* gives the run that lies at a place: out of a log, or out of a
 store. Effects are for the channels of one start of one node; effects for other channels are left out.
@@ -37,7 +38,7 @@ Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""
 
 Reader = Callable[[Span], MessageRun]
-"""Gives the run in which the messages of a span are."""
+"""Gives the run with the messages of a span."""
 
 Answers = dict[ChannelId, list[Confirm | Reject]]
 """The answers to enqueues, by channel, in order."""

@@ -91,7 +91,7 @@ class FifoQueue(Queue):
         self.proposer.propose(command, SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:
-        """Settle, return or discard. The latency anatomy hears of it if the queue's member is here."""
+        """Settle, return or discard. The latency anatomy is told if the queue's member is here."""
         proposer = self.proposer
         lazy = outcome is Outcome.SETTLE and not (
             consumer.is_cancelled or consumer.is_short_of_credit(proposer.unapplied[Priority.NORMAL].applied_up_to)

@@ -393,9 +393,9 @@ class QueueOwner(Protocol):
         """The store has told that the queue's messages below ``seq_end`` survive a loss of power."""
 
     def run_effects(self, non_members: Collection[Channels] = (), *, only_answers: bool = False) -> bool:
-        """Execute what gathered, for the clients of this node and of ``non_members``; the answers to their publishes
-        only, while somebody else may own the queue. Returns whether effects are left for the next turn. Raises OSError
-        or a damaged part's error if the drive does not give a message back."""
+        """Execute the gathered effects, for the clients of this node and of ``non_members``; only the answers to their
+        publishes, while another node may own the queue. Returns whether effects remain for the next turn. Raises
+        OSError or a damaged part's error if the drive does not give a message back."""
 
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
         """A node's clients may have missed something: have :meth:`run_effects` tell them."""
@@ -411,7 +411,7 @@ class QueueOwner(Protocol):
         """The command that gives the queue the settings of this record; None if it has them."""
 
     def taken_over(self, commands: Sequence[Any]) -> Sequence[Any]:
-        """The publishes among commands that a former owner may have applied, as commands that nobody waits for. They
+        """The publishes among commands that a former owner may have applied, as commands that no client waits for. They
         are applied first."""
 
     def record_changes(self) -> RecordingStore:

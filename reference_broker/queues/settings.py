@@ -47,7 +47,7 @@ def config_of(record: QueueRecord) -> FifoConfig:
 
 
 def _delivery_limit(delivery_limit: int, max_tries: int) -> int:
-    """Of a delivery limit, maybe a policy's, and the most tries: the one that is reached first."""
+    """The lower of a delivery limit, maybe a policy's, and the limit that the most tries give."""
     given = [limit for limit in (delivery_limit, max_tries - 1 if max_tries > 0 else NO_LIMIT) if limit >= 0]
     return min(given, default=NO_LIMIT)
 

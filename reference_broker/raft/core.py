@@ -17,8 +17,8 @@ term only, membership by one-at-a-time changes. As in Ra:
 * Every member, the leader too, counts for what it has on *disk*. The leader's write runs beside the followers' writes,
   and an entry may be committed before the leader itself has it on disk (thesis 10.2.1).
 * No heartbeats. The shell tells all groups at once whether a node is up (``node_down``, ``node_up``). The timer of a
-  follower stands still while the follower knows a leader on a node that nobody suspects. A leader that hears a pre-vote
-  of its own term or an older term says that it is there.
+  follower stands still while the follower knows a leader on an unsuspected node. A leader that hears a pre-vote of its
+  own term or an older term says that it is there.
 * Pre-vote (thesis 9.6) before each election, with a token, so that a member that comes back never disturbs. Only an
   election that the leader asked for (``transfer``) has none.
 * AppendEntries are made when the Ready is taken: many inputs, one message a follower.
@@ -140,7 +140,7 @@ class RaftCore:
         self.timer = ElectionTimer(config, jitter)
         self._elections = Elections(node, log, self.next_ready, machine_version, jitter(0, _TOKEN_MAX))
         # Entries and hard state are written side by side, so a crash may leave an entry of a higher term than that of
-        # the hard state. No message of that term has left, so the member treats the term as if it heard of it now.
+        # the hard state. No message of that term has left, so the member treats the term as if it came now.
         self._raise_term(max(hard_state.term, log.last_term))
         self._reconsider_timer()
 
@@ -285,8 +285,8 @@ class RaftCore:
     def can_do_without(self, node: NodeId) -> bool:
         """Whether the voters that are left without ``node`` could commit its removal now: a majority is not suspected.
 
-        :meth:`remove` does not ask. But a leader that is lost after a removal that reached nobody may leave a group
-        that has no majority for it, and none against it.
+        :meth:`remove` does not ask. But if a leader is lost after a removal that reached no other member, the group may
+        have no majority for the removal, and none against it.
         """
         left = self.configuration.without(node).voters
         return sum(other not in self.down for other in left) >= majority(len(left))
@@ -452,19 +452,20 @@ class RaftCore:
     def may_vote(self) -> bool:
         """Whether this member's log ever named it, under its present replica id. The log of a joining member does not.
 
-        A learner votes if asked: who asks holds the entry that promotes it, and may need the vote to send it.
+        A learner votes if asked: the candidate holds the entry that promotes the learner, and may need the vote to send
+        it.
         """
         return not self.forgetful and self.log.names(self.node, self._replica_id)
 
     @property
     def is_superseded(self) -> bool:
-        """Whether the log names a later replica of this node. This replica's log is deleted when the node hears of
-        that, so the replica claims nothing any more: the leader would count the claim for the later replica."""
+        """Whether the log names a later replica of this node. This replica's log is deleted when the node learns so,
+        and the replica claims nothing any more: the leader would count the claim for the later replica."""
         return self.log.configurations.latest.replica_id_of(self.node) > self._replica_id
 
     @property
     def trusts_leader(self) -> bool:
-        """A leader is known, it is another node, nobody suspects its node, and it is not being removed."""
+        """A leader is known on another node, the node is not suspected, and the leader is not being removed."""
         leader = self.leader
         return leader not in (NOBODY, self.node) and leader not in self.down and leader in self.configuration.voters
 

@@ -35,7 +35,7 @@ class ElectionTimer:
         self.left = self._jitter(self._min, self._max)
 
     def hurry(self) -> None:
-        """End with the next tick: there is nobody to collide with."""
+        """End with the next tick: no other candidate can collide."""
         self.left = 1
 
     def stop(self) -> None:
@@ -51,7 +51,7 @@ class ElectionTimer:
 
 
 class Round:
-    """One round of pre-votes or votes: who was asked under which token, and who answered.
+    """One round of pre-votes or votes: its token, the members asked, and the members that answered.
 
     A round counts the voters of the configuration that was in effect when the round began; nothing is appended while
     it lasts. Answers to another round never count, and repeated answers of one member count once. The own vote counts
@@ -119,8 +119,8 @@ class Elections:
         """The voters; in a pre-vote also the voters that only an uncommitted change has removed.
 
         The answers of removed voters do not count. But such a voter may still trust this member, which led when it made
-        the change, and others may trust the voter from an earlier term; nobody else tells it that this member leads no
-        more.
+        the change, and others may trust the voter from an earlier term; no other member tells it that this member leads
+        no more.
         """
         voters = list(self._log.configuration.voters)
         if self._is_pre_vote:

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A follower knows its log to equal its leader's log only up to ``verified``, the end of the last AppendEntries that
-fitted. Everything that the follower tells the leader or commits stays at or below ``verified``, because nobody has
-compared the entries behind it yet: they may be a former leader's.
+fitted. Everything that the follower tells the leader or commits stays at or below ``verified``, because the entries
+behind it are not compared yet, and may be a former leader's.
 
 The follower answers success after a sync of its disk: one answer a sync, however many messages the sync covers. It
 answers at once when there was nothing to write, and not at all when the message was only a new commit index (see

@@ -109,8 +109,8 @@ class Leadership:
         self.change = newest if newest > log.commit_index else LogIndex(0)
         """The entry of the newest configuration until it is committed; then 0."""
         self._told = LogIndex(0)
-        """Followers were told that this leader has entries up to this one on disk: they may know of later commits than
-        it does."""
+        """The last entry on this leader's disk that followers were told: they may know later commits than the
+        leader."""
         self.reads = Reads()
         self.transferring: _Transfer | None = None
         self._alone_ticks = 0
@@ -152,7 +152,7 @@ class Leadership:
         return LeaderSynced(term=self.term, leader=self._node, index=index)
 
     def is_told(self, node: NodeId) -> bool:
-        """Whether a follower was told enough to know by itself, once its disk has it, of everything committed."""
+        """Whether a follower was told enough to find every commit by itself, once its disk has the entries."""
         return self.progress[node].told_synced >= self.log.commit_index
 
     @property
@@ -170,7 +170,7 @@ class Leadership:
         log = self.log
         if not message.success:
             if sender in log.configuration.learners:
-                progress.match_index = LogIndex(0)  # an earlier replica there may have answered; nobody counts it yet
+                progress.match_index = LogIndex(0)  # an earlier replica there may have answered: not counted yet
             self.next_ready.pending |= progress.rejected(message.next_index)
             return
         was_asked = progress.flow is not Flow.PIPELINE
@@ -251,7 +251,7 @@ class Leadership:
         self.majority = majority(len(configuration.voters))
         self.watching = bool(configuration.learners)
         self._count_reachable()
-        self._answer_reads()  # nobody may be left to answer the round that is under way
+        self._answer_reads()  # there may be no member left to answer the round under way
 
     def _committed(self) -> None:
         """The commit index has risen: a change of membership may be committed."""

@@ -83,7 +83,7 @@ class Progress:
         self.unanswered_notice = False
         self.repeated = False
         self.told_synced = LogIndex(0)
-        """The follower was told that the leader has entries up to this one on disk."""
+        """The last entry on the leader's disk that the follower was told."""
         self.chunk = 0
 
     def reconnect(self) -> None:
@@ -152,8 +152,8 @@ class Progress:
         return min(commit, self.next_index - 1) <= min(self.told_synced, self.match_index)
 
     def may_know(self, synced: LogIndex, change: LogIndex) -> bool:
-        """Whether it helps the follower to hear that the leader has entries up to ``synced`` on disk: it was sent them,
-        has not said that it has them, too, and was told that the newest ``change`` of members is committed."""
+        """Whether the follower gains from the news that the leader has entries up to ``synced`` on disk: they were sent
+        to it, it has not confirmed them, and it was told that the newest ``change`` of members is committed."""
         is_sent = self.flow is Flow.PIPELINE and self.reachable and self.match_index < synced < self.next_index
         return is_sent and synced > self.told_synced and self.commit_sent >= change
 

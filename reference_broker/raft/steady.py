@@ -7,7 +7,7 @@ election, change of members, transfer or read is under way. Then the result of t
 (:class:`~reference_broker.raft.core.RaftCore` and its parts) is known beforehand, and each function here produces it
 directly. If anything is unusual, the function changes nothing and says so, and the caller goes the general way.
 
-The way of an entry: the leader *proposes* it and hears of its own disk (:func:`synced`) and of the followers'
+The way of an entry: the leader *proposes* it and gets the news of its own disk (:func:`synced`) and of the followers'
 (:func:`answered`), until a majority has the entry; then the leader *takes the commit*. A follower *takes* the entry and
 *answers* when its disk has it.
 
@@ -29,8 +29,8 @@ from reference_broker.types import Entry, EntryKind, LogIndex, NodeId, Term
 
 
 def propose(leadership: Leadership, payload: bytes, crc: int) -> tuple[Entry, list[NodeId]] | None:
-    """Append a command, while every follower that can be reached has been sent the whole log, which ends in this term.
-    Returns the entry and who gets it now, with the commit index. Hand the entry to the WAL and send it. The general
+    """Append a command, if every follower in reach has been sent the whole log, which ends in this term. Returns the
+    entry and the followers that get it now, with the commit index. Hand the entry to the WAL and send it. The general
     way: :meth:`RaftCore.propose`, and a Ready."""
     log, term = leadership.log, leadership.term
     last, commit = log.last_index, log.commit_index

@@ -80,7 +80,7 @@ PREDECLARED: Final = {
         Exchange(name="amq.match", type=ExchangeType.HEADERS),
     )
 }
-"""The exchanges that every virtual host has, and that nobody can delete."""
+"""The exchanges that every virtual host has, and that cannot be deleted."""
 
 
 def in_order(arguments: Iterable[tuple[bytes, bytes]]) -> Arguments:

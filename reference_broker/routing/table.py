@@ -55,7 +55,7 @@ class Matcher(Protocol):
         """Remove a binding that is there."""
 
     def match(self, key: str, headers: Arguments) -> Collection[Destination]:
-        """The destinations of a message. They are not changed while somebody looks at them."""
+        """The destinations of a message. They are not changed while a caller iterates over them."""
 
 
 class KeyMatcher:
@@ -143,7 +143,7 @@ class RoutingTable:
         self._alternate_by_policy: Callable[[str], str | None] | None = None
         self.generation = 0
 
-    # What there is
+    # Look-ups
 
     def exchange(self, name: str) -> Exchange | None:
         """The exchange of this name."""
@@ -223,7 +223,7 @@ class RoutingTable:
             self._changed()
 
     def _alternate(self, name: str) -> str | None:
-        """The exchange that gets what this exchange cannot route: its own, or else that of a policy."""
+        """The exchange that gets messages that this exchange cannot route: its own, or else a policy's."""
         own = self._known[name].exchange.alternate
         if own is not None or self._alternate_by_policy is None or name == DEFAULT:
             return own
@@ -259,7 +259,7 @@ class RoutingTable:
 
     def route(self, exchange: str, keys: tuple[str, ...], headers: Arguments = ()) -> Queues:
         """The queues of a message that was published to an exchange that exists, by name, each once. ``keys`` is its
-        routing key, and those of its CC and BCC headers behind that. ``headers`` count only where
+        routing key, and behind it the keys of its CC and BCC headers. ``headers`` count only where
         :meth:`heeds_headers` says so. The default exchange names queues that may not exist."""
         wanted = (exchange, keys, headers)
         found = self._kept.get(wanted)

@@ -1,4 +1,4 @@
-"""What can go wrong with a drive, in words for the person who runs the node."""
+"""The faults of a drive, in words for the person who runs the node."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ class StartFinding:
     group: int | None = None
     """The queue as the store knows it; the node puts its name into ``queue``."""
     queue: str = ""
-    """The name of the queue, empty as long as nobody knows it."""
+    """The name of the queue, empty while unknown."""
     messages: int = 0
-    """Number of messages or entries that are lost; 0: none, or nobody knows how many."""
+    """Number of lost messages or entries; 0: none, or an unknown number."""
 
     def __str__(self) -> str:
         of = f"queue {self.queue}: " if self.queue else ""

@@ -1,10 +1,9 @@
 """A modelled drive on the wall clock: operations last as long as the model says, and can be made to fail.
 
 The calling thread blocks until the time that the model gave. A thread that wakes up late and asks for the next
-operation at once begins the operation where the former one ended
-(:mod:`~reference_broker.storage.drives.catching_up`), so small lateness does not add up. How late each operation was is
-counted beside how long it should have lasted; a drive whose operations are late by a good part of their length shows
-the machine, not the drive.
+operation at once begins the operation where the former one ended (:mod:`~reference_broker.storage.drives.catching_up`),
+so small lateness does not add up. The lateness of each operation is counted beside its due length; if operations are
+late by a good part of their length, the figures show the machine, not the drive.
 
 All threads of a node share the drive under one lock, which is held for the microseconds of a call to the model.
 """
@@ -197,7 +196,7 @@ class ModelledDrive:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def _time_ns(self) -> int:
-        """Where the calling thread is on the drive's line of time, which never goes back."""
+        """The calling thread's place on the drive's line of time, which never goes back."""
         self._latest_ns = max(self._latest_ns, self._thread.catching_up.time_ns(self._now_ns()))
         return self._latest_ns
 

@@ -88,7 +88,7 @@ class HandOver:
 
     Where one link between two nodes is cut, a third node may reach both. A follower behind the cut gets nothing from
     its leader and cannot replace the leader either, because the third node trusts the leader. So the leader hands over
-    to a voter that reaches every node that the leader reaches, and more. After that nobody reaches more than the new
+    to a voter that reaches every node that the leader reaches, and more. After that no voter reaches more than the new
     leader, so leaders do not move to and fro. ``leading`` are the groups that this node leads.
     """
 

@@ -223,7 +223,7 @@ class BlockServer:
         return {}
 
     def _fail_waiting(self) -> None:
-        """Nobody hears of success after the power is gone."""
+        """No request succeeds after the power is gone."""
         for _, unique, _, _ in self._waiting:
             self._send(protocol.answer(unique, errno=errno.EIO))
         self._waiting.clear()
