@@ -261,7 +261,7 @@ def kept_directories(before: Cluster, asked: Directories) -> Directories:
 
 def _is_on_loopback(cluster: Cluster) -> bool:
     """Whether all nodes listen on this machine only. Clients of other nodes come from other hosts, with the user guest
-    unless somebody sets up another."""
+    by default."""
     hosts = {value for node in cluster.nodes for value in (node.host, *node.addresses.values())}
     return all(host == "localhost" or host.startswith("127.") or host == "::1" for host in hosts)
 

@@ -1,7 +1,7 @@
 """Requests to the control ports of a cluster's nodes: a JSON line each, answered by a JSON line.
 
-Nodes that are not here (:class:`infra.cluster.Node`) are asked whether they run; the processes of the others are looked
-at first, because a paused process answers nobody.
+Nodes that are not here (:class:`infra.cluster.Node`) are asked whether they run; for the others their processes are
+looked at first, because a paused process answers nothing.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _sample(answer: Mapping[str, Any], t_ns: int, is_here: bool) -> dict[str, An
     if "cpu_ns" in metrics:
         record["cpu_ns"] = metrics.pop("cpu_ns")
     with contextlib.suppress(psutil.Error):
-        if is_here:  # elsewhere, the pid is that of another machine
+        if is_here:  # elsewhere, the pid belongs to another machine
             record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
     # Only the queues with the most commits: thousands of queues would fill the record.
     queues = [{name: queue.get(name) for name in _SAMPLED} for queue in answer.get("busiest") or ()]

@@ -1,4 +1,4 @@
-"""A connection to the control port of a node: to the node that was meant, on which both sides have proved themselves.
+"""A connection to the control port of a node, on which both sides have proved themselves.
 
 Three lines pass before the first request (``docs/internals/node.md``, "The handshake of the control port"). The node
 proves first that it has the cluster's secret. Nothing is sent to a node that cannot.
@@ -87,7 +87,7 @@ def _prove(cluster: Cluster, node: Node, secret: bytes, lines: BufferedRWPair) -
 
 
 def _proof(secret: bytes, *parts: bytes) -> bytes:
-    """What only somebody with the secret can make of these parts, in hexadecimal."""
+    """The proof of these parts, in hexadecimal, which needs the secret."""
     found = hmac.new(secret, digestmod="sha256")
     for part in parts:
         found.update(len(part).to_bytes(4, "big"))

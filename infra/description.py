@@ -25,7 +25,7 @@ _WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlace:
-    """Where one node runs. ``address`` is what other nodes and clients connect to, ``ports`` are those of
+    """Where one node runs. ``address`` is what other nodes and clients connect to, ``ports`` are by
     :data:`infra.cluster.PORT_ROLES`. ``directories`` are for the roles ``wal_dir``, ``segment_dir``, ``classic_dir``,
     ``store_dir`` and ``logs_dir``; a role without one lies in the cluster's directory on the host. ``addresses`` are
     further addresses by their keys in ``node.json``, such as ``bind``."""

@@ -70,8 +70,8 @@ def give_up(directory: Path) -> None:
 
 
 def require(directory: Path, files: Iterable[str]) -> None:
-    """Raise :class:`DriveError` unless the FUSE drives of the cluster in ``directory`` are mounted, on which ``files``
-    of its nodes lie. Without its drive a node would write to whatever is below the mount point."""
+    """Raise :class:`DriveError` unless the FUSE drives that hold ``files`` of the cluster in ``directory`` are mounted.
+    Without its drive a node would write to whatever is below the mount point."""
     place = directory.absolute() / KEPT
     for path in sorted(map(Path, files)):
         if not path.is_relative_to(place):

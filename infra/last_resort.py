@@ -35,7 +35,7 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class Given:
     """What would be given up: ``entries`` that ``node`` has behind the log's end on the declared node. ``entries`` is 0
-    if the other node's log is of a later term and not longer, so that nobody can count them."""
+    if they cannot be counted: the other node's log is of a later term and not longer."""
 
     log: str
     node: str

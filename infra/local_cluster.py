@@ -201,7 +201,7 @@ def require_startable(cluster: Cluster, name: str) -> None:
         fix = f"stop the cluster with {stopping}; `perftest broker start` then makes a new secret for all nodes"
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
     if not all(other.is_here for other in cluster.nodes):
-        cluster.secret()  # one that is made here would be another one than that of the other hosts
+        cluster.secret()  # a secret made here would differ from the other hosts'
     _require_free(_sockets([node]), "or stop the cluster and start all of it on other ports with --port")
 
 
@@ -414,7 +414,7 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
         return replace(launched, cluster=_with_processes(planned, launched.children))
     except BaseException:
         names = {node.name for node in chosen}
-        await_marks(_MARKS_S)  # of the process that was made last, nobody may know yet
+        await_marks(_MARKS_S)  # the newest process may have no mark yet
         end([node for node in found_again(planned).nodes if node.name in names], STOP_GRACE_S)
         raise
 

@@ -1,7 +1,7 @@
 """The files of a cluster's first start in the directories of its nodes, removed again if the start fails.
 
-A node writes into its directories whose they are. The next start after one that failed is that of another cluster,
-whose nodes must refuse such directories. What was there before the start stays, and so do the nodes' logs.
+A node marks its directories as its own. The next start after a failed one starts another cluster, whose nodes must
+refuse such directories. Older files stay, and so do the nodes' logs.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _TRIES: Final = 1000
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports on which nobody listens now. Raises OSError if there are too few."""
+    """Different ports without a listener now. Raises OSError if there are too few."""
     end = _first_ephemeral()
     ports: list[int] = []
     with contextlib.ExitStack() as held:  # until all are chosen, so that none is chosen twice

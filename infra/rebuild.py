@@ -1,8 +1,8 @@
 """Makes a ``cluster.json`` anew that is damaged or gone: from its copy, or from the nodes' own records.
 
 Each node has a ``node.json`` in its own directory, with the cluster's identity, the ports of all nodes, and the node's
-other directories. Processes that run are found by their mark. A node whose ``node.json`` is gone has its directories
-where those of the other nodes are, or where somebody says.
+other directories. Processes that run are found by their mark. A node without its ``node.json`` has its directories
+beside the other nodes' directories, or where the caller says.
 """
 
 from __future__ import annotations

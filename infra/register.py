@@ -3,10 +3,10 @@
 A command that dies (power, SIGKILL, a bug) leaves mounts, loop devices, filled drives, processes and directories. Each
 of them has an *entry*: a file of its own below ``<root>/.undo``, on disk before the thing is done, and removed after
 the thing is undone. So the entries of a crashed command name everything that may be there, and perhaps something that
-is not there yet; who undoes an entry (:mod:`infra.cleaning`) looks first.
+is not there yet; the code that undoes an entry (:mod:`infra.cleaning`) looks first.
 
-An entry has an *owner*, the process that will undo it: a pid with its start time. While the owner runs, nobody else
-undoes the entry. A thing that stays on purpose after its command has no owner: it is *kept*.
+An entry has an *owner*, the process that will undo it: a pid with its start time. While the owner runs, no other
+process undoes the entry. A thing that stays on purpose after its command has no owner: it is *kept*.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Starts a node without data in place of the data on its drives, so that it learns everything from the other nodes.
 
-Nothing is done before everything is checked that can be checked, and before somebody knows what is given up. The node's
-files are set aside by renaming: each directory gets a subdirectory ``.replaced-LIFE``, on the same drive. The files go
-when the node runs without them. So a crash in the middle and a start that fails lose nothing, and the same command
-goes on.
+Nothing is done before all possible checks, and before the caller knows the losses. The node's files are set aside by
+renaming: each directory gets a subdirectory ``.replaced-LIFE``, on the same drive. The files go when the node runs
+without them. So a crash in the middle and a start that fails lose nothing, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def replace_node(cluster: Cluster, name: str, agree: Callable[[Sequence[str]], N
     """Start a node that is down without data on its ports. Raises :class:`ClusterError`; unless the error says what is
     set aside, nothing was done to the node's files.
 
-    ``agree`` gets the names of the classic queues whose only messages are those of the node, before anything is done.
-    It raises what shall end the command. The other nodes then delete these queues.
+    ``agree`` gets the names of the classic queues whose only copy is on the node, before anything is done. It raises an
+    error to end the command. The other nodes then delete these queues.
     """
     request = {"node": cluster.node(name).name}
     cluster = found_again(cluster)

@@ -31,7 +31,7 @@ _NAMED: Final = 'hostname "$1" && shift && exec "$@"'
 @dataclass(slots=True, kw_only=True)
 class LabHost:
     """A host. ``directory`` holds its keys, its log and, in ``home``, what users of the lab put there.
-    ``clock_offset_s`` is how far its monotonic clock is ahead of that of the machine, in whole seconds."""
+    ``clock_offset_s`` is the lead of its monotonic clock over the machine's, in whole seconds."""
 
     name: str
     address: str

@@ -114,7 +114,7 @@ class LabLinks:
 
 
 class Switch:
-    """The process. ``defaults`` are the settings of all links until somebody changes them."""
+    """The process. ``defaults`` are the first settings of all links."""
 
     def __init__(self, ports: Sequence[Port], defaults: LinkSettings, seed: int) -> None:
         self.model = SwitchModel(tuple(port.name for port in ports), seed)
@@ -147,7 +147,7 @@ class Switch:
                 return
             target = self._by_address.get(packet[16:20]) if packet[0] >> 4 == 4 else None
             if target is None or target[0] == file:
-                continue  # neighbour discovery of IPv6, multicast, an address that nobody has
+                continue  # neighbour discovery of IPv6, multicast, an unknown address
             leaves_ns = self.model.take(source, target[1].name, len(packet), time.monotonic_ns())
             if leaves_ns is None:
                 continue

@@ -46,7 +46,7 @@ class ModelledLink:
         leaves_ns += round(wanted.delay_ms * 1e6)
         if wanted.jitter_ms:
             leaves_ns += round(chance.random() * wanted.jitter_ms * 1e6)
-        self._last_leaves_ns = leaves_ns = max(leaves_ns, self._last_leaves_ns)  # nobody overtakes
+        self._last_leaves_ns = leaves_ns = max(leaves_ns, self._last_leaves_ns)  # no packet overtakes
         self.packets += 1
         self.octets += octets
         return leaves_ns

@@ -1,1 +1,1 @@
-"""Links between hosts: what can be done to them, by whom, and how it is undone."""
+"""Links between hosts: the changes to them, who makes the changes, and how they are undone."""

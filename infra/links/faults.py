@@ -1,4 +1,4 @@
-"""The links between the hosts of a run, to be made worse and to be mended: those of a lab, and those of real hosts."""
+"""The links between the hosts of a run, to be made worse and to be mended: links of a lab, and links of real hosts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class SpokenProcess(Protocol):
 
 
 class AgentProcesses:
-    """Agents behind processes, which are told every few seconds that somebody is there. Close it at the end."""
+    """Agents behind processes, which get a sign of life every few seconds. Close it at the end."""
 
     def __init__(self, processes: Mapping[str, SpokenProcess]) -> None:
         self._processes = dict(processes)
@@ -167,7 +167,7 @@ class AgentProcesses:
             while True:
                 answer = self._answers[name].get(timeout=max(until - time.monotonic(), 0.001))
                 if answer is _ENDED:
-                    self._answers[name].put(answer)  # for the next one who asks
+                    self._answers[name].put(answer)  # for the next caller
                     return None
                 if answer.get("n") == self._asked:  # not one that came too late
                     return answer

@@ -1,4 +1,4 @@
-"""What Linux is told so that a host's links are as wanted: commands of ``tc``, and rules of ``nft``. Pure.
+"""The means by which Linux makes a host's links as wanted: commands of ``tc``, and rules of ``nft``. Pure.
 
 =========  ==============================  ===========================================================================
 fault      where, and by what              why there

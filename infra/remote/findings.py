@@ -41,7 +41,7 @@ class HostFinding:
 
 
 def findings(facts: Mapping[str, Facts], version: str) -> list[HostFinding]:
-    """What speaks against hosts, by name in their order, and then against all of them together. ``version`` is that of
+    """The objections to hosts, by name in their order, and then to all of them together. ``version`` is the version of
     the project here."""
     found = [each for host, of in facts.items() for each in _of_host(host, of, version)]
     return [*found, *_reach(facts), *_alike(facts)]

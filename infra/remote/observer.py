@@ -2,7 +2,7 @@
 
 The observer writes JSON lines: first ``{"facts": {...}}``, the host as the manifest of a run names it, then a sample
 every ``INTERVAL`` seconds (default 1), as in ``host.jsonl``. It ends when its stdin ends, and when nothing comes from
-there for :data:`LEASE_S` seconds: a host that nobody reaches any more does not learn that the connection is gone.
+there for :data:`LEASE_S` seconds: a host that is out of reach does not learn that the connection is gone.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Everything lies below the host's directory, which only the user can enter::
 
 Wheels and sites are made beside their places and moved there, so a second start finds all of them or nothing. A site
 whose files have other octets than it says (the host lost its power) is made again. Nothing is put into the host's
-Python, and no package index is asked: Python itself is enough. Sites that nobody used for a day and that no process
-runs from are removed, and so are wheels that are in no site.
+Python, and no package index is asked: Python itself is enough. Sites that were unused for a day, and that no process
+runs from, are removed, and so are wheels that are in no site.
 """
 
 from __future__ import annotations

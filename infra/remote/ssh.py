@@ -45,7 +45,7 @@ _JUMPS_MAX: Final = 8
 _SHOWN: Final = 80
 """Number of letters of a command that are shown in errors."""
 
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are told by us, once
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # we tell its errors, once
 
 
 class SshConnection:

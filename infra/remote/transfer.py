@@ -117,8 +117,8 @@ def _send(sftp: paramiko.SFTPClient, source: Path, part: PurePosixPath, begin: i
 
 
 def _fetch(connection: SshConnection, source: PurePosixPath, part: Path) -> int:
-    """Append what lies behind the part. Reading ahead over SFTP needs a thread of paramiko, whose failure nobody could
-    catch; ``tail`` needs none."""
+    """Append what lies behind the part. Reading ahead over SFTP needs a thread of paramiko, whose failure cannot be
+    caught; ``tail`` needs none."""
     with part.open("ab") as ours:
         begin = ours.tell()
         for chunk in connection.octets(tail_command(source, begin)):
