@@ -66,9 +66,9 @@ class Context:
     """The context of the clients of one worker.
 
     ``worker`` is the worker's index among ``workers``. ``near`` are the indexes of the URIs that connections begin
-    with; empty stands for all. ``forward`` sends the other workers their deliveries. ``finished`` hears the name of a
-    client that left by itself, and the reason in PerfTest's words. ``began_ns`` is when publishers were told to begin,
-    which is the same time in all workers; cycles count from it. It is 0 before. ``subscribed_ns`` is when the first
+    with; empty stands for all. ``forward`` sends the other workers their deliveries. ``finished`` gets the name of a
+    client that left by itself, and the reason in PerfTest's words. ``began_ns`` is the time at which publishers were
+    told to begin, the same in all workers; cycles count from it. It is 0 before. ``subscribed_ns`` is when the first
     consumer subscribed (0: none has), and ``worked_ns`` when a consumer was last done with work on a message.
     """
 

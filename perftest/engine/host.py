@@ -1,4 +1,4 @@
-"""The host of a generator's processes: the only way by which the engine tells the time and asks after the machine.
+"""The host of a generator's processes: the engine's only source of the time and of facts about the machine.
 
 :data:`THIS_HOST` is the machine itself. A simulation passes a host of its own, so that production code runs at virtual
 time and one seed gives one run.
@@ -36,10 +36,10 @@ class Host(Protocol):
         """The CPU time of this process."""
 
     def waited_ns(self) -> int:
-        """The time for which this process was ready to run and got no core; 0 where nobody counts it."""
+        """The time for which this process was ready to run and got no core; 0 if it is not counted."""
 
     def stolen_ns(self) -> int:
-        """The CPU time of all cores that a hypervisor gave to other machines; 0 where nobody counts it."""
+        """The CPU time of all cores that a hypervisor gave to other machines; 0 if it is not counted."""
 
     def cores(self) -> int:
         """The cores that this process may use."""

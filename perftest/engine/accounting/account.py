@@ -41,14 +41,14 @@ ANSWERS: Final = {CONFIRMED: "confirmed", NACKED: "nacked", RETURNED: "returned"
 DELIVERY_COUNTS: Final = (
     *("delivered", "redelivered", "unique", "duplicated", "reordered", "lost", "undelivered", "abandoned"),
 )
-"""Counts of each queue; all other counts are those of the publisher."""
+"""Counts of each queue; all other counts are the publisher's."""
 
 EXAMPLES_MAX: Final = 20
 ARRAY_MIN: Final = 4096
 STRAGGLER_SPAN: Final = 1 << 16
 """Length of an array from which on its stragglers are moved out."""
 REPEATED_FIRST_MAX: Final = 1 << 16
-"""Number of redeliveries that are remembered until the account hears of the delivery that they repeat."""
+"""Number of redeliveries that are remembered until the delivery that they repeat arrives."""
 PART: Final = 1 << 16
 """Number of messages that are looked at together when an account is counted or closed."""
 HIGHEST_MIN: Final = 16

@@ -71,7 +71,7 @@ class Ledger:
         self._steps_closed = 0
         self.forwarding_buffer = forwarding.ForwardingBuffer()
 
-    # Who publishes, and where it goes
+    # Publishers and their queues
 
     def publisher(self, publisher: int) -> PublisherLedger | FanoutLedger:
         """The account of a publisher; the same object each time."""

@@ -52,7 +52,7 @@ class PlanTopology:
             self._own_exchange = False
 
     async def is_spent(self) -> bool:
-        """Whether the queues are empty and have no consumer but the one that keeps a queue which deletes itself. Raises
+        """Whether the queues are empty and have no consumer, except the keeper of a queue that deletes itself. Raises
         :class:`AmqpError`."""
         found: list[bool] = []
 

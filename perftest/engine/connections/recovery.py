@@ -35,9 +35,9 @@ def uri_order(count: int, first: int) -> Iterator[int]:
 
 
 def first_uri(plan: Plan, kind: str, number: int, near: Sequence[int] = ()) -> int:
-    """The index of the URI that connection ``number`` of its kind begins with: that of a node that the plan names for
-    the kind, else one of ``near``, or of all if that is empty. A random index is drawn from the plan's seed for each
-    connection by itself, so it does not depend on the process that opens the connection."""
+    """The index of the first URI of connection ``number`` of its kind: a node that the plan names for the kind, else
+    one of ``near``, or of all if ``near`` is empty. A random index is drawn from the plan's seed for each connection by
+    itself, so it does not depend on the process that opens the connection."""
     named = {"publisher": plan.connecting.publisher_nodes, "consumer": plan.connecting.consumer_nodes}.get(kind, ())
     indexes = [node - 1 for node in named] or near or range(len(plan.uris))
     if plan.connecting.allocation is Allocation.RANDOM:
@@ -54,8 +54,7 @@ class LinkRecovery:
     """How a link recovers from a loss. Without ``on`` it does not.
 
     The link tries again for at most ``limit_s``. It waits a random time within ``interval_s`` after each failure;
-    without an interval, a short, growing back-off. A user who gives an interval has said how patient to be, so then
-    there is no limit but the end of the run.
+    without an interval, a short, growing back-off. With an interval from the user, only the end of the run is a limit.
     """
 
     on: bool

@@ -26,7 +26,8 @@ _MS_NS = 1_000_000
 
 
 class Acknowledger:
-    """The acknowledgements of one consumer, over all its channels. ``lose`` hears of a commit that cost the channel."""
+    """The acknowledgements of one consumer, over all its channels. ``lose`` is called for a commit that cost the
+    channel."""
 
     def __init__(self, context: Context, settings: Settings, lose: Callable[[AmqpError], None]) -> None:
         self._context = context

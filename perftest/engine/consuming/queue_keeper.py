@@ -1,7 +1,7 @@
 """Keeps queues that delete themselves with their last consumer, until it is known whether they still hold messages.
 
-PerfTest's queues delete themselves by default, with all their messages. After the last consumer has left, nobody could
-tell a lost message from a late one. So a consumer of the keeper, which takes one message at most, joins before the
+PerfTest's queues delete themselves by default, with all their messages. After the last consumer has left, a lost
+message would look like a late one. So a consumer of the keeper, which takes one message at most, joins before the
 consumers leave a queue. When the other consumers leave, their unacknowledged messages go back to the queue. Then each
 of them waits in the queue, or has come to the keeper.
 """

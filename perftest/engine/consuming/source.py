@@ -81,7 +81,7 @@ class Subscription:
 async def anchor(connection: Connection, queue: str, listener: Listener | None = None) -> int:
     """Keep a queue that deletes itself with its last consumer: a further consumer on a channel of its own, which is
     returned, keeps the queue as long as the channel is open. A consumer that changes its subscription needs this. The
-    message that the further consumer gets is delivered again, as redelivered. ``listener`` hears of the message.
+    message that the further consumer gets is delivered again, as redelivered. ``listener`` gets the message.
     """
     channel = await connection.open_channel(listener)
     await connection.call(channel, commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)

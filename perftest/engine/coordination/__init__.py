@@ -1,1 +1,1 @@
-"""The run as a whole: who is told what, when, and what is recorded of it."""
+"""The run as a whole: the requests to workers, their times, and the records."""

@@ -88,8 +88,8 @@ class BackgroundRun:
             self._last.cancel()
 
     def place(self, measured: IntervalPlace) -> IntervalPlace:
-        """The number of the step and the phase that an interval belongs to, given those of the measured load. A group
-        with steps of its own goes by these. Its only warm-up is the interval in which its settings change."""
+        """The number of the step and the phase that an interval belongs to, given the measured load's. A group with
+        steps of its own goes by these. Its only warm-up is the interval in which its settings change."""
         if not self.group.has_own_steps:
             return measured
         own = Phase.STEADY if self.steady else Phase.WARMUP

@@ -74,10 +74,11 @@ class Tell(Protocol):
 
 
 class Clocks:
-    """See the module. All times are those of run clocks, in nanoseconds: of the coordinator (reference) and of hosts.
+    """See the module. All times are of run clocks, in nanoseconds: the coordinator's (reference) and the hosts'.
 
     ``offset_ns`` is the constant of the run. ``on_record`` gets the exchanges and the models; ``tell`` writes an event
-    when the clock of a host changed its rate or stepped. ``addresses`` are those of hosts that may be asked over UDP.
+    when the clock of a host changed its rate or stepped. ``addresses`` are the addresses of hosts that may be asked
+    over UDP.
     """
 
     def __init__(

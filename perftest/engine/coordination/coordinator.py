@@ -51,12 +51,12 @@ CLOSE_TIMEOUT_S: Final = 5.0
 """Time that a failed or aborted run may take to tidy up."""
 
 CUT_LEAD_S: Final = 0.05
-"""Time before a cut at which the workers hear of it."""
+"""Time before a cut at which the workers are told."""
 
 BEGIN_LEAD_S: Final = 0.02
 
 LEAD_OF_HOSTS_S: Final = 0.25
-"""Time before any common moment at which workers on other hosts hear of it."""
+"""Time before any common moment at which workers on other hosts are told."""
 
 CUT_PATIENCE_S: Final = 0.5
 """Longest wait for an interval of another host, unless half an interval is shorter. A later interval counts at a later
@@ -94,10 +94,10 @@ async def execute(
 ) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
-    ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``on_progress`` hears of
-    the progress of the measured load, if the plan has a timeline, and ``on_clock`` what is known of the clocks of other
-    hosts. Hosts with an address in ``addresses`` (by name) are asked for the time over UDP. ``start_worker`` starts a
-    worker, and ``host`` is the machine of the coordinator, whose time is the time of the run.
+    ``more`` are moments beside the plan's, and ``handlers`` carry out their actions. ``on_progress`` gets the progress
+    of the measured load, if the plan has a timeline, and ``on_clock`` the records of other hosts' clocks. Hosts with an
+    address in ``addresses`` (by name) are asked for the time over UDP. ``start_worker`` starts a worker, and ``host``
+    is the machine of the coordinator, whose time is the time of the run.
 
     Never raises for faults of a broker, a network or a user: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
@@ -323,7 +323,7 @@ class _Run:
 
     @property
     def _step_number(self) -> int:
-        """The number of the step that goes on; that of the first before it began."""
+        """The number of the present step; before the first step, the first step's."""
         return (self._step or self._plan.steps[0]).number
 
     # Steps
@@ -620,7 +620,7 @@ class _Run:
         return max(self._stolen_ns - before_ns, 0)
 
     def _common_moment(self) -> int:
-        """The moment of an action that all hosts hear of in time, on the run clock; 0, now, on a single host."""
+        """A moment for an action, late enough to tell all hosts, on the run clock; 0, now, on a single host."""
         return self._run_clock(self._now() + LEAD_OF_HOSTS_S) if self._plan.hosts else 0
 
     def _run_clock(self, at: float) -> int:

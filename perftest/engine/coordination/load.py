@@ -109,8 +109,8 @@ class Load:
     is set, and an event written, when all clients that stop by themselves have stopped. ``clocks`` translate moments
     for the workers of other hosts. ``start_worker`` starts a worker.
 
-    A load of several hosts goes on without a worker that has ended, once it has begun, as long as somebody publishes
-    and somebody consumes. The share of the lost worker stays missing, and what became of its messages is not known.
+    A load of several hosts goes on without a worker that has ended, once it has begun, while there are publishers and
+    consumers. The share of the lost worker stays missing, and the fate of its messages is unknown.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Load:
         """
         calls = self._at(at_ns, "cut", **self._models(at_ns))
         asked = [Asked(index, at_ns, place, asyncio.ensure_future(call)) for index, call in enumerate(calls)]
-        for each in asked:  # after a failure nobody may ask for the answer any more
+        for each in asked:  # after a failure the answer may have no reader
             each.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         self._cutting += asked
         ahead_s = max(at_ns - self._clocks.now_ns(), 0) / 1e9
@@ -406,8 +406,8 @@ class Load:
     # After a failure
 
     async def salvage_cut(self) -> list[Cut]:
-        """The last intervals of the workers that are left, which publish no more: first those of cuts that nobody has
-        taken, then the time since."""
+        """The last intervals of the remaining workers, which publish no more: first the intervals of unread cuts, then
+        the time since."""
         await _those_that_answer(self._at(0, "quiesce"))
         interrupted, self._cutting = self._cutting, []
         before = await _those_that_answer(each.answer for each in interrupted)
@@ -518,7 +518,7 @@ class Load:
         return True
 
     def _is_whole(self, indexes: Sequence[int]) -> bool:
-        """Whether these workers publish and consume, as far as anybody did."""
+        """Whether these workers publish and consume, as far as the whole load does."""
         shares = [self._share(index) for index in range(len(self.names))]
         return all(
             any(has_clients(shares[index]) for index in indexes) or not any(map(has_clients, shares))

@@ -107,8 +107,8 @@ class Publisher(Client):
         self._template = None
 
     def begin(self, at_ns: int = 0) -> None:
-        """Publish from now on, or after a random delay. The schedule counts from ``at_ns``, when all publishers were
-        told to begin a moment ago; 0 is now."""
+        """Publish from now on, or after a random delay. The schedule counts from ``at_ns``, the common begin of all
+        publishers a moment ago; 0 is now."""
         self._waiting = True
         self._publisher_schedule.begin(self.settings, at_ns, self._flow)
 

@@ -42,7 +42,7 @@ class PublisherSchedule:
     def begin(self, settings: Settings, at_ns: int, on_begin: Callable[[], None]) -> None:
         """Call ``on_begin`` when the publisher should begin: now, or after a random delay.
 
-        ``at_ns`` is when all publishers were told to begin; 0 is now.
+        ``at_ns`` is the common begin of all publishers; 0 is now.
         """
         context, seed = self._context, self._context.plan.seed
         now_ns = at_ns or context.clock()

@@ -1,7 +1,7 @@
 """``python -m perftest.engine.workers.attach DOOR``: stdin and stdout become the way to a worker behind its door.
 
 It runs in a new SSH session after the old one was lost, and ends with its stdin or with the worker. Small on purpose:
-nothing but the standard library is imported.
+only the standard library is imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _pass_on_input(connection: socket.socket) -> None:
         while chunk := os.read(0, _CHUNK):
             connection.sendall(chunk)
     finally:
-        os._exit(0)  # the other thread waits for the worker, who has nothing to say to nobody
+        os._exit(0)  # the other thread waits for the worker, which has no receiver any more
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """A unix socket through which a coordinator comes back to its worker after a lost connection.
 
-The socket lies in a directory of mode 700, so only the user gets in. Its name is that of the host and the process. The
-directory may have a longer path than a socket's address may have; the address therefore goes by way of the directory's
-descriptor (Linux). Sockets of processes that were killed are removed by the next worker.
+The socket lies in a directory of mode 700, so only the user gets in. Its name is made of the host's and the process's.
+The directory may have a longer path than a socket's address may have; the address therefore goes by way of the
+directory's descriptor (Linux). Sockets of processes that were killed are removed by the next worker.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path, PurePath
 from typing import Final
 
 GONE_STATUS: Final = 3
-"""Exit status of :mod:`perftest.engine.workers.attach` if nobody is behind the door."""
+"""Exit status of :mod:`perftest.engine.workers.attach` if there is no worker behind the door."""
 _ENTER_S: Final = 10.0
-"""Time after which a worker that lets nobody in counts as absent."""
+"""Time after which a worker that accepts no connection counts as absent."""
 
 
 def door_of(directory: PurePath, host: str, pid: int) -> str:
@@ -43,7 +43,7 @@ def opened(directory: Path, host: str) -> Iterator[socket.socket]:
 
 
 def entered(door: str) -> socket.socket:
-    """A connection through a door. Raises OSError if nobody is behind it, or lets anybody in."""
+    """A connection through a door. Raises OSError if no worker is behind it, or none accepts."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(_ENTER_S)

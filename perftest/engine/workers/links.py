@@ -34,8 +34,8 @@ class _Output(asyncio.Protocol):
 
 
 class WorkerLinks:
-    """See the module. ``lines`` are those of all links; None is the end of the worker. ``greeting`` gives what every
-    link begins with."""
+    """See the module. ``lines`` are the lines of all links; None is the end of the worker. ``greeting`` gives the first
+    octets of every link."""
 
     def __init__(self, greeting: Callable[[], list[bytes]], *, has_door: bool) -> None:
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -53,7 +53,7 @@ class WorkerLinks:
         way, _ = await loop.connect_write_pipe(lambda: _Output(lambda: self._forget(way)), pipe)
         self._turn_to(way)
         task = asyncio.create_task(self._read(reader, way))
-        self._tasks.add(task)  # nobody else keeps it
+        self._tasks.add(task)  # there is no other reference
         task.add_done_callback(self._tasks.discard)
 
     async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

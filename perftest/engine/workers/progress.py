@@ -26,7 +26,7 @@ class ProgressNotes:
             self._confirmed, self._redelivered = counters.confirmed, counters.redelivered
 
     def take(self, now_ns: int, counters: IntervalCounters) -> list[Progress]:
-        """All notes of the interval that ends now; the counters begin anew after this. The last note is that of the
+        """All notes of the interval that ends now; the counters begin anew after this. The last note is made at the
         end, also if nothing happened: a time without confirms is known, too."""
         if not self._wanted:
             return []

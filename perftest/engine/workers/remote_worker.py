@@ -46,7 +46,7 @@ BANNER_TAIL: Final = 2000
 """Number of octets that are no message and are kept for errors."""
 
 _PING: Final = 0
-"""Number of all pings: nobody waits for the answer to a certain ping."""
+"""Number of all pings: no caller waits for the answer to a certain ping."""
 
 
 class WorkerError(Exception):
@@ -92,8 +92,8 @@ worker's name in errors."""
 class RemoteWorker:
     """A worker at the other end of a transport.
 
-    ``on_message`` gets every message that is no answer, but the one that the worker failed. Errors name the worker as
-    ``who``.
+    ``on_message`` gets every message that is no answer, except the news that the worker failed. Errors name the worker
+    as ``who``.
     """
 
     def __init__(self, transport: Transport, on_message: Callable[[wire.Message], None], who: str) -> None:

@@ -143,7 +143,7 @@ class WorkerSession:
             material.prepare(plan)
 
     async def connect_consumers(self, settings: Settings) -> int:
-        """Bring the number of consumers to that of the settings; returns :meth:`waiting`. Every worker makes the
+        """Bring the number of consumers to the settings' number; returns :meth:`waiting`. Every worker makes the
         publishers' material first: later this work would keep the event loop from serving connections."""
         await self._make_material()
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
@@ -162,7 +162,7 @@ class WorkerSession:
         return self.waiting()
 
     async def connect_publishers(self, settings: Settings) -> int:
-        """Bring the number of publishers to that of the settings; returns :meth:`waiting`. New publishers wait for
+        """Bring the number of publishers to the settings' number; returns :meth:`waiting`. New publishers wait for
         :meth:`begin`."""
         wanted = self._share.publishers(settings.publishers)
         await self._end(self.publishers, len(wanted), running=True)
@@ -174,8 +174,8 @@ class WorkerSession:
 
     def ready(self, clocks: wire.Message | None = None) -> None:
         """Drop the counts since the last interval, because a step is about to begin. All workers do this before the
-        first of them publishes. ``clocks`` as in :meth:`cut`. What consumers got before, out of queues that were not
-        empty, is told: no figure has it."""
+        first of them publishes. ``clocks`` as in :meth:`cut`. Earlier deliveries, from queues that were not empty, are
+        told, because no figure has them."""
         early = self.context.counters.delivered
         self.cut(clocks)
         if early:
@@ -276,7 +276,7 @@ class WorkerSession:
         return self._crossing.cut()
 
     def _steal(self) -> dict[str, int]:
-        """CPU time that the hypervisor took since the last cut. The coordinator knows that of its own host."""
+        """CPU time that the hypervisor took since the last cut. The coordinator counts its own host."""
         if self._share.host is None:
             return {}
         before_ns, self._stolen_before_ns = self._stolen_before_ns, self._stolen_ns()
@@ -330,7 +330,7 @@ class WorkerSession:
         self.forward()
 
     def _tell_taken(self) -> None:
-        """Where nobody publishes: how many messages the consumers were done with, and in which time."""
+        """In a load without publishers: tell the number of processed messages, and the time."""
         context, start_ns = self.context, self.context.subscribed_ns
         context.observations.account()
         count = self._taken + context.counters.processed

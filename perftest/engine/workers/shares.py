@@ -152,8 +152,8 @@ def choose_workers(plan: Plan, *, cores: int, files: int) -> int:
 def seated(plan: Plan, group: Group, *, wanted: int) -> Plan:
     """The plan of one group, with the hosts that serve this group and the number of workers on each.
 
-    ``wanted`` workers are spread over the hosts, in proportion to the cores of each and at least one on each, where a
-    host does not say how many it has. A plan without hosts is the plan of the group, and nothing else.
+    ``wanted`` workers are spread over the hosts, in proportion to the cores of each and at least one on each, if a host
+    does not state its number. A plan without hosts is the plan of the group, unchanged.
     """
     hosts = [host for host in plan.hosts if host.serves(group.name)]
     cores = sum(host.cores for host in hosts)

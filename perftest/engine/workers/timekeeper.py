@@ -69,7 +69,7 @@ def main() -> None:
         sys.stdout.flush()
         while True:
             ready, _, _ = select.select([taken, sys.stdin], [], [])
-            if sys.stdin in ready:  # nobody writes there any more: this is the end
+            if sys.stdin in ready:  # the writer is gone: this is the end
                 return
             datagram, sender = taken.recvfrom(DATAGRAM_MAX)
             answer = answer_to(secret, datagram, time.monotonic_ns())
