@@ -45,7 +45,7 @@ _GRAVITY = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNT
 
 
 def gravest(codes: Iterable[Exit]) -> Exit:
-    """The exit code of a command that made several runs: that of the gravest of them."""
+    """The exit code of a command that made several runs: the gravest run's."""
     found = set(codes)
     return next((code for code in _GRAVITY if code in found), Exit.OK)
 

@@ -123,7 +123,7 @@ class NodesElsewhere(Protocol):
 
 
 class HostsTarget(LocalTarget):
-    """A cluster whose nodes run on other hosts. Its control ports are asked as those of a local cluster."""
+    """A cluster whose nodes run on other hosts. Its control ports are used like a local cluster's."""
 
     def __init__(self, cluster: Cluster, nodes: NodesElsewhere) -> None:
         super().__init__(cluster)

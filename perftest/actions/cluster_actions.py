@@ -5,7 +5,7 @@ of a run over several are behind another one (:class:`perftest.actions.link_acti
 
 Each action is a task of its own, so the intervals of the run go on while a node starts. Actions begin one after the
 other. The next action begins while a node still starts; only an action on that same node waits. An action that fails is
-an event, and the run goes on: the figures after it are those of a cluster to which nothing happened.
+an event, and the run goes on: the later figures are of an unchanged cluster.
 
 An action is followed by an event that tells how the measured load recovered (:mod:`perftest.metrics.recovery`), as soon
 as this is known: at the end of the step, or after five minutes.
@@ -59,7 +59,7 @@ def refuse_actions(
 ) -> None:
     """Raises SpecError with all problems of a timeline, before anything is started. ``kept`` is the directory of the
     cluster to be measured; left out: a cluster with this layout is started. The last actions of the timeline are the
-    ``typed`` ones of ``--at``. ``hosts`` are those of a run over several."""
+    ``typed`` ones of ``--at``. ``hosts`` are the hosts of a run over several."""
     if not plan.timeline:
         return
     if plan.uris and hosts:
@@ -152,7 +152,7 @@ class ClusterActions:
         tell: Callable[[dict[str, object]], None],
         hosts: HostFaults | None = None,
     ) -> None:
-        """``target`` may be left out for a plan without a timeline. ``hosts`` are those of a run over several."""
+        """``target`` may be left out for a plan without a timeline. ``hosts`` are the hosts of a run over several."""
         self.handlers: Mapping[type[Action], Any] = {OnCluster: self._begin}
         self._does: Mapping[Do, Callable[[TimedAction, str], Awaitable[None]]] = {
             Do.KILL: self._kill,
@@ -255,7 +255,7 @@ class ClusterActions:
     async def _carry_out_after(
         self, before: asyncio.Task[None] | None, timed: TimedAction, node: str, words: str
     ) -> None:
-        """Carry out an action that takes long, or one on a node with which another action is not done yet."""
+        """Carry out a long action, or one on a node on which another action still runs."""
         try:
             if before is not None:
                 await asyncio.wait({before})

@@ -167,8 +167,7 @@ class PublishTemplate:
 
 
 class Documents:
-    """Bodies that somebody gave, in the order in which they are sent, over and over again. All publishers share
-    them."""
+    """The user's bodies in the order in which they are sent, over and over again. All publishers share them."""
 
     def __init__(self, bodies: Sequence[bytes]) -> None:
         self.bodies = tuple(bodies)

@@ -2,7 +2,7 @@
 
 Deliveries and confirms arrive as runs. Answers arrive as pamqp's own objects. :class:`Confirms`, :class:`Delivery` and
 :class:`DeliveryRun` come with every message. They are not frozen, because building a frozen instance takes three times
-as long; but nobody changes them.
+as long; but they are never changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Octets = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """connection.open-ok: the handshake is over. ``server_properties`` are those of connection.start."""
+    """connection.open-ok: the handshake is over. ``server_properties`` come from connection.start."""
 
     server_properties: dict[str, object] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ class UriError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpUri:
     """Host, user and virtual host of a connection. ``str()`` and ``repr()`` never show the password. ``unused`` are the
-    names of query parameters that nobody here heeds."""
+    names of query parameters without an effect here."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT

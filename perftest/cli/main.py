@@ -1,7 +1,7 @@
 """The entry point of ``perftest``, and the only place where exceptions become messages and exit codes.
 
 ``perftest --help`` must be quick, because people ask for it often. So this module imports nothing heavier than click,
-and imports each command only when somebody calls it.
+and imports each command only when it is called.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _EXAMPLES: Final = (
 
 
 class LazyGroup(click.Group):
-    """A group of commands. It imports a command only when somebody calls that command."""
+    """A group of commands. It imports a command only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in the order of the help."""

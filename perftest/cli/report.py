@@ -293,8 +293,8 @@ def fill_store(
 
 
 def train(told: Mapping[str, Any]) -> None:
-    """Have the class-data archive made with which Spark starts faster from the next report on, if the pipeline found
-    none: by a process of the lowest priority, which says nothing, and which nobody waits for."""
+    """Start to make the class-data archive, with which Spark starts faster from the next report on, if the pipeline
+    found none: in a silent process of the lowest priority, without waiting for it."""
     if told.get("train"):
         words = [sys.executable, "-m", "reports.pipeline.class_data_trainer"]
         nothing = subprocess.DEVNULL

@@ -31,7 +31,7 @@ class UnreadableError(click.UsageError):
 
 
 class TableCommand(SectionedCommand):
-    """A command whose options are those of the table."""
+    """A command with the options of the table."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

@@ -3,7 +3,7 @@
 A payload is base64 of a header and a zlib stream. In the stream are the settings of the histogram and its counters. In
 V2 these are ZigZag LEB128 numbers, and a negative number -n stands for n empty buckets; in V0 and V1 words of 2, 4 or 8
 octets. A histogram of doubles is one of whole numbers with a ratio, within one more header. The decoder is our own,
-because the library's decoder trusts its caller, and these payloads come from anybody.
+because the library's decoder trusts its caller, and these payloads come from strangers.
 
 A bucket of the source that is wider than one of ours cannot be divided. So its whole count goes to the greatest value
 of the source's bucket, which is the value that HdrHistogram itself states for a percentile. No percentile comes out

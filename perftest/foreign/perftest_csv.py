@@ -162,7 +162,7 @@ def _unknown(absent: Sequence[str]) -> tuple[str, ...]:
 
 
 def _header(cells: list[str], where: str) -> list[str]:
-    """The header, in which every column is known."""
+    """The header, checked: every column is known."""
     if "worker" in cells:
         fix = "nothing needs importing: make the report of the run directory itself"
         _refuse("this is the intervals.csv of a run of this tool", where, fix)

@@ -150,7 +150,7 @@ class SourceSection:
         self.notes.problem(self.at(key), rule, fix, self.data.get(key), self.file)
 
     def finish(self, hint: str = "") -> None:
-        """Report the keys that nobody asked for. ``hint`` is the fix for a key without a near known key."""
+        """Report the keys that were not read. ``hint`` is the fix for a key without a near known key."""
         for key in self.unasked():
             near = nearest(key, self._asked)
             fix = f"did you mean {near!r}?" if near else hint or "remove it, or set what it should do by hand"

@@ -27,7 +27,7 @@ class MetricsServer:
 
     def __init__(self, metrics: MetricsOptions, plan: Plan) -> None:
         """Open the port. Raises CliError."""
-        # prometheus-client is imported only where somebody asks for metrics.
+        # prometheus-client is imported only if metrics are asked for.
         from perftest.results.exposition import Endpoint, RunCollector
 
         self._collector = RunCollector(
@@ -61,7 +61,7 @@ class Exports:
         self._metrics = MetricsServer(options.metrics, plan) if options.metrics is not None else None
 
     def interval(self, record: Interval) -> None:
-        """Add an interval of one worker to the metrics, which are those of the measured load."""
+        """Add an interval of one worker to the metrics of the measured load."""
         if self._metrics is not None and record.measured:
             self._metrics.interval(record)
 

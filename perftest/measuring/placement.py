@@ -39,10 +39,10 @@ def layout_of(
 ) -> PlacedLayout:
     """The placement that a layout file, a bundled layout or a workload describes.
 
-    ``nodes`` is the number of nodes; left out: those of a run's cluster. ``broker`` is what is started.
-    ``has_drives``: its FUSE drives are there already, of a cluster that was started before. ``elsewhere``: its drives
-    are those of other hosts, and not looked for here. Raises
-    SpecError with all problems of the file and of the drives that it names, before anything is started.
+    ``nodes`` is the number of nodes; left out: a run's cluster's. ``broker`` is the broker to start. ``has_drives``:
+    its FUSE drives are there already, of a cluster that was started before. ``elsewhere``: its drives are on other
+    hosts, and not looked for here. Raises SpecError with all problems of the file and of the drives that it names,
+    before anything is started.
     """
     from infra import layout as drives
     from infra.local_cluster import NODES

@@ -63,7 +63,7 @@ class RunSession:
         exports: Exports,
         drives: FuseDrives | None = None,
     ) -> None:
-        """``drives`` are those of a RabbitMQ that was started for the run; a cluster knows its own."""
+        """``drives`` belong to a RabbitMQ that was started for the run; a cluster knows its own."""
         self._plan = plan
         self._options = options
         self._writer = writer

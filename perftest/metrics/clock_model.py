@@ -20,7 +20,7 @@ Values = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockModel:
-    """A line through knots. All times are nanoseconds, those of the knots on the host's own clock, ascending.
+    """A line through knots. All times are nanoseconds; the knots' times are on the host's own clock, ascending.
 
     ``offsets_ns`` are reference minus host at the knots, and ``bounds_ns`` is how far the true offset may be away.
     Outside the knots the offset changes by ``rate`` (nanoseconds a nanosecond), and the bound grows by ``rate_bound``

@@ -55,7 +55,7 @@ counters."""
 class SparseCounts:
     """The non-empty buckets of a histogram, as they travel between processes, and as an interval carries them.
 
-    ``payload`` is the histogram encoded where it was recorded, on another host; empty: nobody has encoded it yet.
+    ``payload`` is the histogram encoded where it was recorded, on another host; empty: it is not encoded yet.
     """
 
     indexes: npt.NDArray[np.int32]
@@ -253,7 +253,7 @@ def decode_span(payload: str) -> tuple[int, Counts]:
 
 
 class _Counters:
-    """An array for all counters, which the decoder fills. The array is zero whenever nobody uses it."""
+    """An array for all counters, which the decoder fills. The array is zero while unused."""
 
     __slots__ = ("address", "counts")
 
@@ -263,7 +263,7 @@ class _Counters:
 
 
 _free_counters: Final[list[_Counters]] = []
-"""Arrays that nobody uses: one per thread that ever decoded. A damaged payload takes its array away with it."""
+"""Unused arrays: one per thread that ever decoded. A damaged payload takes its array away with it."""
 
 
 def _used(counts: Counts) -> npt.NDArray[np.intp]:

@@ -1,15 +1,15 @@
 """Where the clock of another host stands, from messages that go there and back, with a bound on the error.
 
 Theory of operation. An exchange has four times: the clock of reference when the request left, the host's clock when the
-request came and when the answer left, and the clock of reference when the answer came. A message takes some time, and
-nobody knows how much. So an exchange says only that the offset (reference minus host) was at least ``sent -
-host_received`` when the request came, and at most ``received - host_sent`` when the answer left. That is true however
-long each way takes, and however much the two ways differ.
+request came and when the answer left, and the clock of reference when the answer came. A message takes some unknown
+time. So an exchange says only that the offset (reference minus host) was at least ``sent - host_received`` when the
+request came, and at most ``received - host_sent`` when the answer left. That is true however long each way takes, and
+however much the two ways differ.
 
 The offset of two clocks that run at steady rates is a straight line. All lines that every exchange allows are a convex
 polygon (their offset, their rate). At each time the middle between the highest and the lowest of these lines is the
 estimate, and half their distance is the bound. Exchanges with the least delay decide; the others change nothing, so
-nobody has to pick. (A. Duda, G. Harrus, Y. Haddad, G. Bernard: Estimating global time in distributed systems, 1987.)
+none need be picked. (A. Duda, G. Harrus, Y. Haddad, G. Bernard: Estimating global time in distributed systems, 1987.)
 
 Rates are not quite steady. A rate may differ from its line by :data:`WANDER`, so an exchange counts for less, the older
 it is. The bound is never less than half of the least round trip: a polygon that is nearly empty would look like
@@ -17,8 +17,8 @@ certainty, and may be the first sign of a change.
 
 Where no line fits, the clock has changed its rate (NTP slews it) or stepped (a virtual machine was stopped). The clock
 says so (:class:`ClockBreak`). From there on the line goes through the exchanges since the change. Before that, each
-time goes by the exchanges around it and by nothing but a rate of at most :data:`RATE_MAX`. Across a step only the two
-sides are known: the bound there holds both.
+time goes only by the exchanges around it and a rate of at most :data:`RATE_MAX`. Across a step only the two sides are
+known: the bound there holds both.
 
 A change of rate is seen only when exchanges contradict the line. Until then the estimate may be off by up to the round
 trip of the best exchange nearby, and its allowance: that holds without any assumption, and is about twice the bound.
@@ -138,7 +138,7 @@ class HostClock:
         return int(ways.min())
 
     def add(self, exchange: ClockExchange) -> None:
-        """Take an exchange. One in which a clock went backwards says nothing and is left out."""
+        """Take an exchange. An exchange in which a clock went backwards is left out."""
         if not exchange.is_possible:
             return
         if len(self) and exchange.host_received_ns < self._rows[self._end - 1, _HOST_SENT]:
@@ -201,8 +201,8 @@ class HostClock:
 
 
 class _Decisive:
-    """The exchanges that the lines of the last model touched, by host time: those of the next model are mostly the
-    same. Beginning with them halves the time for a model, and changes nothing else."""
+    """The exchanges that the lines of the last model touched, by host time: the next model mostly touches the same. To
+    begin with them halves the time for a model, and changes nothing else."""
 
     def __init__(self) -> None:
         self._low_ns: Times = np.empty(0, np.int64)

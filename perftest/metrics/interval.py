@@ -58,7 +58,7 @@ class Interval:
     The clocks of two hosts leave open up to ``clock_bound_ns`` of the latency of a message that was sent on one and
     arrived on the other; on one host it is 0. ``below_bound`` of the latencies in E2E are less than their bound. Of
     these, ``below_zero`` came out negative and are recorded as 0, and ``beyond_bound`` so negative that a clock must be
-    wrong. ``negative_latencies`` are those of messages that stayed on one host: they are recorded nowhere.
+    wrong. ``negative_latencies`` belong to messages that stayed on one host: they are recorded nowhere.
 
     ``latencies`` holds the bucket counts of each series that saw a value. A histogram is encoded once, for
     ``latency.hlog``: on the host that recorded it.

@@ -22,7 +22,7 @@ from perftest.metrics.interval import Phase
 
 SECOND_NS: Final = 1_000_000_000
 BEFORE_NS: Final = 5 * SECOND_NS
-"""The rate before an action is that of at most this time."""
+"""Longest time before an action whose rate counts as the rate before the action."""
 KNOWN_NS: Final = SECOND_NS // 2
 """Time before an action below which the rate before the action is unknown."""
 AFTER_NS: Final = 300 * SECOND_NS
@@ -128,7 +128,7 @@ def _since(at_ns: int, moment_ns: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """An action whose recovery is not known yet, and what is told about it."""
+    """An action whose recovery is not known yet, and its record."""
 
     at_ns: int
     facts: dict[str, Any]

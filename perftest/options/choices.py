@@ -17,7 +17,7 @@ _WORDS_OF_PLACE: Final = {"persistent": "-f persistent", "mandatory": "-f mandat
 class Choices:
     """The values of the options of a run. Problems and notes are collected; no problem is raised before all are known.
 
-    Defaults are PerfTest's if there is a URI, and those of the bundled cluster otherwise (``local``).
+    Defaults are PerfTest's if there is a URI, and the bundled cluster's otherwise (``local``).
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:

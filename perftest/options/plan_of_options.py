@@ -239,7 +239,7 @@ def _bodies(choices: Choices) -> Bodies:
 
 
 def _consuming(choices: Choices, together: int) -> Consuming:
-    """The behaviour of consumers, each of which takes from ``together`` queues on a channel for each queue."""
+    """The behaviour of consumers; each takes from ``together`` queues, on a channel for each queue."""
     of_each = [BY_KEY[key].flag for key in _OF_EACH_QUEUE if together > 1 and choices.is_given(key)]
     if of_each:
         choices.note(f"-u with several names: {' '.join(of_each)} holds for each queue of a consumer by itself")

@@ -193,7 +193,7 @@ def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
 
 
 def refused(problems: list[Problem]) -> SpecError:
-    """The problems of a converted workload, as an error about its source. The lines are those of a text that nobody
-    has seen."""
+    """The problems of a converted workload, as an error about its source. Their lines belong to a text that the user
+    has not seen."""
     told = [replace(each, rule=f"the converted workload is refused: {each.rule}", line=None) for each in problems]
     return SpecError(told)

@@ -32,7 +32,7 @@ _SAMPLES_KEPT: Final = 10_000
 
 @dataclass
 class CrewHost:
-    """A host of the run. ``connection`` is the newest, ``facts`` are those of its observer, as in the manifest."""
+    """A host of the run. ``connection`` is the newest, ``facts`` come from its observer, as in the manifest."""
 
     spec: HostSpec
     connection: SshConnection
@@ -91,7 +91,7 @@ class Observer:
         return found
 
     def ping(self) -> None:
-        """Tell the observer that somebody listens."""
+        """Tell the observer that it has a listener."""
         self._process.write(PING)
 
     def end(self) -> None:

@@ -1,11 +1,11 @@
 """The way to a worker on another host: a process at the other end of an SSH connection, and of its successors.
 
-Theory of operation. The worker's stdin and stdout are those of an SSH session, and nothing else runs there while the
+Theory of operation. An SSH session carries the worker's stdin and stdout, and nothing else runs there while the
 connection stands. When the connection is lost, or the worker says nothing and the connection does not answer either, a
 new connection is made, and a small process there leads to the worker's *door* (:mod:`perftest.engine.workers.door`).
 The worker has gone on meanwhile. Messages have numbers, so nothing is lost and nothing counts twice.
 
-Making a connection may take long and cannot be interrupted, so it happens in threads for which nobody waits.
+To connect may take long and cannot be interrupted, so it happens in threads that are not waited for.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Wire:
             self._stderr = (self._stderr + chunk)[-_TAIL:]
 
     def _tell(self, line: bytes | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the worker any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has no reader any more
             self._loop.call_soon_threadsafe(self._on_line, self, line)
 
 
@@ -271,7 +271,7 @@ async def _in_thread(work: Callable[[], _R]) -> _R:
             found = work()
         except Exception as error:  # the waiting caller gets it
             failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the caller has gone
             loop.call_soon_threadsafe(tell, found, failed)
 
     threading.Thread(target=run, daemon=True).start()

@@ -71,7 +71,7 @@ def of_node(spec: HostSpec) -> list[str]:
 
 
 def of_run(spec: HostSpec, plan: Plan, layout: PlacedLayout | None, *, is_node: bool) -> Iterator[str]:
-    """The steps of ``perftest remote run``, those at the end of the run last. ``layout`` is that of the nodes."""
+    """The steps of ``perftest remote run``, those at the end of the run last. ``layout`` is the nodes' layout."""
     spec = brokers.placed(spec, layout) if layout is not None and is_node else spec
     yield from of_up(spec)
     installed = InstalledProject(spec.python, PurePosixPath(spec.directory), "SITE")

@@ -1,7 +1,7 @@
 """What set the rate of a step of a run on several hosts: the load generator, a network, the broker, or the plan. Pure.
 
 The order of the questions matters. A load host without processor time left is the limit whatever the broker does. Then
-a network at its speed. If neither, an open loop that kept its schedule was not limited at all. What is left is the
+a network at its speed. If neither, an open loop that kept its schedule was not limited at all. Else the limit is the
 broker, or the in-flight limit with which publishers wait for it.
 """
 
@@ -47,8 +47,8 @@ class Bottleneck:
 class HostUse:
     """One host over the steady time of a step and group of load; None where a figure is not known.
 
-    ``roles`` are those of the manifest, ``workers`` the load workers on the host, and ``worker_cpu_share`` is the share
-    of a core that the busiest of them used. ``cpu_percent`` counts all processes and all cores.
+    ``roles`` are the manifest's, ``workers`` the load workers on the host, and ``worker_cpu_share`` is the share of a
+    core that the busiest of them used. ``cpu_percent`` counts all processes and all cores.
     """
 
     host: str
@@ -83,7 +83,7 @@ class NodeUse:
 
 
 def bottleneck(row: Facts, hosts: Sequence[HostUse], nodes: Sequence[NodeUse], unknown_speeds: str = "") -> Bottleneck:
-    """The limit of a step, by its row of ``result.json``; ``unknown_speeds`` are those of :func:`unknown_speeds`."""
+    """The limit of a step, by its row of ``result.json``; ``unknown_speeds`` come from :func:`unknown_speeds`."""
     limit, names, why = _limit(row, hosts, nodes, unknown_speeds)
     return Bottleneck(
         step=int(row["step"]), group=str(row.get("group", "")), label=str(row["label"]), limit=limit, hosts=names,

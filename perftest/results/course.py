@@ -29,7 +29,7 @@ class CourseFollower:
         self.nodes = BrokerUse()
 
     def with_host_cpu(self, rows: Rows, manifest: Mapping[str, Any], tally: Tally) -> Rows:
-        """The rows with ``host_cpu_percent``: that of the busiest load host over the steady time, where it is known."""
+        """The rows with ``host_cpu_percent`` of the busiest load host over the steady time, if it is known."""
         idle = {str(host.get("name")) for host in manifest.get("hosts") or () if not has_load(host)}
         found = []
         for row in rows:

@@ -1,5 +1,5 @@
-"""Where the files of runs and stores lie: the few calls that readers and publishers need, so that a place need not be
-a local disk.
+"""The places of runs and stores: the few calls that readers and publishers need, so that a place need not be a local
+disk.
 
 A name is relative to its folder, with slashes. A run directory and a report store are folders; so is the directory that
 holds several runs. The generator writes a run with appends and therefore writes to a local disk; readers of runs, and

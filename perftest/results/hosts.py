@@ -67,7 +67,7 @@ class HostRecords:
         length_s = (t_ns - samples.t_ns[-1]) / 1e9 if samples.t_ns else 0.0
         for octets in _OCTETS:
             now, before = _number(record.get(octets)), samples.octets.get(octets, math.nan)
-            # A counter that went back is that of a host that was started again.
+            # A counter that went back belongs to a host that was started again.
             rate = (now - before) / length_s if length_s > 0 and now >= before else math.nan
             samples.figures[f"{octets}_per_s"].append(rate)
             samples.octets[octets] = now

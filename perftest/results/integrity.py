@@ -2,8 +2,8 @@
 
 The manifest has the octets and the CRC-32 of each file beside it (``files``) and a CRC-32 of itself (``checksum``). The
 checksum of the manifest is over its values in canonical JSON, not over its octets: so the manifest stays one file that
-is replaced whole, and a checksum can never lie beside a manifest of another moment. Both keys are always there, so that
-a manifest that lost one of them is told from a manifest of an earlier version, which has neither.
+is replaced whole, and a checksum can never lie beside a manifest of another moment. Both keys are always there, so a
+manifest that lost one of them differs from a manifest of an earlier version, which has neither.
 
 CRC-32, because damage is an accident and not an attack: the sum is taken while a file is written, and the sums of parts
 that were read apart can be joined, so that no file has to be read once more for its checksum. The runs of earlier
@@ -78,8 +78,8 @@ def _power(exponent: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A line that could not be read (counting from 1; 0 if nobody knows which), or a whole file (None). ``reason`` goes
-    on from the name of a whole file."""
+    """A line that could not be read (counting from 1; 0 if unknown), or a whole file (None). ``reason`` goes on from
+    the name of a whole file."""
 
     file: str
     line: int | None

@@ -1,8 +1,8 @@
 """Latencies as PerfTest tells them, to be read beside ours.
 
 PerfTest measures from the actual send, and keeps a sample: Dropwizard's exponentially decaying reservoir of 1028 values
-with alpha 0.015 (G. Cormode, V. Shkapenyuk, D. Srivastava, B. Xu, *Forward Decay*, ICDE 2009). So its summary tells of
-about the last five minutes, its minimum and maximum are those of the sample, and a rare stall may not be in it at all.
+with alpha 0.015 (G. Cormode, V. Shkapenyuk, D. Srivastava, B. Xu, *Forward Decay*, ICDE 2009). So its summary covers
+about the last five minutes, its minimum and maximum are the sample's, and a rare stall may not be in it at all.
 
 This module fills that reservoir from the histograms of the intervals, which know each value to 0.1 % and its time to
 the interval. In one thing the module differs. PerfTest takes the absolute value of a difference. So a delivery before
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Reservoir:
-    """A sample in which a value that came t seconds later is e^(0.015 t) times as likely to be."""
+    """A sample that takes a value e^(0.015 t) times as likely if it comes t seconds later."""
 
     def __init__(self, seed: int) -> None:
         self.seen = 0
@@ -98,7 +98,7 @@ class LegacyLatency:
 
 
 def _highest(priorities: Floats) -> npt.NDArray[np.intp]:
-    """Where the 1028 highest are, in order of place."""
+    """The places of the 1028 highest, in order."""
     if len(priorities) <= SIZE:
         return np.arange(len(priorities))
     return np.sort(np.argpartition(priorities, len(priorities) - SIZE)[-SIZE:])

@@ -23,7 +23,7 @@ _PASSWORD: Final = re.compile(r"(?P<before>(?:amqp|http)s?://[^:/@\s,]*:)[^\s,]*
 def redact(text: str) -> str:
     """The text with the password of every AMQP or HTTP address in it replaced by ``***``.
 
-    Greedy up to the last ``@``: a password may hold one that somebody forgot to escape.
+    Greedy up to the last ``@``: a password may hold an unescaped one.
     """
     return _PASSWORD.sub(r"\g<before>***\g<after>", text)
 
@@ -84,7 +84,7 @@ class HostSampler:
 
     def sample(self, t_ns: int) -> dict[str, Any]:
         """A record at Unix time ``t_ns``; percentages are over the time since the sample before, of all cores. Octets
-        count from the start of the machine: those of all network interfaces but the loopback, and of all drives."""
+        count from the start of the machine, of all network interfaces except the loopback, and of all drives."""
         before, self._times = self._times, psutil.cpu_times()
         passed = sum(self._times) - sum(before)
         steal = getattr(self._times, "steal", 0.0) - getattr(before, "steal", 0.0)

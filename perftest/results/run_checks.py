@@ -82,11 +82,11 @@ class Disturbances:
         if not words:
             return Check("disturbances", Status.PASS, "no connection was lost or blocked, no node lost")
         text = f"while the run lasted: {', '.join(words)}"
-        lost = self._kinds["host_lost"] or self._kinds["worker_lost"]  # the figures are those of two different loads
+        lost = self._kinds["host_lost"] or self._kinds["worker_lost"]  # the figures mix two different loads
         return Check("disturbances", Status.FAIL if lost else Status.WARN, text, steps=tuple(sorted(self._steps)))
 
     def polls(self) -> str:
-        """How many polls found the queue empty; an empty text where nobody polled."""
+        """The number of polls that found the queue empty; an empty text without polls."""
         polls, empty = self._sums["polls"], self._sums["empty"]
         return f"polls   {polls:,}, of which {empty:,} ({empty / polls:.0%}) found the queue empty" if polls else ""
 
@@ -185,7 +185,7 @@ def _is_short(row: Facts, wanted_s: float) -> bool:
 
 def _ledger(ledger: Mapping[str, Any] | None, rows: Sequence[Facts]) -> Check:
     if ledger is None:
-        # Whatever the figures are, nobody knows whether the messages behind them were lost.
+        # Whatever the figures are, the messages behind them may be lost.
         text = "there is no ledger: the run was killed before loss and order could be checked"
         return Check("ledger", Status.FAIL, text)
     verdict = ledger.get("verdict")
@@ -202,7 +202,7 @@ def _ledger(ledger: Mapping[str, Any] | None, rows: Sequence[Facts]) -> Check:
 
 
 def _unknown_in_words(ledger: Mapping[str, Any], rows: Sequence[Facts]) -> str:
-    """Why nobody can say whether messages were lost."""
+    """Why it is unknown whether messages were lost."""
     left = ledger.get("undelivered", 0)
     if rows and not any(row["settings"].get("consumers", 1) for row in rows):
         what = f"the {left:,} confirmed messages are" if left else "what was published is"

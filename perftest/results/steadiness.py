@@ -4,8 +4,8 @@ The intervals of one step are not independent of each other, so a test of signif
 size, and its limit is chosen. The p50 of a half is the median of the p50 of its slots; that serves to compare the
 halves, and is never a result.
 
-A step that was not steady is warned of and does not fail. Its figures are what was measured, and nobody else made them;
-but they would be others if the step had been shorter or longer. Plans with actions or changing rates cannot be steady.
+A step that was not steady is warned of and does not fail. Its figures are the measured ones; but a shorter or longer
+step would have given others. Plans with actions or changing rates cannot be steady.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class SteadySlots:
     """
 
     def __init__(self, plan: Mapping[str, Any], *, complete: bool = False) -> None:
-        """``plan`` is that of a manifest. If ``complete``, all histograms are kept, for latencies in any order."""
+        """``plan`` is a manifest's. If ``complete``, all histograms are kept, for latencies in any order."""
         self._interval_ns = max(float(plan.get("interval_s") or 1.0) * 1e9, 1.0)
         self._complete = complete
         self._lead = {

@@ -258,7 +258,7 @@ def loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def background_loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The background loads of a plan (as in a manifest) by name, each with its steps: its own if it has several, else
-    those of the measured load with the settings of the background load."""
+    the measured load's with the settings of the background load."""
     found: dict[str, Mapping[str, Any]] = {}
     for load in plan.get("background") or ():
         beside = [{**step, "settings": load.get("settings") or {}} for step in plan.get("steps") or ()]
@@ -284,8 +284,8 @@ def run_loop(plan: Mapping[str, Any]) -> str:
 def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerUse) -> list[dict[str, Any]]:
     """A row for each step and group of load that was observed, without its trust list: ``steps`` of ``result.json``.
 
-    A step that was interrupted within its first interval, before any message, has no row. Where the broker served a
-    background load or several groups, its CPU time is that of all of them together, and no figure of a single group.
+    A step that was interrupted within its first interval, before any message, has no row. If the broker served a
+    background load or several groups, its CPU time is for all of them together, and no figure of a single group.
     """
     plan, loads = manifest["plan"], loads_of(manifest["plan"])
     known = BrokerUse() if plan.get("background") or len(loads) > 1 else broker
@@ -335,7 +335,7 @@ def step_row(
     group: str = "",
 ) -> dict[str, Any]:
     """The row of ``result.json`` for one group of load in one step of the plan (as in the manifest), without its trust
-    list. The label of a row names its group, so that rows are apart wherever they are told by their labels.
+    list. The label of a row names its group, so that labels tell rows apart everywhere.
 
     :param cores: of each load host
     :param loop: ``open`` or ``closed``

@@ -33,7 +33,7 @@ class TakenFromQueues:
             self._count += count
 
     def to_json(self) -> dict[str, Any]:
-        """``taken`` of ``result.json``; empty where somebody published, or nothing was taken."""
+        """``taken`` of ``result.json``; empty if there were publishers, or nothing was taken."""
         if not self._count:
             return {}
         length_ns = self._end_ns - self._start_ns

@@ -21,11 +21,11 @@ from perftest.results.summary import OPEN
 CPU_SHARE_WARN: Final = 0.85
 """Share of a core above which a worker often waits for itself, so that its latencies are partly its own."""
 CPU_SHARE_INVALID: Final = 0.95
-"""Share of a core from which on a worker, which is one thread, has nothing left: the rate is that of the worker, not of
-the broker."""
+"""Share of a core from which on a worker, which is one thread, is at its limit: the rate is the worker's, not the
+broker's."""
 SHARE_WINDOW_MIN_NS: Final = 500_000_000
 """Shortest step for which a share of CPU time is told. The system counts stolen time in ticks of 10 ms, and a load of a
-few messages is nothing but its own start."""
+few messages consists of its start alone."""
 WAIT_SHARE_WARN: Final = 0.05
 """Share of its time without a core at which a worker was held up by other work on its machine. Its figures then measure
 that machine as much as the broker."""

@@ -1,7 +1,7 @@
 """The state of a run right now: the model behind the screen and the lines.
 
-Pure: records in, numbers out. A view asks the board, and computes nothing but its own layout. Of a run with several
-groups of load the board has the measured group that reported first, and a :class:`LoadRow` for each other group.
+Pure: records in, numbers out. A view asks the board, and computes only its own layout. Of a run with several groups of
+load the board has the measured group that reported first, and a :class:`LoadRow` for each other group.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class Board:
         return max(step.number for step in self.plan.steps)
 
     def place(self, record: Interval) -> tuple[Step, int]:
-        """The step of an interval, and the number of the last step of the same steps: those of the run, or the own
-        steps of a background load."""
+        """The step of an interval, and the number of the last of these steps, which are the run's or a background
+        load's own."""
         group = next((group for group in self.plan.background if group.name == record.group), None)
         if group is None or not group.has_own_steps:
             return self._step, self.last_step

@@ -9,17 +9,17 @@ from typing import Any, Final
 FSYNC_WARN_MS: Final = 20.0
 LAG_WARN: Final = 1000
 LAG_WARN_S: Final = 0.5
-"""Number of entries, and time in which as many are committed, by which a member may be behind before it is late. Nodes
-are asked one after the other: some milliseconds' worth of entries mean nothing."""
+"""Number of entries by which a member may be behind before it is late, and the time in which that number is committed.
+Nodes are asked one after the other: some milliseconds' worth of entries mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """A node, between its last two samples; None where it does not tell, or one sample is all there is.
+    """A node, between its last two samples; None if it does not tell, or has only one sample.
 
     ``lag``: entries of the queue that the leader has committed and this member has not on its drive. ``sync_ms``: mean
     length of a sync of its WAL. ``batch``: entries in a write. ``cpu``: cores. ``messages``, ``connections`` and
-    ``disk_free_bytes`` are those of a node that was asked over HTTP.
+    ``disk_free_bytes`` come from a node that was asked over HTTP.
     """
 
     name: str

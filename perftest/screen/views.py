@@ -203,7 +203,7 @@ def choose(
 ) -> str:
     """The view for this terminal. The live screen needs 80 columns and a cursor that can be moved, and no CI.
 
-    ``otherwise`` is the view for a terminal that cannot have the live screen, when nobody asked for a view by name.
+    ``otherwise`` is the view for a terminal that cannot have the live screen, if no view was asked for by name.
     """
     if requested in ("line", "plain", "json", "none"):
         return requested

@@ -84,8 +84,8 @@ def probe(
     command: Sequence[str],
     drives: FuseDrives | None = None,
 ) -> Probe:
-    """Run ``plan`` and record it below ``out``, with the ``command`` that makes the run again. ``drives`` are those of
-    a RabbitMQ that was started for the search.
+    """Run ``plan`` and record it below ``out``, with the ``command`` that makes the run again. ``drives`` belong to a
+    RabbitMQ that was started for the search.
 
     Raises CliError if the run failed, and RunNotWritableError.
     """
@@ -372,7 +372,7 @@ def compare_settings(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
 
 
 def _probe_settings(prober: Prober, settings: Sequence[tuple[int, int, int]]) -> list[Point]:
-    """Probe each setting, until somebody stops the search."""
+    """Probe each setting, until the search is stopped."""
     found: list[Point] = []
     for in_flight, prefetch, ack_interval in settings:
         if prober.stop.finishing:

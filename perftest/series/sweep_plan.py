@@ -33,7 +33,7 @@ step: {duration: 30s, warmup: 5s}
 """
 """Workload that is swept if none is named."""
 LAYOUT: Final = "layout"
-"""Name that ``--vary`` takes besides those of settings."""
+"""Name that ``--vary`` takes besides the names of settings."""
 _GRID: Final = "sweep={grid: {"
 """Beginning of the override that ``--vary`` becomes."""
 
@@ -78,7 +78,7 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepWork:
-    """What is measured: the plan, in these rounds, on each of these layouts. ``document`` is that of a workload."""
+    """The work of a sweep: the plan, in these rounds, on each of these layouts. ``document`` is a workload's."""
 
     plan: Plan
     rounds: Rounds

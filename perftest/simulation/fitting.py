@@ -88,7 +88,7 @@ def calibrate(directory: Path, seconds: float, tell: Callable[[str], None]) -> C
 
 
 def tell_of_other_work(tell: Callable[[str], None]) -> None:
-    """Say that this machine is not quiet, if so: its figures would be those of a worse machine."""
+    """Say that this machine is not quiet, if so: its figures would look like a worse machine's."""
     check = processors(LOOK_S)
     if check.status != "pass":
         tell(f"this machine is not quiet: {check.text}")
@@ -154,7 +154,7 @@ def _simulated(known: Calibration) -> list[RunFigures]:
 
 
 def _corrected(known: Calibration, real: list[RunFigures], found: list[RunFigures]) -> Calibration:
-    """Calls by the load of one message, contents by that of a thousand, wake-ups by the latency that is missing."""
+    """Calls by the load of one message, contents by the load of a thousand, wake-ups by the missing latency."""
     ratios = [(wanted.broker_us / got.broker_us, wanted.load_us / got.load_us)
               for wanted, got in zip(real, found, strict=True)]  # fmt: skip
     missing_ns = (real[0].confirm_ns - found[0].confirm_ns) // _WAKES

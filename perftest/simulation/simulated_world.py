@@ -132,7 +132,7 @@ def on_simulated(plan: Plan, cluster: VirtualCluster) -> Plan:
 
 
 def _machines(setup: Setup) -> list[Machine]:
-    """A machine for each node, and that of the generator at last."""
+    """A machine for each node, and at last the generator's."""
     if setup.shared:
         return [Machine("local", setup.cores)] * (setup.nodes + 1)
     nodes = [Machine(f"host{number}", setup.cores) for number in range(1, setup.nodes + 1)]
@@ -140,7 +140,7 @@ def _machines(setup: Setup) -> list[Machine]:
 
 
 def _nodes(setup: Setup, machines: list[Machine]) -> list[NodeSpec]:
-    """The nodes, each with drives of its own or with those of its machine."""
+    """The nodes, each with drives of its own or with its machine's drives."""
     placement = setup.placement
     of_machines = {machine.name: _drives(placement) for machine in machines}
     specs = []

@@ -98,7 +98,7 @@ class VirtualWorker:
             yield line
 
     async def exit_reason(self) -> str:
-        """The coordinator ends workers, and nobody else."""
+        """Only the coordinator ends workers."""
         return "the simulated worker has ended"
 
     def mend(self) -> None:

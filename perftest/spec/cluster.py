@@ -1,4 +1,4 @@
-"""The cluster that a workload asks for: what is started when nobody names a broker. Pure values."""
+"""The cluster that a workload asks for, to be started if no broker is named. Pure values."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _findings(workload: Workload) -> tuple[Finding, ...]:
 
 def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:
     """A step for each point of the sweep, in the order in which the steps run; without a sweep the only step. Steps are
-    numbered in the order in which they were written."""
+    numbered in the order of the file."""
     timing = workload.quick if quick else workload.step
     base, sweep = workload.load, workload.sweep
     if sweep is None:

@@ -1,4 +1,4 @@
-"""The hosts that generate the load of a run, where there are several: who publishes, who consumes, and how close."""
+"""The hosts that generate the load of a run, if there are several: which publish, which consume, and how close."""
 
 from __future__ import annotations
 

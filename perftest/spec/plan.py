@@ -38,7 +38,7 @@ class QueueType(StrEnum):
 
     @property
     def is_replicated(self) -> bool:
-        """Whether such a queue is replicated by Raft: always durable, and nobody's own."""
+        """Whether such a queue is replicated by Raft: always durable, and never exclusive."""
         return self is not QueueType.CLASSIC
 
 

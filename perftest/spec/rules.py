@@ -55,7 +55,7 @@ def place(field: str) -> str:
 
 
 def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
-    """Every rule that a plan breaks. A rule that several steps or groups break in the same way is told once."""
+    """Every rule that a plan breaks. A rule that several steps or groups break alike is told once."""
     told: list[Broken] = []
     for group in plan.measured:
         for found in _of_group(plan.only(group), name):
@@ -344,7 +344,7 @@ def _exchange(plan: Plan, name: Naming) -> Iterator[Broken]:
     if plan.exchange.name or not _publishes(plan):
         return
     if names == {""} and not _consumes(plan) and publishing.routing_keys is RoutingKeys.FIXED:
-        return  # the key is the name of a queue that somebody else has declared
+        return  # the key is the name of a queue that was declared elsewhere
     if "" in names:
         rule = "the default exchange cannot reach a queue whose name only the server knows"
         yield Broken("exchange.name", rule, f"name queues with {name('queues')}, or use another exchange", "")

@@ -73,7 +73,7 @@ class Actions:
 
     @property
     def is_one_fill(self) -> bool:
-        """Whether the list does nothing but fill the queues once."""
+        """Whether the list only fills the queues, once."""
         return self.kinds == ["fill"] and not self.repeats
 
     @property
@@ -141,7 +141,7 @@ def _delay(source: SourceSection) -> float:
 
 
 def playable(found: Actions) -> Actions | None:
-    """The actions before the first purge, of queues that nobody else fills; None if none of them fills the queues. A
+    """The actions before the first purge, of queues without another publisher; None if none of them fills the queues. A
     purge of fresh queues does nothing, unless it comes again."""
     listed: list[TopologyAction] = []
     for action in found.listed:

@@ -228,7 +228,7 @@ def units_of(group: TopologyGroup) -> list[Unit]:
 
 
 def _fill(group: TopologyGroup, units: list[Unit]) -> None:
-    """Add the loads of actions. Consumers of queues that nobody else fills get publishers of their own."""
+    """Add the loads of actions. Consumers of queues without another publisher get publishers of their own."""
     for queues in group.queues:
         actions, unit = queues.actions, next((each for each in units if queues in each.queues), None)
         if actions is None:

@@ -12,7 +12,7 @@ One grammar for ``run --slo``, for the search of a highest rate and for the comp
 
 With a schedule ``confirm`` and ``e2e`` start at the intended time, so that no stall can hide. ``confirm_service`` and
 ``e2e_service`` start at the actual send, as other tools measure. ``rate`` is the delivered rate, or the published rate
-if nobody consumes. A latency needs a unit. ``link_bodies`` is the traffic between the broker's nodes, in multiples of
+without consumers. A latency needs a unit. ``link_bodies`` is the traffic between the broker's nodes, in multiples of
 the published bodies; it stays unmeasured if the broker does not tell it.
 """
 
