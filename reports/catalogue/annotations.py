@@ -1,8 +1,8 @@
 """Tags and notes that people give to runs, in the store beside the tables: ``annotations/<run>/<number>.json``.
 
-Each change is a file of its own, put under the next free number. So nobody overwrites anybody, on object storage as on
-a local drive, and the history of a run's notes stays readable. What holds now follows from the changes in their order.
-A run directory is never changed.
+Each change is a file of its own, put under the next free number. So no user overwrites another's change, on object
+storage as on a local drive, and the history of a run's notes stays readable. The present annotations follow from the
+changes in their order. A run directory is never changed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def read_annotation(store: Folder, run_id: str) -> Annotation:
 
 
 def read_annotations(store: Folder, run_ids: Iterable[str]) -> dict[str, Annotation]:
-    """The annotations of those of these runs that have one."""
+    """The annotations of these runs, if they have one."""
     wanted = set(run_ids)
     return {run_id: read_annotation(store, run_id) for run_id in annotated(store) if run_id in wanted}
 

@@ -1,4 +1,4 @@
-"""The runs of a store as rows to look through, and which of them somebody wants; pure.
+"""The runs of a store as rows to look through, and the choice among them; pure.
 
 A run can have several values of one setting (a sweep) and several load hosts. A filter finds a run if any of them fits.
 """

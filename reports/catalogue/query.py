@@ -2,8 +2,8 @@
 
 A query sees the tables of :mod:`reports.store.schema` and nothing else: no file, no network, no variable of this
 program. A table is read only if the query names it, and a column only if the query needs it: DuckDB says which columns
-it would scan of the tables without rows, and again of the tables that are asked. Times and units are those of the
-columns' descriptions (``perftest query --tables``).
+it would scan of the tables without rows, and again of the tables that are asked. Times and units are in the columns'
+descriptions (``perftest query --tables``).
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Measure:
 class FactorLine:
     """A line of one column: steps in which only ``setting`` (in words) changes.
 
-    ``points`` has the columns ``place`` (where the value stands on the axis: its logarithm to base 2), ``text`` (the
-    value in words) and one column per measure.
+    ``points`` has the columns ``place`` (the value's place on the axis: its logarithm to base 2), ``text`` (the value
+    in words) and one column per measure.
     """
 
     setting: str

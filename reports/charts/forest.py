@@ -54,7 +54,7 @@ def figure(rows: pd.DataFrame) -> theme.Figure:
 
 
 def _edge(rows: pd.DataFrame) -> float:
-    """Where the axis ends on both sides: beyond everything finite, but no further than :data:`EDGE_MAX`."""
+    """The end of the axis on both sides: beyond everything finite, but no further than :data:`EDGE_MAX`."""
     found = pd.concat([rows[name] for name in ("value", "low", "high", "noise")]).abs()
     finite = found[found < float("inf")]
     return min(max(float(finite.max()) if len(finite) else 0.0, 0.1), EDGE_MAX)

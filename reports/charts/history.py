@@ -12,7 +12,7 @@ HEIGHT_PX: Final = 360
 
 
 def figure(points: pd.DataFrame, changes: pd.DataFrame, *, quantity: str, unit: str, latency: bool) -> theme.Figure:
-    """Points over time; ``unit`` is that of the values, of a latency the chosen unit.
+    """Points over time; ``unit`` is the values' unit, for a latency the chosen unit.
 
     ``points`` has the columns ``run_id``, ``time`` (ISO text), ``value`` (latencies in ms), ``level`` (the median
     between the changes) and ``origin`` (version and commit), in the order of time. ``changes`` has ``time`` and

@@ -27,7 +27,7 @@ def figure(
 ) -> theme.Figure:
     """Lanes by their title with unit. Each frame has the columns ``t_s``, ``name`` and ``value``; names keep their
     colour and dash in all lanes. ``limits`` are drawn as dashed lines, if a value comes anywhere near. Axes begin at
-    zero but those of ``floating``. ``marks`` are moments (s) with a dotted line through all lanes."""
+    zero, except the ``floating`` ones. ``marks`` are moments (s) with a dotted line through all lanes."""
     names = sorted({str(name) for frame in lanes.values() for name in frame["name"]})
     share = 1 / len(lanes)
     near = {title: value for title, value in (limits or {}).items() if value < NEAR * lanes[title]["value"].max()}

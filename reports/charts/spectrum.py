@@ -13,7 +13,7 @@ TICKS: Final = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
 def nines(percentile: float) -> float:
-    """Where a percentile (0 <= p < 100) stands on the axis: 90 at 1, 99 at 2, 99.9 at 3."""
+    """The place of a percentile (0 <= p < 100) on the axis: 90 at 1, 99 at 2, 99.9 at 3."""
     return log10(100.0 / (100.0 - percentile))
 
 

@@ -62,7 +62,7 @@ def thin(intervals: pd.DataFrame, *, columns_max: int = COLUMNS_MAX) -> tuple[pd
     """At most about ``columns_max`` rows, and how many intervals each row stands for.
 
     Rates come from counts, so the rate of a row is the mean over its intervals. A mean of percentiles would be the
-    percentile of nothing, so the latency of a row is that of its worst interval. No row spans two steps or two phases.
+    percentile of nothing, so the latency of a row is its worst interval's. No row spans two steps or two phases.
     """
     size = ceil(len(intervals) / columns_max) if len(intervals) else 1
     if size == 1:

@@ -168,7 +168,7 @@ def _table(found: Iterable[tuple[str, ...]]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A name of anybody's in Markdown: it ends no cell, and is no markup."""
+    """A user's name in Markdown, escaped: it ends no cell, and is no markup."""
     return re.sub(r"([\\`|]|(?<=\])\()", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 

@@ -119,8 +119,8 @@ def merge_run(slotted: pa.Table, spread: bool) -> Merged:
 
 
 def merge_part(slotted: pa.Table) -> tuple[pa.Table, list[HistogramDamage]]:
-    """A part of the histograms of a run, those of equal places merged, and the damaged payloads of these. A histogram
-    alone stays as it is, and nobody looks into it."""
+    """A part of the histograms of a run, with histograms of equal places merged, and the damaged payloads of these. A
+    histogram alone at its place is neither changed nor decoded."""
     damaged: list[HistogramDamage] = []
     rows: list[Row] = []
     for place, of_place in groupby(_in_order(slotted), lambda row: row[:6]):
@@ -136,7 +136,7 @@ def merge_part(slotted: pa.Table) -> tuple[pa.Table, list[HistogramDamage]]:
 
 
 def _in_order(slotted: pa.Table) -> list[_Slotted]:
-    """The rows, those of equal places beside each other. Histograms of stages are of the steady time of a step as a
+    """The rows, with rows of equal places beside each other. Histograms of stages are of the steady time of a step as a
     whole, and have no slot and no group."""
     columns = [slotted.column(name).to_pylist() for name in SLOTTED.names]
     return sorted(map(_Slotted._make, zip(*columns, strict=True)))

@@ -41,7 +41,7 @@ Whole = npt.NDArray[np.int64]
 
 
 def origins(records: pa.Table) -> dict[tuple[int, str], int]:
-    """The begin of the first slot of each step and phase: that of the first interval."""
+    """The begin of the first slot of each step and phase: the first interval's."""
     found: dict[tuple[int, str], int] = {}
     columns = (records.column(name).to_pylist() for name in ("step", "phase", "start_ns"))
     for step, phase, start_ns in zip(*columns, strict=True):
@@ -180,7 +180,7 @@ def _of_wholes(wholes: _Groups, per_worker: Figures) -> dict[str, Numbers]:
 
 def _shares(per_worker: Figures, of_host: npt.NDArray[np.float64]) -> dict[str, Numbers]:
     """Parts of its measured time that a worker used, waited, and lost to the hypervisor: of one core, and of steal of
-    all cores of its host (one, where nobody knows how many)."""
+    all cores of its host (one, if their number is unknown)."""
     length_ns, cpu_ns, wait_ns, steal_ns = (
         per_worker[name].astype(np.float64) for name in ("length_ns", "worker_cpu_ns", "worker_wait_ns", "steal_ns")
     )
@@ -203,7 +203,7 @@ def rates(row: Row, names: Sequence[str] = RATED) -> dict[str, float]:
 
 
 def messages_of(row: Row) -> int:
-    """What costs are told per: delivered messages, or published messages if none was delivered."""
+    """The messages that costs are divided by: delivered messages, or published messages if none was delivered."""
     return int(row["delivered"] if row["delivered"] > 0 else row["published"])
 
 

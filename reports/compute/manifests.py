@@ -86,7 +86,7 @@ def interval_s(run: RunHead) -> float:
 
 
 def _uris(broker: Row) -> list[str]:
-    """The addresses that the run was given, and those of the nodes that it knew of."""
+    """The addresses that the run was given, and the addresses of the nodes that it knew."""
     given = broker.get("uris")
     nodes = [str(node.get("amqp_uri", "")) for node in _parts(broker, "nodes")]
     return nodes + ([str(uri) for uri in given] if isinstance(given, list) else [])

@@ -31,8 +31,8 @@ READ: Final = (*WHOLE, *LINES, *CHECKED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """The octets of the files of one run, by name: those of READ that the run has. ``source`` is the run directory, in
-    words for a person."""
+    """The octets of the files of one run, by name: the files of READ that the run has. ``source`` is the run directory,
+    in words for a person."""
 
     source: str
     contents: Mapping[str, bytes]

@@ -40,7 +40,7 @@ def grown(row: Row, before: Row | None, name: str) -> Number | None:
 
 
 def per_s(change: Number | None, length: float | None) -> float | None:
-    """The rate of a counter; None where it went back, and where no time passed."""
+    """The rate of a counter; None if it went back, or no time passed."""
     if change is None or length is None or length <= 0 or change < 0:
         return None
     return change / length

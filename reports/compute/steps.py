@@ -62,7 +62,7 @@ def _leading_series(row: Row) -> Row:
 def _costs(row: Row, alone: bool) -> Row:
     """CPU and octets per message.
 
-    :param alone: whether no other load ran beside this one; else nobody can tell for which load the broker worked
+    :param alone: whether no other load ran beside this one; else the broker's work cannot be told apart by load
     """
     messages = messages_of(row)
 

@@ -97,7 +97,7 @@ def content_policy(*scripts: str) -> str:
 
 
 def style_sheet() -> str:
-    """The style sheet, with the palettes as custom properties. The theme of the reader overrides that of the system."""
+    """The style sheet, with the palettes as custom properties. The reader's theme overrides the system's."""
     light, dark = (_properties(theme.PALETTES[name]) for name in theme.THEMES)
     return (
         f":root{{color-scheme:light;{light}}}"

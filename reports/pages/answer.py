@@ -190,7 +190,7 @@ def _enough(found: Curve, least: knee.Enough) -> str:
 
 
 def _knee(found: Curve) -> str:
-    """Where the knee is, by which rule, and how much rate is given up there."""
+    """The place of the knee, its rule, and the rate given up there."""
     sweep = found.sweep
     name = found.names[sweep.knee]
     part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))

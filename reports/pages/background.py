@@ -19,7 +19,7 @@ _VERDICTS = {"ok": Status.PASS, "violated": Status.FAIL}
 
 
 def background_section(beside: Tables, measured: Tables, *, name: str, prefix: str) -> Background:
-    """Everything about one background load: ``beside`` has its rows, ``measured`` those of the measured load."""
+    """Everything about one background load: ``beside`` has its rows, ``measured`` the measured load's."""
     run = _run(beside, name)
     steps = _steps(beside.steps, measured.steps, settings.swept(measured.runs.iloc[0]))
     ledger = beside.ledger.iloc[0] if len(beside.ledger) else None

@@ -263,7 +263,7 @@ def _spectrum(side: _Side, series: str) -> pd.DataFrame:
 
 
 def _of_series(run: Tables, series: str) -> pd.DataFrame:
-    """The points of the leading series; of a mixed run, whose steps lead with different series, those of each step."""
+    """The points of the leading series; in a mixed run, whose steps lead with different series, each step's own."""
     if not series.endswith("_lead"):
         return run.spectrum[run.spectrum["series"] == series]
     leads = dict(zip(run.steps["step"], run.steps["e2e_series"], strict=True))
@@ -381,8 +381,8 @@ def _heat(base: _Side, candidate: _Side, noise: float) -> Iterator[Chart]:
 
 
 def _moments(side: _Side, name: str) -> pd.DataFrame:
-    """The intervals of the first repetition with the percentiles of the leading series, in the order of time; of steps
-    with the same settings, those of the first."""
+    """The intervals of the first repetition with the percentiles of the leading series, in the order of time; among
+    steps with the same settings, only the first step's."""
     series, frame = side.series("e2e"), side.runs[0].timeline
     figures = {f"{name}_{row}_ns": frame[f"{series}_{row}_ns"] for row in HEAT_ROWS}
     kept = frame.loc[frame["phase"] != "drain", ["step", "label", "phase", "slot", "t_s"]].assign(**figures)

@@ -51,7 +51,7 @@ def sentences(found: Found) -> list[str]:
 
 
 def change_in_words(metric: HistoryMetric, change: ChangePoint) -> str:
-    """From which median to which, and whether that is better."""
+    """The medians before and after a change, and whether the change is better."""
     before, after = (value_in_words(metric, value) for value in (change.before, change.after))
     verdict = "better" if (change.after > change.before) == metric.more_is_better else "worse"
     return f"{before} → {after} ({_percent(change)}, {verdict}, p {change.p:.3f})"

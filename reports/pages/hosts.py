@@ -29,7 +29,7 @@ OUTLIER: Final = 1.5
 """Factor by which the p99 of a host, or its share, must differ from the median of the hosts to be named."""
 MISSING_EVENTS: Final = ("host_lost", "worker_late", "worker_lost", "clock_changed")
 ELECTIONS_MAX: Final = 20
-"""Number of changes of role that are told one by one; the table of nodes counts all."""
+"""The most changes of role that are told one by one; the table of nodes counts all."""
 _MICROSECOND: Final = 1_000
 
 
@@ -122,7 +122,7 @@ def _lost(host: pd.Series[Any]) -> str:
 
 
 def _outliers(tables: Tables, steps: pd.DataFrame, prefix: str) -> Iterator[Sentence]:
-    """Hosts whose p99 or share is unlike that of the others, in the last step that they differ in."""
+    """Hosts whose p99 or share is unlike the others', in the last step that they differ in."""
     found: dict[str, str] = {}
     for rows, _, title in _by_step(tables, steps):
         if len(rows) < 3:

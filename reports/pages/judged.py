@@ -42,7 +42,7 @@ class JudgedDifference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The comparison: ids of the runs of each side, and rows in the order in which a reader wants them, regressed
-    first. ``sentences`` are those of the terminal, the summary first."""
+    first. ``sentences`` are the terminal's, the summary first."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]

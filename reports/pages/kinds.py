@@ -171,7 +171,7 @@ class _Budget:
         self._octets = DATA_MAX_BYTES
 
     def within(self, section: Section) -> Section:
-        """The section, in which the figures that the page has no room for are tables."""
+        """The section, with tables in place of the figures that the page has no room for."""
         return replace(section, blocks=tuple(map(self._block, section.blocks)))
 
     def _block(self, block: Block) -> Block:

@@ -228,7 +228,7 @@ def _mean(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def _against_alone(cells: pd.DataFrame, figure: str) -> pd.DataFrame:
     """A row for each load beside a background load that also ran alone, on one layout: ``figure`` beside, the same
-    alone, and the ``factor`` between them. The load that was alone may be that of another run or workload."""
+    alone, and the ``factor`` between them. The load that was alone may belong to another run or workload."""
     keys = ["load", "layout"]
     is_alone = cells["beside"] == ALONE
     alone = cells[is_alone].groupby(keys, sort=False, as_index=False)[figure].mean()

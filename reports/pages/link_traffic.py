@@ -1,8 +1,8 @@
 """The section "Traffic by link": the traffic between the nodes of the broker, by link and purpose.
 
-Octets of one message are told in *bodies*, too: 1 body is as many octets as the body of a message has. A queue of three
-members needs two bodies for replication, a publisher away from the leader one more, and a consumer on a node without a
-member one more. Heads of messages and of frames are why figures are a little above whole numbers.
+Octets of one message are told in *bodies*, too: 1 body is the octets of a message's body. A queue of three members
+needs two bodies for replication, a publisher away from the leader one more, and a consumer on a node without a member
+one more. Heads of messages and of frames are why figures are a little above whole numbers.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _hosts(tables: Tables) -> dict[str, Hosts]:
 
 
 def _with_hosts(section: Run, part: Hosts | None) -> Run:
-    """A run that says where its hosts are told apart."""
+    """A run that names the page on which its hosts are told apart."""
     if part is None:
         return section
     note = Sentence(

@@ -1,4 +1,4 @@
-"""Where a result comes from, and how to get it again."""
+"""The origin of a result, and how to get it again."""
 
 from __future__ import annotations
 

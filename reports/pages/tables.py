@@ -66,7 +66,7 @@ def supports(samples: float, name: str) -> bool:
 
 
 def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]) -> Table:
-    """Every step with its rates, percentiles and costs; columns nobody measured are left out.
+    """Every step with its rates, percentiles and costs; columns without a value are left out.
 
     ``remarks`` has a text per step: the checks that speak against it.
     """

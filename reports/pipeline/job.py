@@ -92,7 +92,7 @@ def run(job: Job, say: Say) -> dict[str, object]:
 
 
 class _SparkOnDemand:
-    """The session of Spark, which is started when somebody needs it and stopped with the stack."""
+    """The session of Spark, which is started at its first use and stopped with the stack."""
 
     def __init__(self, job: Job, stack: ExitStack, say: Say) -> None:
         self._job = job
@@ -102,7 +102,7 @@ class _SparkOnDemand:
         self.started = 0.0
         """When it was there, by the monotonic clock."""
         self.lacks_archive = False
-        """Whether it would have started faster with a class-data archive that nobody has made yet."""
+        """Whether it would have started faster with a class-data archive that is not made yet."""
 
     def get(self, input_bytes: int | None = None) -> SparkSession:
         """The session. Without a size of the input it is a session for large input."""
@@ -145,11 +145,11 @@ def _target(job: Job, runs: Sequence[RunDirectory], places: PipelineFolders) -> 
 def _usable(store: Store, runs: Sequence[RunDirectory]) -> _Target:
     target = _Target(store=store, unread=source.unread(runs, store.known()))
     if not target.unread and not _known(target, runs):
-        # Runs that could not be used are not read again as they are, unless there is no other: somebody asks why.
+        # Unusable runs are not read again unchanged, unless there is no other: then the user asks why.
         target = replace(target, unread=runs)
     if target.unread:
         with store.writer():
-            pass  # A store that cannot be written is told before anything is computed.
+            pass  # An unwritable store is told before anything is computed.
     return target
 
 

@@ -224,7 +224,7 @@ def pieces(batches: Batches, runs: Mapping[str, Known], known: Survey) -> Batche
 def assemble(batches: Batches, runs: Mapping[str, Known]) -> Batches:
     """The tables of runs (RESULT), of all their pieces.
 
-    :param batches: PIECES, those of a run one after the other in the order of its lines
+    :param batches: PIECES, each run's one after the other in the order of its lines
     """
     for run, of_run in groupby(_rows(batches), itemgetter("run")):
         found, known = list(of_run), runs[run]

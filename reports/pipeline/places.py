@@ -54,7 +54,7 @@ class PipelineFolders:
         """The folder at a path or URI.
 
         :raises StoreError: no such kind of place is known here
-        :raises PlaceError: Spark has no file system there, or nobody answers
+        :raises PlaceError: Spark has no file system there, or there is no answer
         """
         if not needs_jvm(place):
             return place_of(place)
@@ -118,8 +118,8 @@ def _jars(session: SparkSession) -> str:
 
 
 def _check_name_node(place: str) -> None:
-    """Connect to a name node before Java is started. A name without a port is that of several name nodes, or of the
-    default file system, which the settings of Hadoop know."""
+    """Connect to a name node before Java is started. A name without a port means several name nodes, or the default
+    file system, which the settings of Hadoop know."""
     parts = urlsplit(place)
     try:
         address = (parts.hostname, parts.port)

@@ -99,10 +99,10 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
 
 
 def check_master(master: str) -> None:
-    """Look at the address of a Spark master before Java is started: Spark itself would wait a minute for nobody.
+    """Check the address of a Spark master before Java is started: Spark itself would wait a minute in vain.
 
     :raises SettingError: no address of a Spark master
-    :raises SparkError: nobody answers there
+    :raises SparkError: there is no answer
     """
     if not _MASTER.fullmatch(master):
         fix = "write local[*], spark://HOST:PORT, yarn or k8s://URL"

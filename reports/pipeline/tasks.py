@@ -45,7 +45,7 @@ run. Or a run without tables, with the problem as JSON."""
 LOT_RUNS: Final = 16
 """Most runs whose rows travel together: a table of its own costs a run of seconds more than the rows in it."""
 LOT_ROWS: Final = 4096
-"""Rows of a lot from which on nothing is added to it."""
+"""Number of rows from which on nothing is added to a lot."""
 
 PROBLEMS: Final[dict[str, type[HelpfulError]]] = {
     kind.__name__: kind for kind in (DamagedRunError, NewerRunError, NotARunError, EmptyRunError)
@@ -59,7 +59,7 @@ PROBLEMS: Final[dict[str, type[HelpfulError]]] = {
 def compute_runs(batches: Batches, runs: Mapping[str, Listed]) -> Batches:
     """The tables of whole runs.
 
-    :param batches: files (CONTENTS), those of a run one after the other
+    :param batches: files (CONTENTS), each run's one after the other
     :param runs: the run directories by :func:`directory_of` their files
     """
     lot = Lot()
@@ -180,7 +180,7 @@ def table_of(octets: bytes) -> pa.Table:
 
 
 def results(rows: Iterable[Row]) -> Iterator[RunTables | tuple[LeftOut, HelpfulError]]:
-    """The runs of rows of RESULT, those of a lot one after the other; of a run without tables, also the error."""
+    """The runs of rows of RESULT, each lot's one after the other; for a run without tables, also the error."""
     for runs, of_lot in groupby(rows, itemgetter("runs")):
         lot = list(of_lot)
         told = json.loads(runs)

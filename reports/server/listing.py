@@ -18,7 +18,7 @@ SILENT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """One run directory. ``state`` is that of the manifest, or ``killed``, or ``damaged``."""
+    """One run directory. ``state`` is the manifest's, or ``killed``, or ``damaged``."""
 
     name: str
     workload: str

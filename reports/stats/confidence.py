@@ -9,7 +9,7 @@ Logarithms, because a change is a ratio. Student's, because a bootstrap of three
 again: its interval of 95 % leaves out the truth in one of ten comparisons.
 
 The verdict on a change is one of five words. Both bounds of the interval decide, never the change alone, because one
-figure says nothing about chance. The noise is a change that nobody would act on.
+figure says nothing about chance. The noise is a change too small to act on.
 
 =========================  ==================================
 both bounds                verdict
@@ -95,8 +95,8 @@ def _freedom(parts: Sequence[float], sizes: Sequence[int]) -> int:
 
 @cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """Below which value Student's t lies with ``probability`` (0.5..1): by Newton's method, to the last digits of a
-    float. Of certainty, that of the next smaller probability.
+    """The value below which Student's t lies with ``probability`` (0.5..1), by Newton's method, to the last digits of a
+    float. Certainty counts as the next smaller probability.
 
     The distribution is concave above 0, and its quantiles are above the normal ones. So every step from there leads
     upward, and none leads too far.
@@ -145,7 +145,7 @@ class ChangeVerdict(StrEnum):
 
 
 def judge(change: RelativeChange, *, noise: float, more_is_better: bool) -> ChangeVerdict:
-    """The verdict on a change; ``noise`` is the part that nobody would act on (0.05 for 5 %)."""
+    """The verdict on a change; ``noise`` is a part too small to act on (0.05 for 5 %)."""
     if change.low > noise or change.high < -noise:
         return ChangeVerdict.IMPROVED if (change.value > 0) is more_is_better else ChangeVerdict.REGRESSED
     if -noise <= change.low and change.high <= noise:

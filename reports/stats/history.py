@@ -52,7 +52,7 @@ COLUMNS: Final = {
         *(f"{kind}{series}_{each}_ns" for kind in ("e2e", "confirm") for series in ("", "_sched") for each in _COLUMNS),
     ),
 }
-"""Columns in which a history is found, by table."""
+"""Columns with a history, by table."""
 _SHORT: Final = {"rate": "delivered/s", "p50": "e2e p50", "p99": "e2e p99", "p99.9": "e2e p99.9", "cpu": "broker CPU"}
 
 
@@ -73,7 +73,7 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricHistory:
-    """A metric over time; ``level`` is that of each series, so that all of them together keep the wanted level."""
+    """A metric over time; ``level`` is for each series, so that all of them together keep the wanted level."""
 
     metric: HistoryMetric
     series: tuple[MetricSeries, ...]

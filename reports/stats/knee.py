@@ -28,7 +28,7 @@ ENOUGH: Final = 0.95
 """Part of the peak rate that counts as enough."""
 
 SATURATED: Final = 0.05
-"""Part of the rate below which the gain of the last step makes a line saturated."""
+"""Part of the rate below which the gain of the last step counts as saturation."""
 
 Floats = npt.NDArray[np.float64]
 

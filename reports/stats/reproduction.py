@@ -1,10 +1,10 @@
 """Whether a run reproduces the findings of its source: the judge for terminal and page.
 
 Repetitions decide, with the intervals of :mod:`reports.stats.confidence`. The steps of one round shared the state of
-the machine in that round, so each round gives one ratio of two steps, and the interval is that of these ratios. A round
-on a busy machine spoils no verdict if it is slow in both steps. All claims of one finding hold together with 95 %
-confidence. A claim is reproduced if the whole interval of its ratio lies within the bounds of the claim,
-not reproduced if the whole interval lies outside, and anything else is not enough data.
+the machine in that round, so each round gives one ratio of two steps, and the interval is over these ratios. A round on
+a busy machine spoils no verdict if it is slow in both steps. All claims of one finding hold together with 95 %
+confidence. A claim is reproduced if the whole interval of its ratio lies within the bounds of the claim, not reproduced
+if the whole interval lies outside, and anything else is not enough data.
 
 Fewer than three repetitions have no interval. A ratio of theirs is then taken as known to a factor of two, up and down,
 which is far more than repetitions on one machine differ by. So one run tells a rise by a factor of ten from no rise,
@@ -26,7 +26,7 @@ CONFIDENCE: Final = 0.95
 REPEATS_MIN: Final = 3
 """Repetitions that an interval takes."""
 ASSUMED: Final = 2.0
-"""The factor to which a ratio is taken as known when there are fewer repetitions."""
+"""The factor to which a ratio is taken as known with fewer repetitions."""
 COUNTED: Final = 1.02
 """The same for counted figures, such as octets per message: only the samples at the ends of a step vary."""
 SHOWN_MAX: Final = 2
@@ -162,8 +162,8 @@ def judge_runs(plan: Mapping[str, Any], runs: Iterable[tuple[Mapping[str, Any], 
     """The verdicts over runs of one plan, each with its manifest and its rows; None without findings. Runs on one
     layout are repetitions of each other.
 
-    The rounds are in the order in which the runs began, simulations in that of their seeds, and not in the order of
-    the names of their directories: the runs of one round are compared with each other."""
+    The rounds are in the order in which the runs began, simulations in the order of their seeds, and neither in the
+    order of their directories' names: the runs of one round are compared with each other."""
     found: dict[str, list[Sequence[Row]]] = {}
     several = list(runs)
     layouts = dict.fromkeys(layout_title(manifest) for manifest, _rows in several)

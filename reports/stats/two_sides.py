@@ -36,7 +36,7 @@ REPEATS_MIN: Final = 5
 REPEATS_ADVISED: Final = 10
 """Repetitions of each side that find a p99 worse by 10 % in four of five comparisons, if runs differ by 3 %."""
 EXACT_MAX: Final = 20_000
-"""Deals up to which all are tried: eight repetitions of each side have 12,870."""
+"""The most deals that are all tried: eight repetitions of each side have 12,870."""
 DRAWS_MIN: Final = 20_000
 DRAWS_MAX: Final = 200_000
 SEED: Final = 20_261_125

@@ -149,7 +149,8 @@ def after(base: StoreManifest, change: StoreChange, *, id: str, now_ns: int) -> 
 
 
 def to_remove(base: StoreManifest, number: int, now_ns: int) -> list[str]:
-    """The files that publication ``number``, at ``now_ns``, may remove: those of batches that died long enough ago."""
+    """The files that publication ``number``, at ``now_ns``, may remove: the files of batches that died long enough
+    ago."""
     return [name for each in base.dead if _may_go(each, number, now_ns) for name in each.batch.files]
 
 
@@ -158,8 +159,8 @@ def _may_go(dead: DeadBatch, number: int, now_ns: int) -> bool:
 
 
 def compaction(manifest: StoreManifest) -> list[tuple[StoredBatch, ...]]:
-    """The batches to write anew, each group as one batch: those of one date, experiment and size class (a factor of
-    four), as soon as there are more than BATCHES_OF_A_SIZE of them. A row is copied once per size class at most."""
+    """The batches to write anew, each group as one batch: batches of one date, experiment and size class (a factor of
+    four), once there are more than BATCHES_OF_A_SIZE of them. A row is copied once per size class at most."""
     alike: dict[tuple[str, str, int], list[StoredBatch]] = defaultdict(list)
     for batch in manifest.batches.values():
         largest = max(batch.octets.values(), default=0)

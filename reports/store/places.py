@@ -1,7 +1,7 @@
 """Folders by their URIs, for readers and writers without a JVM: local paths, ``s3a:`` (or ``s3:``), and ``hdfs:``.
 
 Endpoint and region of an object storage come from ``AWS_ENDPOINT_URL`` (or ``AWS_ENDPOINT_URL_S3``) and ``AWS_REGION``
-(or ``AWS_DEFAULT_REGION``); credentials come from where the AWS SDKs look for them, and are in no URI.
+(or ``AWS_DEFAULT_REGION``); credentials come from the places of the AWS SDKs, and are in no URI.
 
 Arrow reads and lists. Arrow cannot put a file only if its name is free, so boto3 does that (``If-None-Match: *``). On
 HDFS only the pipeline writes, through Spark.
