@@ -7,7 +7,7 @@ SETUP := .venv/.installed
 
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 WORKERS ?= logical
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 # Tests start hundreds of Python processes: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Marks of the tests that `make test` leaves out. The tests on a Spark cluster run by themselves: beside other tests they
@@ -24,6 +24,8 @@ test: $(SETUP)  ## what a change can break: ruff and mypy --strict beside pytest
 	$(PYTEST) -m "not ($(REST) or spark_cluster)" $(ARGS); tests=$$?; \
 	wait $$check; checked=$$?; cat $$told; rm -f $$told; [ $$tests -eq 0 ] && exit $$checked; exit $$tests
 
+# Labs, drives and other hosts wait more than they compute: one worker for them, and one for each core.
+test-rest: WORKERS = 3
 test-rest: $(SETUP)  ## what `make test` leaves out: RabbitMQ beside us, labs, drives, other clients, many examples; ARGS
 	$(PYTEST) -m "($(REST) or hypothesis or seeds or sampled) and not spark_cluster" --hypothesis-profile=many $(ARGS)
 
