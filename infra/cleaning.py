@@ -35,7 +35,7 @@ from perftest.errors import HelpfulError
 
 
 class CleanupOutcome(StrEnum):
-    """What became of an entry."""
+    """The outcome of an entry."""
 
     UNDONE = "undone"
     IN_USE = "in use"
@@ -45,7 +45,7 @@ class CleanupOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """What became of one entry, in words for people. ``fix`` says what to do if it failed."""
+    """The outcome of one entry, in words for people. ``fix`` says what to do if it failed."""
 
     outcome: CleanupOutcome
     kind: str

@@ -159,7 +159,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def rebuild_command(directory: Path) -> str:
-    """What to do without a file that can be used."""
+    """The command to run if the file is unusable."""
     return f"`perftest broker rebuild --dir {directory}` makes cluster.json anew from the nodes' own files"
 
 

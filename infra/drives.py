@@ -298,7 +298,7 @@ def _detach(drive: BlockDrive) -> None:
 
 
 def _how_to_free(loops: list[str]) -> str:
-    """What to do about loop devices in use: a mount namespace that was made meanwhile has a mount of its own."""
+    """The fix for loop devices in use: a mount namespace that was made meanwhile has a mount of its own."""
     pids = [pid for loop in loops for pid in other_namespaces(loop)]
     if not pids:
         return "end the processes that use the drive, then clean again"

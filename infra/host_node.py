@@ -1,5 +1,4 @@
-"""``python -m infra.host_node ACTION --dir DIR``: the node of a cluster that runs on this host, for those who come over
-SSH.
+"""``python -m infra.host_node ACTION --dir DIR``: the node of a cluster that runs on this host, for commands over SSH.
 
 DIR holds ``description.json`` (:mod:`infra.description`) and ``secret``. A host needs no other packages of the project
 for these commands than ``infra``, ``perftest.errors`` and ``reference_broker``. The output is one JSON object:
@@ -75,7 +74,7 @@ def start(directory: Path, name: str, *, until_ready: bool = False) -> dict[str,
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
-    """What is known of the node of this host. It need not answer."""
+    """The known facts about the node of this host. It need not answer."""
     node = mine(cluster)
     said = summary_of(cluster, node)
     told: dict[str, Any] = {key: said[key] for key in _TOLD if key in said}

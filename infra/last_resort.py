@@ -34,8 +34,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What would be given up: ``entries`` that ``node`` has behind the log's end on the declared node. ``entries`` is 0
-    if they cannot be counted: the other node's log is of a later term and not longer."""
+    """A loss: ``entries`` that ``node`` has behind the log's end on the declared node. ``entries`` is 0 if they cannot
+    be counted: the other node's log is of a later term and not longer."""
 
     log: str
     node: str
@@ -53,12 +53,12 @@ def require_stopped(cluster: Cluster) -> None:
 
 
 def standings(cluster: Cluster) -> dict[str, Standing]:
-    """What each node has. Nothing is changed."""
+    """The standing of each node. Nothing is changed."""
     return {node.name: _standing(node) for node in cluster.nodes}
 
 
 def given_up(found: Mapping[str, Standing], declared: str) -> list[Given]:
-    """What other nodes have and the declared node has not."""
+    """The entries that other nodes have and the declared node lacks."""
     own = found[declared].logs
     return [
         Given(log, name, max(0, last[1] - own.get(log, (0, 0))[1]))

@@ -471,7 +471,7 @@ def _await_ready(launched: _Launched, *, until_ready: bool = False) -> dict[str,
 
 
 def _awake(cluster: Cluster) -> int:
-    """How many nodes run. Those on other hosts are asked."""
+    """Number of nodes that run. Nodes on other hosts are asked."""
     return sum(
         is_alive(node) and not is_paused(node) if node.is_here else summary_of(cluster, node)["state"] == "running"
         for node in cluster.nodes

@@ -1,5 +1,4 @@
-"""What is mounted where, from the kernel's table. A mount whose program has died, or whose server is gone, cannot be
-asked."""
+"""The mounts, from the kernel's table. A mount whose program has died, or whose server is gone, cannot be asked."""
 
 from __future__ import annotations
 

@@ -69,14 +69,14 @@ def _cpu(pid: int) -> int:
 
 
 def with_forgetful(waits: str, cluster: Cluster) -> str:
-    """What nodes wait for, and which other nodes do not vote."""
+    """The nodes' reason to wait, and the other nodes that do not vote."""
     said = [summary_of(cluster, node) for node in cluster.nodes]
     more = [f"{each['name']} {FORGETFUL}" for each in said if each.get("forgetful")]
     return "; ".join([waits, *(each for each in more if each not in waits)])
 
 
 def advice(waits: str, directory: str) -> str:
-    """What to do when nodes wait for this and make no progress."""
+    """The fix when nodes wait for this and make no progress."""
     if FORGETFUL not in waits:
         return "read the node.log files there; the machine may be overloaded"
     return (

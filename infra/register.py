@@ -1,4 +1,4 @@
-"""What commands have done to this machine and have not undone yet, so that a later command can undo it.
+"""The changes of commands to this machine that are not undone yet, so that a later command can undo them.
 
 A command that dies (power, SIGKILL, a bug) leaves mounts, loop devices, filled drives, processes and directories. Each
 of them has an *entry*: a file of its own below ``<root>/.undo``, on disk before the thing is done, and removed after
@@ -29,7 +29,7 @@ _DEPTH: Final = 4
 
 
 class UndoKind(StrEnum):
-    """What can be undone. ``name`` of an entry is the path of the thing, or what identifies the thing."""
+    """The kinds of things that can be undone. ``name`` of an entry is the path of the thing, or another identity."""
 
     DIRECTORY = "directory"
     """A directory that the command made, and that was not there before."""

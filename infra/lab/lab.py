@@ -246,7 +246,7 @@ def _write_host(host: LabHost, authorized: Path) -> None:
 
 
 def _ssh_config(host: LabHost) -> str:
-    """What ``ssh -F`` needs, to look around on a host by hand."""
+    """The file for ``ssh -F``, to look around on a host by hand."""
     return (
         f"Host {host.name}\n  HostName {host.address}\n  User {host.user}\n  IdentityFile {host.key}\n"
         f"  IdentitiesOnly yes\n  UserKnownHostsFile {host.known_hosts}\n  StrictHostKeyChecking yes\n"

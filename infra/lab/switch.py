@@ -50,7 +50,7 @@ _REQUEST_OCTETS_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """Where a host is plugged in. ``namespace`` is empty for the machine itself, from where the lab is used."""
+    """The plug of a host. ``namespace`` is empty for the machine itself, from where the lab is used."""
 
     name: str
     device: str

@@ -70,7 +70,7 @@ class Shaper:
         self._is: dict[str, LinkSettings] = {}
 
     def commands(self, outgoing: Mapping[str, LinkSettings]) -> list[Command]:
-        """What makes the links to these addresses as wanted, and gives all others back to the device."""
+        """The commands that make the links to these addresses as wanted, and give all others back to the device."""
         wanted = {address: each for address, each in outgoing.items() if each.delay_ms or each.mbit}
         if not wanted:
             found = [self.removal()] if self._numbers else []

@@ -69,8 +69,8 @@ _PACKING: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class HostKind:
-    """What decides which wheels a host can use: the version of Python ("3.11"), the processor ("x86_64") and the C
-    library ("glibc" or "musl")."""
+    """The facts that decide which wheels a host can use: the version of Python ("3.11"), the processor ("x86_64") and
+    the C library ("glibc" or "musl")."""
 
     python: str
     machine: str
@@ -182,7 +182,7 @@ def _add_file(pack: tarfile.TarFile, wheel: Wheel) -> None:
 
 
 def default_cache() -> Path:
-    """Where bundles are kept between runs."""
+    """The directory of bundles between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "perftest" / "wheels"
 
 

@@ -1,4 +1,4 @@
-"""What lies on a host and is fetched: logs, and whatever runs left there. Fetched again, only what is new comes."""
+"""Fetches logs, and the remains of runs, from a host. Fetched again, only new octets come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDERS: Final = ("logs", "runs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """How many files a host has, and the octets that were fetched: none for files that were here already."""
+    """The number of files of a host, and the octets that were fetched: none for files that were here already."""
 
     files: int
     octets: int

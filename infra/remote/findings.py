@@ -88,7 +88,7 @@ def _of_host(host: str, facts: Facts, version: str) -> Iterator[HostFinding]:
 
 
 def _ours(facts: Facts, version: str, finding: Any) -> Iterator[HostFinding]:
-    """What is there of the project."""
+    """The findings about the project there."""
     if facts["projects"] and version not in facts["projects"]:
         what = f"it has version {', '.join(facts['projects'])} of the project, and this machine has {version}"
         fix = "`perftest remote run` and `up` send this one"

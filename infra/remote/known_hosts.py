@@ -68,7 +68,7 @@ def read(paths: Iterable[Path]) -> list[KnownHostsLine]:
 
 
 class KnownHost:
-    """What lists say of one host."""
+    """The entries of lists for one host."""
 
     def __init__(self, lines: Sequence[KnownHostsLine], name: str) -> None:
         about = [line for line in lines if line.is_about(name)]

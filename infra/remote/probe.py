@@ -1,4 +1,4 @@
-"""What is asked of a host before a run: one script, for any Python 3, that needs nothing else and changes nothing."""
+"""The questions to a host before a run: one script, for any Python 3, that needs nothing else and changes nothing."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class ProbeRequest:
 
 
 def command(python: str) -> list[str]:
-    """What runs on the host; the questions come over stdin."""
+    """The command line on the host; the questions come over stdin."""
     return [python, "-c", _SCRIPT]
 
 

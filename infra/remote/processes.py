@@ -189,7 +189,7 @@ def _whole_lines(text: str, octets: int) -> list[str]:
 
 
 def command(python: str, action: str, directory: str, *words: str) -> list[str]:
-    """What runs on the host; the script comes over stdin."""
+    """The command line on the host; the script comes over stdin."""
     return [python, "-", action, directory, *words]
 
 

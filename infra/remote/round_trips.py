@@ -1,4 +1,4 @@
-"""How far a host is from each node: ``python -m infra.remote.round_trips``, run on the host before the load begins.
+"""The round trips from a host to each node: ``python -m infra.remote.round_trips``, run on the host before the load.
 
 The question comes as one JSON line over stdin, ``{"node": ["address", port]}``; the answer is a JSON line, the rows of
 :func:`round_trips`. A round trip is the time that the kernel takes to open a TCP connection: one packet there and one
@@ -94,7 +94,7 @@ def _places(address: str, port: int) -> list[tuple[int, Any]]:
 
 
 def command(installed: InstalledProject) -> list[str]:
-    """What measures on a host."""
+    """The command line that measures on a host."""
     return installed.command(MODULE)
 
 

@@ -1,4 +1,4 @@
-"""What is put on a host, and how the project is run there.
+"""The files put on a host, and the way to run the project there.
 
 Everything lies below the host's directory, which only the user can enter::
 
@@ -206,7 +206,7 @@ class Shipped:
 
 
 def steps(python: str, directory: str) -> list[str]:
-    """What :func:`ship` does on a host, for people; nothing is run."""
+    """The steps of :func:`ship` on a host, for people; nothing is run."""
     shown, arrived = command_line([python, "-", directory]), f"{directory}/incoming/DIGEST.tar.part"
     return [
         f"{shown}   with a script on stdin: makes the directory, tells Python, processor, room, and what is there",

@@ -127,12 +127,12 @@ def _fetch(connection: SshConnection, source: PurePosixPath, part: Path) -> int:
 
 
 def digest_command(python: str, path: PurePosixPath) -> list[str]:
-    """What tells the SHA-256 of a file on the host."""
+    """The command that tells the SHA-256 of a file on the host."""
     return [python, "-c", _DIGEST, str(path)]
 
 
 def tail_command(path: PurePosixPath, begin: int) -> list[str]:
-    """What sends a file from the octet ``begin`` on."""
+    """The command that sends a file from the octet ``begin`` on."""
     return ["tail", "-c", f"+{begin + 1}", str(path)]
 
 

@@ -29,7 +29,7 @@ class ActionTarget(Protocol):
     """A cluster that actions are carried out on. All methods but ``now_ns`` may raise ClusterError."""
 
     place: str
-    """Where the cluster is, for error messages."""
+    """The place of the cluster, for error messages."""
 
     def now_ns(self) -> int:
         """Unix time, on the clock of the run."""

@@ -314,7 +314,7 @@ class ClusterActions:
                 return next((each for each in reversed(nodes) if each not in self._starting), nodes[-1]), ""
         return self._target.node(timed.node), ""
 
-    # What each kind of action does to a node. All may raise ClusterError.
+    # The effect of each kind of action on a node. All may raise ClusterError.
 
     async def _change_members(self, timed: TimedAction, node: str) -> None:
         await self._target.change_members(str(timed.do), self._plan.queues[0].name, node)
@@ -365,7 +365,7 @@ class ClusterActions:
 
 
 def _in_words(timed: TimedAction) -> str:
-    """What is acted on besides the node, and the value."""
+    """The target of an action besides the node, and the value."""
     if timed.do is Do.RECONNECT:
         return f" {timed.peer}" if timed.peer else ""
     return link_in_words(timed) if timed.do in ON_LINKS else drive_in_words(timed)

@@ -60,7 +60,7 @@ _FRAME_HEAD: Final = struct.Struct(">BHI")
 
 
 class HandshakeStage(Enum):
-    """How far the connection has come. The report of a refusal names the stage."""
+    """The progress of the connection. The report of a refusal names the stage."""
 
     START = auto()
     TUNE = auto()

@@ -199,7 +199,7 @@ def _cut_many(shape: Shape, buffer: bytearray, start: int, rows: int) -> tuple[i
 
 
 def _consecutive(tags: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """How many tags, from the first on, go up by exactly one."""
+    """Number of tags, from the first on, that go up by exactly one."""
     steps = tags[1:] - tags[:-1] == 1
     return len(tags) if steps.all() else int(np.argmin(steps)) + 1
 

@@ -242,7 +242,7 @@ def _clocks(words: tuple[str, ...]) -> dict[str, int]:
 
 
 def _inventory(made: Lab, brokers: int) -> dict[str, Any]:
-    """What ``perftest remote`` has to know. Paths are relative to the file."""
+    """The inventory for ``perftest remote``. Paths are relative to the file."""
     place = made.directory.name
     first = made.hosts[0]
     return {

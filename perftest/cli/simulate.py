@@ -157,7 +157,7 @@ def _calibrate(target: Path, directory: Path) -> None:
 
 
 def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
-    """What is to be simulated: cells for each workload on each layout, one of each seed. Raises CliError and
+    """The simulations to run: cells for each workload on each layout, one of each seed. Raises CliError and
     SpecError."""
     from perftest.actions.cluster_actions import refuse_actions_at
     from perftest.series.judgement import refuse_one_title

@@ -257,7 +257,7 @@ class _Neighbours:
         return None
 
     def _directories(self, kind: str) -> Iterator[Path]:
-        """Where files of a kind may lie: as the tool has it, ``topologies`` and ``policies`` are neighbours."""
+        """The directories for files of a kind: as the tool has it, ``topologies`` and ``policies`` are neighbours."""
         if self._topologies is not None:
             neighbour = self._topologies.resolve().parent / kind
             yield from (self._topologies,) if kind == "topologies" else (neighbour, self._topologies / kind)

@@ -143,7 +143,7 @@ def _plan(run: ForeignRun, told: Told) -> Plan:
 
 
 def _plan_of_manifest(run: ForeignRun, told: Told, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the load, and nothing else: no default of ours."""
+    """The known facts about the load alone: no default of ours."""
     step = {"number": STEP, "label": _label(run), "settings": dict(settings)}
     step |= {"duration_s": run.length_ns / 1e9, "warmup_s": told.warmup_s}
     lengths = [each.length_ns for each in run.slices]

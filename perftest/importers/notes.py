@@ -11,7 +11,7 @@ from perftest.spec.problem import Problem, SpecError
 
 
 class Level(StrEnum):
-    """What became of a part of the source: its meaning changed, it has no equivalent, or its key is unknown."""
+    """The outcome for a part of the source: its meaning changed, it has no equivalent, or its key is unknown."""
 
     DIFFERENT = "converted differently"
     WITHOUT = "no equivalent"

@@ -14,7 +14,7 @@ from perftest.spec.plan import Plan
 
 
 def copies_of(plan: Plan) -> dict[tuple[str, int], int]:
-    """How often each message is delivered, by the names of the measured groups and the numbers of their steps."""
+    """Number of deliveries of each message, by the names of the measured groups and the numbers of their steps."""
     return {
         (group.name, step.number): copies(plan.only(group), step.settings.consumers)
         for group in plan.measured

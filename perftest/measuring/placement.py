@@ -155,7 +155,7 @@ def _real(file: LayoutFile, document: Document) -> Iterator[Problem]:
 
 
 def _not_for_rabbitmq(file: LayoutFile, document: Document) -> Iterator[Problem]:
-    """What only nodes of the bundled broker can do."""
+    """The keys that only nodes of the bundled broker obey."""
     for name, drive in file.drives.items():
         if drive.is_modelled:
             kind = "profile" if drive.profile is not None else "figures"

@@ -29,7 +29,7 @@ class LoadFrom(Protocol):
         """The hosts, for a plan with these URIs."""
 
     def addresses(self) -> dict[str, str]:
-        """Where the hosts may be asked for the time, by their names."""
+        """The addresses at which the hosts may be asked for the time, by their names."""
 
     def measure_round_trips(self, nodes: Mapping[str, tuple[str, int]]) -> None:
         """Measure how far each load host is from the nodes with these names, addresses and ports, for :meth:`facts`."""
@@ -43,7 +43,7 @@ class LoadFrom(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsOptions:
-    """Where Prometheus may scrape a run, and the names, labels and further gauges of its metrics."""
+    """The address at which Prometheus may scrape a run, and the names, labels and further gauges of its metrics."""
 
     host: str = "127.0.0.1"
     port: int = 8080

@@ -65,7 +65,7 @@ class SparseCounts:
 
     @property
     def total(self) -> int:
-        """How many values were recorded."""
+        """Number of recorded values."""
         return int(self.counts.sum())
 
     @property

@@ -1,4 +1,4 @@
-"""Where the clock of another host stands, from messages that go there and back, with a bound on the error.
+"""The offset of another host's clock, from messages that go there and back, with a bound on the error.
 
 Theory of operation. An exchange has four times: the clock of reference when the request left, the host's clock when the
 request came and when the answer left, and the clock of reference when the answer came. A message takes some unknown

@@ -38,7 +38,7 @@ class Series(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """What one worker saw of one load between two instants. An interval never spans two steps or two phases.
+    """One worker's figures of one load between two instants. An interval never spans two steps or two phases.
 
     ``host`` is the load host that the worker runs on. ``group`` names the load where a run measures several side by
     side; a run with only one load leaves the group empty. Background load is not ``measured``: it is in no figure of

@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What followed an action; times in seconds since the action. None: it did not happen, or cannot be told.
+    """The recovery after an action; times in seconds since the action. None: it did not happen, or cannot be told.
 
     ``first_confirm_s`` is the first confirm, after an outage the first confirm that ends the outage. ``back_s`` is when
     the rate of confirms reached 90 % of ``rate_before``, on average over

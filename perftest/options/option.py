@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Arity(Enum):
-    """How many values an option takes: none, one, none or one, one or more (until the next option)."""
+    """The number of values of an option: none, one, none or one, one or more (until the next option)."""
 
     FLAG = "flag"
     ONE = "one"
@@ -17,7 +17,7 @@ class Arity(Enum):
 
 
 class Effect(Enum):
-    """What an option does: it is obeyed, accepted with a warning, or refused with an alternative."""
+    """The effect of an option: it is obeyed, accepted with a warning, or refused with an alternative."""
 
     OBEYED = "obeyed"
     WITHOUT = "without effect"

@@ -41,7 +41,7 @@ class Target:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """What runs already."""
+        """The URIs and the directory of what runs already."""
         return (*self.uris, *([str(self.cluster)] if self.cluster is not None else []))
 
 

@@ -164,7 +164,7 @@ def _counted(members: Mapping[str, CrewHost]) -> str:
 
 
 def place_of(inventory: Path) -> Path:
-    """Where the nodes that ``perftest remote up`` started are described: beside the inventory."""
+    """The description of the nodes that ``perftest remote up`` started: beside the inventory."""
     return inventory.with_suffix(".cluster")
 
 
@@ -237,7 +237,7 @@ def _clusters(connection: SshConnection) -> list[tuple[PurePosixPath, Cluster]]:
 
 
 def clusters_command(python: str, directory: str) -> list[str]:
-    """What tells the clusters that a host knows."""
+    """The command that tells the clusters that a host knows."""
     return [python, "-c", _CLUSTERS, directory]
 
 
@@ -266,7 +266,7 @@ def mounts_of(layout: PlacedLayout) -> dict[str, PlacedDrive]:
 
 
 def mount_command(python: str, path: Path) -> list[str]:
-    """What fails where no drive is mounted."""
+    """The command that fails if no drive is mounted."""
     return [python, "-c", _IS_MOUNT, str(path)]
 
 
@@ -295,13 +295,13 @@ def _place(member: CrewHost, identity: str) -> NodePlace:
 
 
 def start_command(installed: InstalledProject, identity: str, node: str) -> list[str]:
-    """What starts a node on its host, and waits until the cluster is ready."""
+    """The command that starts a node on its host, and waits until the cluster is ready."""
     words = ["start", "--dir", str(installed.directory / identity), "--node", node, "--until-ready"]
     return installed.command(NODE, *words)
 
 
 def stop_command(installed: InstalledProject, identity: str) -> list[str]:
-    """What stops the node of a host."""
+    """The command that stops the node of a host."""
     return installed.command(NODE, "stop", "--dir", str(installed.directory / identity))
 
 
@@ -313,7 +313,7 @@ def remove_command(installed: InstalledProject, identity: str, spec: HostSpec) -
 
 
 def _logs_of(directory: PurePosixPath, identity: str, storage: Mapping[str, str]) -> PurePosixPath:
-    """Where a host has the logs of a cluster's nodes while they run."""
+    """The directory of the logs of a cluster's nodes on a host while they run."""
     return PurePosixPath(storage["logs"]) / identity / "logs" if "logs" in storage else directory / LOGS / identity
 
 

@@ -54,7 +54,7 @@ class CrewHost:
 
 
 def observer_command(installed: InstalledProject, host: str) -> list[str]:
-    """What observes a host."""
+    """The command that observes a host."""
     return installed.command(OBSERVER, host, str(installed.directory))
 
 

@@ -26,7 +26,7 @@ AGENT: Final = "infra.links.agent"
 
 
 class Connected(Protocol):
-    """Where the connections to hosts are found."""
+    """The source of connections to hosts."""
 
     def connection(self, name: str) -> SshConnection:
         """The connection to a host."""
@@ -77,7 +77,7 @@ async def _carried_out(work: Callable[[], object]) -> None:
 
 
 def agent_command(installed: InstalledProject) -> list[str]:
-    """What changes the links of a host."""
+    """The command that changes the links of a host."""
     return installed.command(AGENT, name=processes.APART)
 
 

@@ -1,7 +1,7 @@
-"""What ``--dry-run`` shows: every command on every host, made by the functions that make the real ones. Pure.
+"""The output of ``--dry-run``: every command on every host, made by the functions that make the real ones. Pure.
 
-What is known only when it happens has a name in capitals: ``SITE`` and ``DIGEST`` follow from the content that is sent,
-``CLUSTER`` is new for each run, and ``FILE`` is each file there is.
+Values that are known only during a run have names in capitals: ``SITE`` and ``DIGEST`` follow from the content that is
+sent, ``CLUSTER`` is new for each run, and ``FILE`` is each file there is.
 """
 
 from __future__ import annotations

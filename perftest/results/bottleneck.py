@@ -1,4 +1,4 @@
-"""What set the rate of a step of a run on several hosts: the load generator, a network, the broker, or the plan. Pure.
+"""The limit of a step's rate in a run on several hosts: the load generator, a network, the broker, or the plan. Pure.
 
 The order of the questions matters. A load host without processor time left is the limit whatever the broker does. Then
 a network at its speed. If neither, an open loop that kept its schedule was not limited at all. Else the limit is the
@@ -23,7 +23,7 @@ NODE_FULL: Final = 0.9
 
 
 class Limit(StrEnum):
-    """What set the rate of a step."""
+    """The limit of a step's rate."""
 
     GENERATOR = "generator-bound"
     NETWORK = "network-bound"
@@ -92,7 +92,7 @@ def bottleneck(row: Facts, hosts: Sequence[HostUse], nodes: Sequence[NodeUse], u
 
 
 def bottleneck_checks(found: Sequence[Bottleneck]) -> Iterator[Check]:
-    """What limited a run on several hosts, for the trust list."""
+    """The limits of a run on several hosts, for the trust list."""
     for limit in Limit:
         mine = [one for one in found if one.limit is limit]
         if mine:

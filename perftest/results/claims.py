@@ -180,7 +180,7 @@ class _Figures:
 
 
 def _wanted(row: Row, count: int, percent: float) -> str:
-    """How many samples a percentile needs, and how long a step with the rate of this one takes for them."""
+    """The samples that a percentile needs, and the time for them in a step with this rate."""
     wanted = samples_for(percent)
     length_s = row.get("length_ns", 0) / 1e9
     after = f", {math.ceil(wanted * length_s / count):,} s at this rate" if count and length_s else ""

@@ -1,4 +1,4 @@
-"""What can go wrong with a run directory."""
+"""The errors of a run directory."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def recorded_sums(manifest: Mapping[str, Any]) -> dict[str, Sum]:
 
 
 def _change(recorded: Sum, is_there: bool, now: Sum | None) -> str:
-    """What is wrong with a file, as the rest of a clause; empty if nothing is."""
+    """The fault of a file, as the rest of a clause; empty if there is none."""
     if now == recorded:
         return ""
     if not is_there:

@@ -1,4 +1,4 @@
-"""Where a result comes from: the tool, the host, the command. Passwords are replaced before they are recorded."""
+"""The origin of a result: the tool, the host, the command. Passwords are replaced before they are recorded."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class HostSampler:
 
 
 def _octets() -> dict[str, int]:
-    """What went over the network and to the drives of this machine since its start."""
+    """Octets over the network and to the drives of this machine since its start."""
     networks = [of for name, of in psutil.net_io_counters(pernic=True).items() if name != "lo"]
     drives = psutil.disk_io_counters()
     return {

@@ -57,7 +57,7 @@ class Run:
 
     @property
     def damages(self) -> Damages:
-        """What could not be read, or is not as the run left it."""
+        """The unreadable parts, and the parts that changed since the run."""
         return Damages.of(self.damaged)
 
 

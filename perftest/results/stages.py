@@ -79,7 +79,7 @@ class StageSteps:
 
 
 class Boundary(NamedTuple):
-    """Where the steady time of a step begins or ends: the kind of the event, the step, and the Unix time in ns."""
+    """The begin or end of the steady time of a step: the kind of the event, the step, and the Unix time in ns."""
 
     kind: str
     step: int

@@ -72,7 +72,7 @@ class PhaseTotals:
 
     @property
     def length_ns(self) -> int:
-        """How long the phase was observed: workers run side by side, so the worker that observed longest counts."""
+        """Observed time of the phase: workers run side by side, so the worker that observed longest counts."""
         return max(self.worker_length_ns.values(), default=0)
 
     @property
@@ -207,7 +207,7 @@ def _node_of(place: str) -> str:
 
 
 class BrokerUse:
-    """What each broker node used: CPU time, and octets that it sent to other nodes."""
+    """The use of each broker node: CPU time, and octets sent to other nodes."""
 
     def __init__(self) -> None:
         self._cpu = _Growth()
@@ -321,7 +321,7 @@ def _seen(tally: Tally, step: Mapping[str, Any], group: str, interval_ns: float)
 
 
 def cores_of(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """How many cores each load host has; 1 where that is not known."""
+    """The number of cores of each load host; 1 if unknown."""
     return {str(host.get("name", LOCAL_HOST)): int(host.get("cores") or 1) for host in manifest.get("hosts") or ()}
 
 
@@ -369,7 +369,7 @@ def step_row(
 
 
 def _processed(totals: PhaseTotals) -> dict[str, int | float]:
-    """How many messages the consumers were done with; nothing where they are done with every message as it comes."""
+    """The number of messages that consumers processed; empty if they process every message as it comes."""
     if totals.processed is None:
         return {}
     per_s = totals.processed * 1e9 / totals.length_ns if totals.length_ns else 0.0

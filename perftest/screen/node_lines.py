@@ -115,7 +115,7 @@ def _commit(records: Mapping[str, Mapping[str, Any]], queue: str) -> int:
 
 
 def _place(record: Mapping[str, Any], queue: str) -> Mapping[str, Any] | None:
-    """Where a node stands with a queue."""
+    """The standing of a node with a queue."""
     named = (place for place in record.get("queues") or () if place["name"] == queue)
     return next((place for place in named if "commit_index" in place), None)
 

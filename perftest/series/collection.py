@@ -56,7 +56,7 @@ class Collection:
         return self.out / side
 
     def done(self) -> dict[str, int]:
-        """How many repetitions each side has."""
+        """The number of repetitions of each side."""
         return {side: len(runs_in(self.place(side))) for side in SIDES}
 
 

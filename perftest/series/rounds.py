@@ -35,7 +35,7 @@ CUT_SHORT: Final = (Exit.RUN_ERROR, Exit.INTERRUPTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How often to repeat a sweep: at most ``repeats`` times.
+    """The repetitions of a sweep: at most ``repeats``.
 
     With ``until``, rounds end earlier: once that metric is known to ``part`` of its value in every step.
     """

@@ -38,7 +38,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """What became of a cell. ``took_s`` is real time; ``virtual_s`` the time that was simulated."""
+    """The outcome of a cell. ``took_s`` is real time; ``virtual_s`` the simulated time."""
 
     path: Path
     code: Exit
@@ -68,7 +68,7 @@ def run_cell(cell: Cell) -> CellResult:
 
 @contextmanager
 def _silent_nodes() -> Iterator[None]:
-    """What nodes write to their logs is no output of the command: they are all one process here."""
+    """Keep the nodes' log lines out of the command's output: they are all one process here."""
     nodes = logging.getLogger("reference_broker")
     level = nodes.level
     nodes.setLevel(logging.CRITICAL + 1)

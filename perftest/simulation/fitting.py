@@ -52,7 +52,7 @@ _SLOWEST: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What one run tells: CPU time a message in microseconds, latency in nanoseconds, rate a second."""
+    """The figures of one run: CPU time a message in microseconds, latency in nanoseconds, rate a second."""
 
     load_us: float
     broker_us: float
@@ -178,7 +178,7 @@ def _bounded(ratio: float) -> float:
 
 
 def _errors(real: list[RunFigures], found: list[RunFigures]) -> str:
-    """How far the simulated figures are from the real ones, in words."""
+    """The distance of the simulated figures from the real ones, in words."""
     parts = []
     for name, wanted, got in zip(("1 in flight", "1000 in flight"), real, found, strict=True):
         figures = zip(("rate", "p50", "p99", "broker CPU"), _compared(wanted), _compared(got), strict=True)

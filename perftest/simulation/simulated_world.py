@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where nodes keep their files.
+    """The places of the nodes' files.
 
     ``drives`` gives the profile of each drive by name, and ``roles`` the drive of each role. ``pool`` is the number of
     I/O threads of a node; 0: a thread for each store. The nodes of one machine share its drives, unless each has
@@ -48,8 +48,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is simulated. With ``shared`` all processes are on one machine of ``cores`` cores, else each node and the
-    generator has a machine of its own."""
+    """The subject of a simulation. With ``shared`` all processes are on one machine of ``cores`` cores, else each node
+    and the generator has a machine of its own."""
 
     nodes: int
     seed: int

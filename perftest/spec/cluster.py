@@ -70,7 +70,7 @@ class ClusterFault(NamedTuple):
 
 
 def faults(cluster: ClusterSpec) -> Iterator[ClusterFault]:
-    """What is wrong with a section, as far as the section shows."""
+    """The faults of a section, as far as the section shows."""
     if cluster.nodes not in NODES:
         rule = f"a cluster of {cluster.nodes} nodes is not started"
         yield ClusterFault(

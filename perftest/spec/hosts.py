@@ -9,8 +9,8 @@
       rabbit[1-3]: {roles: [broker], address: "10.0.0.{n}"}
       load[01-20]: {roles: [load]}
 
-What is said of a host counts more than what is said of its groups, and that more than the defaults. A name with a range
-stands for several hosts; ``{n}`` in its values is their number. There are no passwords: keys, or the agent.
+A host's own values take precedence over its groups' values, and these over the defaults. A name with a range stands for
+several hosts; ``{n}`` in its values is their number. There are no passwords: keys, or the agent.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _holds(holder: Any, part: str | int) -> bool:
 
 
 def problem_of(document: Document, detail: ErrorDetails, model: type[BaseModel]) -> Problem:
-    """What pydantic found wrong with a document of a ``model``, in people's words."""
+    """The fault that pydantic found in a document of a ``model``, in people's words."""
     location = _shown(detail["loc"])
     rule, fix = _rule_and_fix(location, detail, model)
     return document.problem(location, rule, fix, detail.get("input"))

@@ -175,7 +175,7 @@ def _endless_waits(plan: Plan, settings: Settings, name: Naming) -> Iterator[Bro
 
 
 def _automatic(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
-    """What consumers with automatic acknowledgement cannot do."""
+    """The settings that exclude automatic acknowledgement."""
     consuming = plan.consuming
     automatic = "nothing is acknowledged by consumers with automatic acknowledgement"
     for field, value in (
@@ -232,7 +232,7 @@ def _nobody(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
 
 
 def _ends(plan: Plan, name: Naming) -> Iterator[Broken]:
-    """Where steps share their clients, clients that leave by themselves are missing in the next step."""
+    """If steps share their clients, clients that leave by themselves are missing in the next step."""
     if len(plan.steps) < 2 or plan.isolation is not Isolation.LIVE:
         return
     for field, value in (

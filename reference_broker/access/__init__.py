@@ -1,1 +1,1 @@
-"""Who may do what: users, virtual hosts, permissions and limits. Pure: no sockets, no clocks."""
+"""Users, virtual hosts, permissions and limits. Pure: no sockets, no clocks."""

@@ -55,7 +55,7 @@ class Vhost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """What a user may do in a virtual host: three regular expressions that are searched for in the names of queues and
+    """A user's rights in a virtual host: three regular expressions that are searched for in the names of queues and
     exchanges. The empty expression finds no name."""
 
     user: str

@@ -61,12 +61,13 @@ class Subscription:
     cancelling: bool = False
     """The client has sent basic.cancel and waits for the answer."""
     template: object = None
-    """What :mod:`~reference_broker.amqp.deliveries` keeps from one run of deliveries to the next."""
+    """The data that :mod:`~reference_broker.amqp.deliveries` keeps from one run of deliveries to the next."""
 
 
 @dataclass(slots=True)
 class Route:
-    """Where a basic.publish method frame leads. Routes are kept by the octets of the frame, so each is decoded once."""
+    """The target of a basic.publish method frame. Routes are kept by the octets of the frame, so each is decoded
+    once."""
 
     channel: Channel
     exchange: str

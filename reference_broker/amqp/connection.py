@@ -91,10 +91,10 @@ class ServerConnection:
 
     def __init__(self, config: ConnectionConfig, now_s: float = 0.0) -> None:
         self.state = ConnectionState(config)
-        """What was negotiated with the client."""
+        """The negotiated limits, and the lists that all parts share."""
         self._events = self.state.events
         self.output = self.state.output
-        """What is to be written; :meth:`take_output` takes it."""
+        """The octets to be written; :meth:`take_output` takes them."""
         self.delivering_octets = 0
         """Octets of deliveries that were not taken for writing yet."""
         self._inbox = Inbox()
@@ -108,7 +108,7 @@ class ServerConnection:
         """The unread octets, and the part that waits on held channels for answers of the broker."""
         self._settles = SettleReader(self._channels, self._runs)
         self.phase = Phase.HEADER
-        """How far the connection has come."""
+        """The progress of the connection."""
         self._closed_reason = ""
         self._closes_late = False
         self.client_closes = False

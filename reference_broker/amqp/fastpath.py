@@ -126,7 +126,7 @@ class PublishReader:
         self._routes[method_frame] = route
 
     def route(self, method_frame: bytes) -> Route | None:
-        """Where a method frame leads, if that was learned."""
+        """The route of a method frame, if it was learned."""
         return self._routes.get(method_frame)
 
     def take(self, buffer: bytes, at: int) -> int:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Gate(Protocol):
-    """What decides about one connection."""
+    """The checks of one connection's log-in."""
 
     @property
     def certificate_user(self) -> str:

@@ -20,7 +20,7 @@ Octets = bytes | memoryview
 
 
 class Phase(Enum):
-    """How far a connection has come."""
+    """The progress of a connection."""
 
     HEADER = auto()
     STARTING = auto()

@@ -95,11 +95,11 @@ class TransactionalUnacked(Unacked):
         return super()._cut(at, first, last)
 
     def commit(self) -> None:
-        """What was acknowledged is no more."""
+        """Forget the acknowledged messages."""
         self._taken.clear()
 
     def rollback(self) -> None:
-        """What was acknowledged since the last commit is unacknowledged again, under its old tags."""
+        """Messages acknowledged since the last commit are unacknowledged again, under their old tags."""
         ranges = sorted(self._ranges + self._taken, key=lambda each: each.first)
         self._firsts, self._ranges, self.count = [], [], 0
         self._taken = []

@@ -73,7 +73,7 @@ class Unread:
     def __init__(self, channels: Mapping[int, Channel]) -> None:
         self._channels = channels
         self.stretches: deque[Stretch] = deque()
-        """What is to be read next, in order."""
+        """The stretches to be read next, in order."""
         self.held_octets = 0
         """Octets that are kept for held channels."""
 

@@ -24,7 +24,7 @@ class MessageStore(Protocol):
 
     @property
     def found(self) -> list[FoundPart]:
-        """What was there at the start, in order."""
+        """The parts at the start, in order."""
 
     def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
         """Take a run behind all other messages. Returns its parts, in order."""

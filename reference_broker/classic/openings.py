@@ -1,4 +1,4 @@
-"""How often the store was opened, in a file of its directory and in a file beside it.
+"""The number of the store's openings, in a file of its directory and in a file beside it.
 
 A directory that counts less than the file beside it is an older copy, put back by a person or by a drive. All later
 messages are gone, and nothing in the directory tells.
@@ -28,14 +28,14 @@ class Openings:
         self._beside = f"{name}{_BESIDE}"
 
     def gone(self) -> StartFinding | None:
-        """What is to be said of a directory that is not there. None if it never was."""
+        """The finding about a directory that is not there. None if it never was."""
         if self._beside not in self._files.names(self._parent):
             return None
         what = "the store of classic queues is gone, with the messages of all queues whose home is this node"
         return StartFinding(what=what, where=self._directory, fix="put the directory back")
 
     def older(self) -> StartFinding | None:
-        """What is to be said of a directory that is about to be opened. None if it is not older than it should be."""
+        """The finding about a directory that is about to be opened. None if it is not older than it should be."""
         inside, beside = self._counts()
         if inside >= beside:
             return None

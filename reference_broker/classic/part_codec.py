@@ -167,7 +167,7 @@ def headers(file: File, number: int) -> Iterator[bytes]:
 
 
 def _next_magic(file: File, at: int, size: int) -> int:
-    """Where the next octets are that look like the beginning of a part; ``size`` if there are none."""
+    """The offset of the next octets that look like the beginning of a part; ``size`` if there are none."""
     while at < size:
         octets = file.read(at, _SEARCH_BYTES)
         if (found := octets.find(MAGIC)) >= 0:

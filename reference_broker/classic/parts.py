@@ -21,7 +21,7 @@ NEVER: Final = 2**63 - 1
 
 
 class PartPlace(NamedTuple):
-    """Where a part lies: its shared file (0: the queue's own message file of its segment), offset, octets, check."""
+    """The place of a part: its shared file (0: the queue's own message file of its segment), offset, octets, check."""
 
     file: int
     offset: int
@@ -38,7 +38,7 @@ class Part:
     run: MessageRun | None
     """The messages while they are in memory. ``place`` is set before they leave memory."""
     left: int
-    """How many of the messages are still in the queue."""
+    """Number of the messages that are still in the queue."""
     expires: int = NEVER
     is_large: bool = False
     is_persistent: bool = False
@@ -77,5 +77,5 @@ class QueueName:
     is_lazy: bool = False
 
     def directory(self, root: str) -> str:
-        """Where the files of the queue are."""
+        """The directory of the queue's files."""
         return f"{root}/{'durable' if self.is_durable else 'transient'}/{self.group:016x}"

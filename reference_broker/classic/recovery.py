@@ -85,7 +85,7 @@ def recover(
     findings: list[StartFinding],
 ) -> dict[GroupId, FoundQueue]:
     """Read the store and clean it up. ``later`` gives for each queue the appender and the figures of the writer that
-    the queue will have; ``stopped`` is what a clean stop left, None after a crash. Damage is added to ``findings``.
+    the queue will have; ``stopped`` is the record of a clean stop, None after a crash. Damage is added to ``findings``.
     Raises OSError if the drive cannot be read or written."""
     for name in files.names(f"{root}/transient"):
         remove_directory(files, f"{root}/transient/{name}")

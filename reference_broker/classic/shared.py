@@ -56,7 +56,7 @@ class SharedStore:
         """After a start nothing is appended to files that were there before: their ends may be torn."""
 
     def __len__(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return len(self._open)
 
     def __contains__(self, number: int) -> bool:
@@ -221,7 +221,7 @@ class SharedAppender:
         return number, offset
 
     def write(self) -> None:
-        """Write what was staged: one write for each file."""
+        """Write the staged messages: one write for each file."""
         for number, file, offset, buffers in self._pending:
             file.write(buffers, offset)
             self._counters.classic_shared_bytes += sum(map(len, buffers))

@@ -60,7 +60,7 @@ _KINDS: Final = ("durable", "transient")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Where the store is, and its limits."""
+    """The place of the store, and its limits."""
 
     directory: str
     memory_bytes: int = MEMORY_BYTES
@@ -84,7 +84,7 @@ class ClassicStore:
         self.memory_bytes = 0
         """Octets of the messages in memory."""
         self.findings: list[StartFinding] = []
-        """What :meth:`open` found lost or damaged, and went on without."""
+        """Losses and damage that :meth:`open` found, and went on without."""
         self._files = files
         for name in _KINDS:
             files.make_dir(f"{config.directory}/{name}")
@@ -111,7 +111,7 @@ class ClassicStore:
         policy: IoPolicy,
         clock: Callable[[], int] = monotonic_ns,
     ) -> ClassicStore:
-        """Read what is there, and start. ``notify`` is called in a writer's thread, and ``clock`` gives the
+        """Read the store's files, and start. ``notify`` is called in a writer's thread, and ``clock`` gives the
         nanoseconds by which syncs are timed. Raises OSError if the drive cannot be read or written."""
         store = cls(config, files, notify, policy, clock)
         lanes = store._lanes
@@ -140,7 +140,7 @@ class ClassicStore:
         return counters
 
     def queue(self, name: QueueName) -> StoredQueue:
-        """The queue of that name, with what was found of it at the start."""
+        """The queue of that name, with its messages from the start."""
         if (queue := self._queues.get(name.group)) is None:
             found = self._found.pop(name.group, None) if name.is_durable else None
             queue = self._queues[name.group] = StoredQueue(self, name, found)
@@ -151,7 +151,7 @@ class ClassicStore:
         return self._queues.get(group)
 
     def keep_only(self, groups: Collection[GroupId]) -> None:
-        """Delete what was found of queues that are gone by now."""
+        """Delete the found files of queues that are gone by now."""
         for group in [group for group in self._found if group not in groups]:
             del self._found[group]
             self._lanes.delete(QueueName(group, is_durable=True))
@@ -224,7 +224,7 @@ class StoredQueue:
         self.delivered_end = found.delivered_end if found else FIRST_SEQ
         """Messages below this sequence number may have been delivered."""
         self.found: list[FoundPart] = found.parts if found else []
-        """What was there at the start, in order."""
+        """The parts at the start, in order."""
         self._store = store
         self._parts = {each.part.seq: each.part for each in self.found}
         for each in self.found:

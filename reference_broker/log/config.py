@@ -25,7 +25,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Where the log lives and how much it may take.
+    """The directories of the log, and its limits.
 
     wal_dir, data_dir, segment_dir
         Each may stand on a drive of its own. The WAL is written sequentially and synced per batch; the data directory
@@ -71,7 +71,7 @@ class LogConfig:
 
     @property
     def segment_path(self) -> str:
-        """Where the segments are."""
+        """The directory of the segments."""
         return fspath(self.segment_dir) or f"{fspath(self.data_dir)}/segments"
 
     def validate(self) -> list[Problem]:

@@ -23,7 +23,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Place(NamedTuple):
-    """Where a payload is, and the numbers that identify it."""
+    """The place of a payload, and the numbers that identify it."""
 
     file: int
     offset: int
@@ -69,7 +69,7 @@ class Extent:
         return part
 
     def place(self, index: int) -> Place:
-        """Where ``index``, which lies in this extent, is."""
+        """The place of ``index``, which lies in this extent."""
         at = index - self.first
         return Place(self.file, self.offsets[at], self.sizes[at], self.crcs[at], self.terms[at], self.kinds[at])
 
@@ -119,7 +119,7 @@ class Extents:
         self._extents.clear()
 
     def find(self, index: int) -> Place | None:
-        """Where ``index`` is; None if it is not here."""
+        """The place of ``index``; None if it is not here."""
         at = bisect_right(self._extents, index, key=_first) - 1
         if at < 0 or index > self._extents[at].last:
             return None

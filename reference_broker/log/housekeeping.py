@@ -39,7 +39,7 @@ def files_to_flush(numbers: Iterable[int], current: int, waiting: int) -> list[i
 
 
 class Part(NamedTuple):
-    """A segment, and how many octets in it are needed by how many entries."""
+    """A segment, with the number of its needed entries and their octets."""
 
     segment: Segment
     entries: int
@@ -84,7 +84,7 @@ def _is_poor(part: Part, segment_bytes: int) -> bool:
 
 
 class DiskUsage(NamedTuple):
-    """The octets of payload that a group has on disk, and how many of them its owner still refers to.
+    """The octets of payload that a group has on disk, and the part that its owner still refers to.
 
     ``unflushed`` lie above the group's snapshot in closed WAL files, and ``unflushed_live`` of them are live. ``total``
     counts all octets of the group in all files, and ``live`` of them are live. A start would hand ``replayed`` octets

@@ -30,7 +30,7 @@ _CRC_SIZE: Final = 4
 
 
 class Holding(NamedTuple):
-    """What must be there of a group: a snapshot at or above an index (0: none), and segments by number."""
+    """The files that a group must have: a snapshot at or above an index (0: none), and segments by number."""
 
     log_uid: int
     snapshot: int
@@ -50,7 +50,7 @@ class Inventory:
     groups: dict[GroupId, Holding] = field(default_factory=dict)
 
     def of(self, group: Group) -> Holding:
-        """What must be there of a group."""
+        """The files that the group must have."""
         holding = self.groups.get(group.id, _NOTHING)
         return holding if holding.log_uid == group.log_uid else _NOTHING
 

@@ -35,7 +35,7 @@ class LiveEntries:
         """Partly read entries: the octets read, and their CRC."""
 
     def places(self, first: int, last: int) -> list[Place]:
-        """Where entries are, from ``first`` on, up to ``last`` or some hundred. Raises :class:`EntryGoneError`."""
+        """The places of entries, from ``first`` on, up to ``last`` or some hundred. Raises :class:`EntryGoneError`."""
         table, found = self._group.table, []
         with self._state.lock:
             for index in range(first, min(last, first + PLACES_AT_ONCE - 1) + 1):

@@ -64,14 +64,14 @@ class Table:
     resets: int = 0
     """Resets that are not on disk yet. Until then a restart would need what stands before them."""
     _lowest: int = 0
-    """Where the next search for unneeded payloads starts: none is in memory below."""
+    """The start of the next search for unneeded payloads: none is in memory below."""
 
     def holds(self, index: int) -> bool:
         """Whether the entry can be read."""
         return self.floor < index <= self.last or (index <= self.floor and contains(self.live, index))
 
     def place(self, index: int) -> Place | None:
-        """Where a readable or pinned entry is on disk."""
+        """The place of a readable or pinned entry on disk."""
         return self.kept.find(index) if index <= self.kept_floor else self.disk.find(index)
 
     def check_append(self, entries: Sequence[Entry]) -> None:

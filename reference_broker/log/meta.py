@@ -93,7 +93,7 @@ class MetaLog:
         return self._number, self._batch
 
     def note_in(self, high_water: HighWater) -> None:
-        """From now on, note there what is synced."""
+        """From now on, note synced batches there."""
         self._high_water = high_water
 
     def _names(self) -> list[str]:

@@ -230,11 +230,11 @@ class _Opening:
 
     @property
     def findings(self) -> list[StartFinding]:
-        """What is missing at the end of the WAL."""
+        """The losses at the end of the WAL."""
         return self._recovery.missing_end
 
     def close(self) -> None:
-        """Close what was opened to be read."""
+        """Close the files that were opened to be read."""
         for group in self._state.groups.values():
             group.close()
         for wal_file in self._state.wal_files.values():

@@ -57,7 +57,7 @@ class WalRecovery:
     groups: Mapping[GroupId, Extents]
     since: Mapping[GroupId, int] = field(default_factory=dict)
     entries: dict[int, int] = field(default_factory=dict)
-    """How many log entries each file holds, of groups that exist."""
+    """The number of log entries in each file, of groups that exist."""
     files_with_batches: set[int] = field(default_factory=set)
     """The files that hold a batch, even of a group that is gone."""
     missing_end: list[StartFinding] = field(default_factory=list)
@@ -96,8 +96,8 @@ class WalRecovery:
             raise DamagedLogError(name, batch.offset, reason)
 
     def judge_end(self, directory: str, newest: int, noted_file: int, noted_batch: int) -> None:
-        """Compare the end of the WAL with what is known of it: file ``newest`` was there, and batch ``noted_batch`` was
-        synced in file ``noted_file``. A noted file older than all files was removed as dead."""
+        """Compare the end of the WAL with the notes: file ``newest`` was there, and batch ``noted_batch`` was synced in
+        file ``noted_file``. A noted file older than all files was removed as dead."""
         if self._last_file < newest:
             self.misses(directory, f"the WAL ends with file {self._last_file}, but file {newest} was there")
         elif noted_file < self._first_file:
@@ -147,7 +147,7 @@ def replay_segment(extents: Extents, truncates: int, runs: Iterable[Extent]) -> 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What recovery knows of a group's newest sound snapshot. ``kept`` holds the live entries up to ``kept_floor``;
+    """Recovery's facts about a group's newest sound snapshot. ``kept`` holds the live entries up to ``kept_floor``;
     ``damaged`` is the last index of a newer snapshot that cannot be used or is missing (0: there is none)."""
 
     index: int = 0
@@ -215,7 +215,7 @@ class MetaRecovery:
     """The contents of a meta file: which groups exist, and how sound the file was.
 
     ``torn`` tells of a batch at the end that was never synced; ``single`` counts batches with only one sound copy.
-    ``batches`` is how many batches were read, and ``end`` where the last of them ends.
+    ``batches`` is the number of batches read, and ``end`` the end of the last one.
     """
 
     records: dict[GroupId, GroupRecord] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def file_of(number: int) -> int:
 
 
 def data_offset(runs: int, entries: int) -> int:
-    """Where the first payload stands."""
+    """The offset of the first payload."""
     return next_sector(HEADER_SIZE + runs * _RUN.size + entries * _COLUMNS)
 
 

@@ -53,7 +53,7 @@ class SegmentWriter:
         self._state.wal_files[number].copied += copied
 
     def _flush_group(self, group: Group, number: int) -> int:
-        """Returns how many entries were copied."""
+        """Returns the number of copied entries."""
         copied = 0
         while True:
             with self._state.lock:

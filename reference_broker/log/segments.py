@@ -49,11 +49,11 @@ class SegmentFiles:
         self._open: OrderedDict[tuple[GroupId, int], File] = OrderedDict()
 
     def group_directory(self, group: GroupId) -> str:
-        """Where a group's segments are."""
+        """The directory of a group's segments."""
         return f"{self.directory}/{group:016x}"
 
     def path(self, group: GroupId, number: int, suffix: str = SUFFIX) -> str:
-        """Where a segment is."""
+        """The path of a segment."""
         return f"{self.group_directory(group)}/{number:010d}{suffix}"
 
     # Reading, in the owner's thread

@@ -91,7 +91,7 @@ class SnapshotHead:
 
     @property
     def entries_offset(self) -> int:
-        """Where the entries start, if there are any."""
+        """The offset of the entries, if there are any."""
         return self.size + self.state_size
 
     def encode(self) -> bytes:
@@ -123,7 +123,8 @@ def _passes(octets: bytes) -> bool:
 def read_head(read: Read, name: str) -> SnapshotHead:
     """Read and check a head. Raises :class:`DamagedSnapshotError`, which names ``name``.
 
-    The part that says how many ranges follow has a check of its own: a damaged count must not decide how much to read.
+    The part that says how many ranges follow has a check of its own: a damaged count must not decide the octets to
+    read.
     """
     fixed = read(0, _FIXED_SIZE)
     if not _passes(fixed):
@@ -201,7 +202,7 @@ def _records(read: Read, offset: int, end: int) -> Iterator[tuple[int, Place, in
 
 
 class Entries(Protocol):
-    """Where a source finds the live entries."""
+    """A source's access to the live entries."""
 
     def places(self, first: int, last: int) -> list[Place]:
         """Sizes and checks of entries from ``first`` on, up to ``last`` or fewer; at least one."""
@@ -236,7 +237,7 @@ class SnapshotSource:
         self._starts = array("Q")
         """Ranges of entries that are planned: the first index of each, and its ordinal; and where each entry starts."""
         self._end = len(self._head) + head.state_size
-        """Where what is planned ends in the stream."""
+        """The end of the planned part in the stream."""
         self._next = (0, head.live[0][0]) if head.live else (0, 0)
         """The range, and the index in it, to be planned next."""
 

@@ -89,7 +89,7 @@ class LogSystem:
             "log-writer", guarded(parts.state, parts.wal_files.directory, writer.handle), gather
         )
         self.findings = parts.missing_end
-        """What :meth:`open` found missing at the end of the WAL. If there is any, all members that were there are
+        """The losses that :meth:`open` found at the end of the WAL. If there is any, all members that were there are
         forgetful."""
         self._closed = False
         self._newest_log_uid = max([group.log_uid for group in parts.state.groups.values()], default=0)

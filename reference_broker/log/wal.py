@@ -51,8 +51,8 @@ def file_name(number: int, suffix: str = SUFFIX) -> str:
 
 @dataclass(slots=True, eq=False)
 class WalFile:
-    """One WAL file that is open. ``size`` is where it should end; ``entries`` is how many log entries it holds, and
-    ``copied`` how many of them went into segments."""
+    """One WAL file that is open. ``size`` is its due size; ``entries`` is the number of its log entries, and ``copied``
+    the number of these that went into segments."""
 
     number: int
     file: File
@@ -75,7 +75,7 @@ class WalFiles:
         self._spares = [name for name in files.names(directory) if name.endswith(SPARE)]
 
     def path(self, name: str) -> str:
-        """Where a file of this WAL is."""
+        """The path of a file of this WAL."""
         return f"{self.directory}/{name}"
 
     def opened(self, number: int, file: File) -> WalFile:
@@ -99,7 +99,7 @@ class WalFiles:
         return self.opened(number, file)
 
     def accept(self, short: WalFile) -> None:
-        """Let the header of a file that lost its end say how long the file is now, so that the loss counts once."""
+        """Write the present length of a file that lost its end into the file's header, so that the loss counts once."""
         short.file.write([encode_file_header(WAL_MAGIC, short.number, self._store, NOTED, short.size)], 0)
         short.file.datasync()
 

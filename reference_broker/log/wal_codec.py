@@ -113,7 +113,7 @@ class Head(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Where the sound batches of a file end, and why.
+    """The end of the sound batches in a file, and its reason.
 
     ``damage`` is the offset of a batch, or of a payload within one, that fails its check (-1: no sound head stands
     there). ``later`` is the offset of a later batch's sound head behind it (-1: none), which proves that the missing
@@ -173,7 +173,7 @@ def file_flags(data: bytes | memoryview) -> int:
 
 
 def named_bytes(data: bytes | memoryview) -> int:
-    """How many octets a file had when it got its name, by its sound header; 0 if the header does not say."""
+    """The octets of a file when it got its name, by its sound header; 0 if the header does not say."""
     size: int
     size, crc = _LENGTH.unpack_from(data, _FILE.size)
     return size if crc == crc32(size.to_bytes(8)) else 0

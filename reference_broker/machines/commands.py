@@ -18,8 +18,8 @@ from reference_broker.types import NO_TTL, ChannelId, ConsumerId, IdRange, NodeI
 class Label:
     """The facts about a message that a keyed queue needs.
 
-    ``key`` None: a message without a key. ``delay_ms`` is how long the message waits after it was enqueued,
-    ``retry_ms`` how long after each return (-1: as long as the queue says).
+    ``key`` None: a message without a key. ``delay_ms`` is its wait after the enqueue, ``retry_ms`` its wait after each
+    return (-1: the queue's).
     """
 
     key: bytes | None = None
@@ -29,7 +29,7 @@ class Label:
 
 NO_LABEL: Final = Label()
 Labels = tuple[tuple[int, Label], ...]
-"""Labels of a run, in order: for how many messages, and the label."""
+"""Labels of a run, in order: the number of messages, and their label."""
 
 
 @record
@@ -158,7 +158,7 @@ class UpdateConfig:
 
 @record
 class Tick:
-    """The leader's clock has passed a time that ``SetTimer`` named: expire what is due."""
+    """The leader's clock has passed a time that ``SetTimer`` named: expire due messages."""
 
 
 @record

@@ -24,7 +24,7 @@ _KEYED: Final = Struct(">qq")  # behind the name of a keyed queue: delay of a re
 
 
 class Overflow(IntEnum):
-    """What gives way when a queue is full."""
+    """The messages that give way when a queue is full."""
 
     DROP_HEAD = 1
     """The oldest ready messages, returned messages first."""
@@ -51,8 +51,8 @@ class DamagedConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedConfig:
-    """The settings of a keyed queue alone: how long a message waits after a return, and how long a consumer may hold a
-    message (-1: as long as it likes)."""
+    """The settings of a keyed queue alone: the wait of a message after a return, and the time for which a consumer may
+    hold a message (-1: no limit)."""
 
     retry_delay_ms: int = 0
     reserve_ms: int = NO_LIMIT
@@ -63,9 +63,9 @@ class FifoConfig:
     """The settings of a queue in a log or beside a store. A number of -1 is not set.
 
     ``delivery_limit`` N allows N returns, so N + 1 deliveries. ``max_length`` counts ready messages,
-    ``max_length_bytes`` the octets of their bodies. ``message_ttl_ms`` is how long a message may be ready,
-    ``expires_ms`` how long the queue may be unused. ``single_active``: one consumer at a time. ``dead_letter`` None:
-    drop dead messages. ``keyed`` None: the queue knows no keys.
+    ``max_length_bytes`` the octets of their bodies. ``message_ttl_ms`` is the longest time for which a message is
+    ready, ``expires_ms`` for which the queue is unused. ``single_active``: one consumer at a time. ``dead_letter``
+    None: drop dead messages. ``keyed`` None: the queue knows no keys.
     """
 
     name: str

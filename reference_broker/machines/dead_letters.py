@@ -181,7 +181,8 @@ class DeadLetters:
 
 
 def _room(letters: Records[DeadLetterRecord], count: int, octets: int) -> int:
-    """How many letters of the first range may join ``count`` letters of ``octets``. At least one if ``count`` is 0."""
+    """Number of letters of the first range that may join ``count`` letters of ``octets``. At least one if ``count`` is
+    0."""
     size = letters.first()[-1]
     room = WINDOW - count
     if size or octets > WINDOW_OCTETS:

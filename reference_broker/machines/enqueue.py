@@ -64,7 +64,7 @@ def _answer(state: State, outbox: Outbox, channel_id: ChannelId, channel: Channe
 
 
 def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run_offset: int, start: int) -> int:
-    """Take the messages of the run from position ``start`` on. Returns how many of the last messages are refused."""
+    """Take the messages of the run from position ``start`` on. Returns the number of refused messages at the end."""
     count = command.run.count - start
     if state.is_plain and command.ttl_ms < 0:
         state.totals.enqueued += count
@@ -104,7 +104,7 @@ def deal(state: State, outbox: Outbox) -> None:
 
 
 def _hand_out(state: State, outbox: Outbox, count: int, start: int, step: int, origin: Origin) -> int:
-    """Give messages of one stretch to the next consumers. Returns how many messages they took."""
+    """Give messages of one stretch to the next consumers. Returns the number that they took."""
     dealt, width, shares = state.service.deal(count)
     for consumer, turn, share in shares:
         first = start + turn * step

@@ -111,7 +111,7 @@ PlacedCommand = tuple[int, int, Command]
 
 @record
 class Meta:
-    """Where in the log a command stands."""
+    """The place of a command in the log."""
 
     index: LogIndex
     term: Term
@@ -409,5 +409,5 @@ class FifoMachine:
         return [consumer.id for consumer in self.state.service.order()]
 
     def counts(self) -> QueueCounts:
-        """Where the messages are. O(consumers)."""
+        """The counts of messages by place. O(consumers)."""
         return inspection.counts(self.state)

@@ -20,7 +20,7 @@ _ANY_ID: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many messages a queue has, and how many left in each way since the queue was declared.
+    """The number of messages in a queue, and of messages that left in each way since the queue was declared.
 
     ``enqueued`` = ``ready`` + ``unacked`` + ``settled`` + ``discarded`` (rejected by a consumer) + ``delivery_limited``
     (returned too often) + ``expired`` + ``dropped`` (max-length) + ``purged``. Of the messages that left,

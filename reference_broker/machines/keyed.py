@@ -175,7 +175,7 @@ class KeyedReady:
 
     @property
     def tail_count(self) -> int:
-        """How many of the newest messages :meth:`take_tail` may remove: 1, or 0 if the newest of all was dealt."""
+        """Number of newest messages that :meth:`take_tail` may remove: 1, or 0 if the newest of all was dealt."""
         if not self._pushed:
             return 0
         number, key = self._pushed[-1]
@@ -313,7 +313,7 @@ class KeyedReady:
 
     @property
     def backlog(self) -> Self:
-        """Where messages enter."""
+        """The entrance of messages: this object."""
         return self
 
     def push(self, record: Record) -> None:
@@ -322,7 +322,7 @@ class KeyedReady:
 
     @property
     def reserved_count(self) -> int:
-        """How many keys have a message out."""
+        """Number of keys with a message out."""
         return len(self._reserved)
 
     def by_age(self) -> list[Key]:

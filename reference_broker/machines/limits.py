@@ -116,7 +116,7 @@ def _drop_records(state: State, outbox: Outbox) -> int:
 
 
 def _excess_records(state: State, records: Columns) -> int:
-    """How many of these records, at the head of the queue, must go with all their messages."""
+    """Number of these records, from the head of the queue, that must go with all their messages."""
     config = state.config
     counts = counts_of(records)
     sizes = records["size"].astype(np.int64)
@@ -136,7 +136,7 @@ def _length(state: State) -> tuple[int, int]:
 
 
 def _excess(state: State, size: int) -> int:
-    """How many messages of this size must go. All, if they have no octets and the queue has too many octets."""
+    """Number of messages of this size that must go. All, if they have no octets and the queue has too many octets."""
     config = state.config
     count, octets = _length(state)
     excess = 0

@@ -28,7 +28,7 @@ Share = tuple[Consumer, int, int]
 """A consumer, its first position, and its number of messages."""
 
 Deal = tuple[int, int, list[Share]]
-"""How many messages were dealt, the step between the positions of one share, and the shares."""
+"""The number of dealt messages, the step between the positions of one share, and the shares."""
 
 
 class ServiceQueue:

@@ -1,4 +1,4 @@
-"""What consumers do with the messages that they hold: settle, return, discard.
+"""Consumers' decisions about their held messages: settle, return, discard.
 
 A consumer that gives up messages has credit again and goes back into the service queue. A cancelled consumer is
 forgotten when it holds no messages. A returned message goes back to its place in message order, unless it is above the

@@ -84,5 +84,5 @@ class DirectCopies:
 
     @property
     def pending(self) -> int:
-        """How many commands the ring has not brought."""
+        """Number of commands that the ring has not brought."""
         return sum(len(known.pending) for known in self._from.values())

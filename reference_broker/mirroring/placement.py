@@ -21,7 +21,7 @@ SYNC_BATCH_MESSAGES: Final = 4096
 
 
 class HaMode(StrEnum):
-    """What the policy says about the number of copies."""
+    """The policy's rule for the number of copies."""
 
     ALL = "all"
     EXACTLY = "exactly"
@@ -46,7 +46,7 @@ class HaPolicy:
 
 
 def ha_policy(definition: Mapping[str, ArgumentValue]) -> HaPolicy | None:
-    """What a checked policy says about copies; None if it says nothing."""
+    """A checked policy's rule for copies; None if it has none."""
     if "ha-mode" not in definition:
         return None
     params, batch = definition.get("ha-params", 0), definition.get("ha-sync-batch-size", SYNC_BATCH_MESSAGES)

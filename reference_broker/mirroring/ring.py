@@ -75,7 +75,7 @@ Output = Content | Subscribe | Ack
 
 
 class RingMember:
-    """What one member knows. Each method returns what is to be sent."""
+    """One member's state. Each method returns the outputs to send."""
 
     def __init__(self, here: NodeId, last: int = 0) -> None:
         """``last``: the number of the last batch that this member has."""
@@ -94,7 +94,7 @@ class RingMember:
 
     @property
     def kept(self) -> int:
-        """How many batches are kept."""
+        """Number of kept batches."""
         return len(self._kept)
 
     def enter(self, view: View) -> list[Output]:

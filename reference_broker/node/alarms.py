@@ -1,11 +1,11 @@
 """Alarms: too little disk or too much memory, on this node or on another node. While an alarm is on, the broker does
 not read connections that publish.
 
-As in RabbitMQ, an alarm of one node stops publishers on all nodes: what is published anywhere may end on every node. A
-connection is stopped at its first publish after the alarm began. A client that understands connection.blocked gets it.
-The connection is read again when the last alarm has cleared. Connections that only consume go on, so that the backlog
-that fills the node can shrink. Nodes tell each other their alarms with their heartbeats. A node that is down has no
-alarms.
+As in RabbitMQ, an alarm of one node stops publishers on all nodes: a message published anywhere may end on every node.
+A connection is stopped at its first publish after the alarm began. A client that understands connection.blocked gets
+it. The connection is read again when the last alarm has cleared. Connections that only consume go on, so that the
+backlog that fills the node can shrink. Nodes tell each other their alarms with their heartbeats. A node that is down
+has no alarms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Alarm(IntFlag):
-    """What a node runs short of, as the octet of a heartbeat."""
+    """The shortages of a node, as the octet of a heartbeat."""
 
     MEMORY = 1
     DISK = 2
@@ -71,8 +71,8 @@ def free_bytes(directory: Path) -> int:
 
 
 class Room(NamedTuple):
-    """How much memory this process holds, and how much is free on the drive of a directory, in octets. Both may raise
-    OSError. ``give_back`` lets go of memory that is free."""
+    """The memory of this process, and the free space on the drive of a directory, in octets. Both may raise OSError.
+    ``give_back`` lets go of memory that is free."""
 
     memory: Callable[[], int] = resident_bytes
     disk: Callable[[Path], int] = free_bytes
@@ -91,7 +91,7 @@ class Alarms:
         self._directories = tuple(directories)
         self._room = room
         self.own = NO_ALARM
-        """What this node runs short of."""
+        """The shortages of this node."""
         self._looks_until_given_back = 0
         self._held = 0
         self.is_critical = False

@@ -1,4 +1,4 @@
-"""The configuration of one node: what it needs to know to start, and all its limits.
+"""The configuration of one node: its settings for a start, and all its limits.
 
 ``node.json`` (written by the cluster starter, or by hand) is read into a :class:`NodeConfig`. ``problems()`` finds all
 its faults at once, so that nobody has to fix a file one error at a time.
@@ -135,7 +135,7 @@ class Limits:
     """Connections to the port for metrics and management: enough for many browsers and scripts. They need no login, so
     they must not take the files of others. One too many is turned away."""
     http_idle_ms: int = 75_000
-    """How long a client of that port may take to send a request, to send its body, and to read some of the answer. A
+    """Longest time for a client of that port to send a request, to send its body, and to read some of the answer. A
     scraper that comes every minute keeps its connection."""
     transaction_bytes_max: int = 64 * 1024 * 1024
     transaction_commands_max: int = 65_536
@@ -162,8 +162,8 @@ class Limits:
     """Octets of large messages of a queue that may be on their way to a follower and not on the follower's disk: enough
     to keep a fast link busy, and few enough to be forgotten with a slow link."""
     dial_ms: int = 1000
-    """How long a node waits for a connection to another node before it dials anew: name, TCP and TLS. So a node is back
-    a second after a silent cut, on a network whose round trip takes less than a third of this."""
+    """Longest wait for a connection to another node before this node dials anew: name, TCP and TLS. So a node is back a
+    second after a silent cut, on a network whose round trip takes less than a third of this."""
     handshake_ms: int = 5000
     """Time in which a connection to the peer port must prove that it is a node of the cluster."""
     strangers_max: int = 64
@@ -172,7 +172,7 @@ class Limits:
     # Drives and memory
 
     incomplete_ms: int = 30_000
-    """How long a connection may keep half a message, or a transaction, while its node is low on memory."""
+    """Longest time for a connection to keep half a message, or a transaction, while its node is low on memory."""
     disk_free_bytes_min: int = 50 * 1024 * 1024
     memory_bytes_max: int = 4 * 1024 * 1024 * 1024
     """The fewest free octets on a drive, and the most octets of resident memory. Beyond these an alarm stops the
@@ -191,10 +191,10 @@ class Limits:
     request_timeout_ms: int = 2000
     request_bytes_max: int = 1024 * 1024
     requests_max: int = 1024
-    """How long a node waits for another node's answer to an operator's question, the octets of a question, and the
-    questions that may wait at a time."""
+    """Longest wait for another node's answer to an operator's question, the most octets of a question, and the most
+    questions that wait at a time."""
     change_timeout_ms: int = 30_000
-    """How long the control port waits until a change of members is done: a new member may need a snapshot first."""
+    """Longest wait of the control port until a change of members is done: a new member may need a snapshot first."""
 
     @property
     def small_message_bytes(self) -> int:

@@ -38,7 +38,7 @@ def profile_of(value: str | Mapping[str, Any]) -> DriveProfile:
 
 
 def drive_problems(raw: list[Any]) -> list[str]:
-    """What is wrong with the section, each as "key: value: rule"."""
+    """The faults of the section, each as "key: value: rule"."""
     found = []
     for number, drive in enumerate(raw):
         where = f"drives[{number}]"
@@ -54,7 +54,7 @@ def drive_problems(raw: list[Any]) -> list[str]:
 
 
 def profile_value_problems(where: str, value: object) -> list[str]:
-    """What is wrong with a profile, named or given by its figures."""
+    """The faults of a profile, named or given by its figures."""
     if isinstance(value, dict):
         return [f"{where}.{problem}" for problem in profile_problems(value)]
     if not isinstance(value, str) or value not in PROFILES:

@@ -1,4 +1,4 @@
-"""The modelled drives of a node: where its files lie, what operators make of the drives, and what the drives tell.
+"""The modelled drives of a node: the files on them, operators' changes to the drives, and their status.
 
 A node without modelled drives has no object of this module in its way: its files are the machine's own.
 """
@@ -41,7 +41,7 @@ class NodeDrives:
         self.files: Files = PlacedFiles(real, self._places) if self.drives else real
 
     def status(self) -> list[dict[str, Any]]:
-        """What each drive tells of itself."""
+        """The status of each drive."""
         return [drive.status() for drive in self.drives.values()]
 
     def free_bytes(self, directory: Path, otherwise: Callable[[Path], int]) -> int:
@@ -53,7 +53,7 @@ class NodeDrives:
         return 0 if drive is not None and drive.full else otherwise(directory)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do to a drive what an operator asks for: ``{"op": "drive", "drive": NAME, "do": ONE_OF_DOINGS}``, with
+        """Carry out an operator's request to a drive: ``{"op": "drive", "drive": NAME, "do": ONE_OF_DOINGS}``, with
         ``factor`` for slow, and ``profile`` (a name or figures) for profile."""
         name, do = request.get("drive"), request.get("do")
         drive = self.drives.get(name) if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""What a node does with each kind of frame of a peer.
+"""A node's handlers for each kind of frame of a peer.
 
 A frame is decoded first: a malformed frame raises ValueError, and the link is closed. Then the frame is obeyed; an
 error there is a defect or a safety violation and stops the node (``guarded``).

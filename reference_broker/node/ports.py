@@ -1,4 +1,4 @@
-"""What the parts of a node need of it; :class:`reference_broker.node.shard.Shard` is one, tests make others.
+"""The node as its parts use it; :class:`reference_broker.node.shard.Shard` is one, tests make others.
 
 A member of a group needs more, and says so by extending these (:mod:`~reference_broker.node.replication.group_runner`).
 """
@@ -15,7 +15,7 @@ from reference_broker.types import NodeId
 
 
 class NodePorts(Protocol):
-    """Who the node is, its links to the peers, and time."""
+    """The identity of the node, its links to the peers, and time."""
 
     node: NodeId
     limits: Limits
@@ -34,7 +34,7 @@ class NodePorts(Protocol):
 
 
 class Runner(Protocol):
-    """What gets turns."""
+    """An object that gets turns."""
 
     scheduled: bool
 

@@ -144,7 +144,7 @@ class RunningNode:
         return self._web is not None or not self.config.me.metrics_port
 
     async def manage(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request about definitions, with what is loaded for such requests only."""
+        """Answer a request about definitions, with modules that are loaded only for such requests."""
         operator = importlib.import_module(f"{_MANAGEMENT}.operator")
         answer: dict[str, Any] = await operator.answer(self.shard, request)
         return answer
@@ -186,8 +186,8 @@ class RunningNode:
         log.info("%s serves AMQP%s on %s:%d", self.config.name, " over TLS" if tls else "", host, port)
 
     def _accepted(self, tls: ssl.SSLContext | None) -> asyncio.Protocol:
-        """What takes the next client. An event loop would tell a protocol of its own TLS only after the handshake, and
-        a client too many could not be turned away before."""
+        """The handler of the next client. An event loop would tell a protocol of its own TLS only after the handshake,
+        and a client too many could not be turned away before."""
         if (turned_away := self._door.turns_away()) is not None:
             return turned_away
         if tls is None:

@@ -260,8 +260,8 @@ class Shard:
         self.owned.close()
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call once this node knows of every queue: the metadata group has a leader, and this node has applied what was
-        committed when the leader was found."""
+        """Call once this node knows of every queue: the metadata group has a leader, and this node has applied every
+        entry that was committed when the leader was found."""
         self.services.when_current(METADATA_GROUP, call)
 
     # What connections use
@@ -295,7 +295,7 @@ class Shard:
         return self.nodes.who_reaches({*record.members, *record.leaving})
 
     def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
-        """What the policies say about copies of the queue."""
+        """The policies' rule for copies of the queue."""
         policy = in_force(self.policies(), record.name)
         return ha_policy(dict(policy.definition)) if policy is not None else None
 
@@ -354,7 +354,7 @@ class Shard:
         self._failed(reason)
 
     def electing(self) -> int:
-        """How many groups with a member here have no leader, but enough voters that can be reached to elect one."""
+        """Number of groups with a member here that have no leader, but enough voters in reach to elect one."""
         voters = [self.runners[group].core.configuration.voters for group in self.hosting.census.leaderless]
         return sum(bool(of) and sum(node in self.nodes.up for node in of) >= majority(len(of)) for of in voters)
 

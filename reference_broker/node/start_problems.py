@@ -44,7 +44,7 @@ def listening(member: Member, key: str, other: tuple[str, int] | None = None) ->
 
 
 def _cannot_listen(error: OSError, named: str, host: str, port: int) -> tuple[str, str]:
-    """What is wrong, and what to do; ``named`` is the key that has the host."""
+    """The fault, and the fix; ``named`` is the key that has the host."""
     if isinstance(error, socket.gaierror):
         what = f"the host name {host!r} cannot be resolved: {error.strerror}"
         return what, f"set {named} to an address of this machine, or to a name that it can resolve"

@@ -51,17 +51,17 @@ class Links(Protocol):
 
     @property
     def gathered(self) -> Collection[object]:
-        """What :meth:`flush` has to write."""
+        """The peers with frames for :meth:`flush`."""
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the gathered octets."""
 
 
 class FlushedConnection(Protocol):
     """A client's connection."""
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the gathered octets."""
 
 
 class Turns:
@@ -81,7 +81,7 @@ class Turns:
         on_suspension: Callable[[], None],
         forget_bodies: Callable[[list[Runner]], None],
     ) -> None:
-        """``patience_ms`` is how long other nodes wait before they give a silent node up. ``failed`` stops the node,
+        """``patience_ms`` is the silence after which other nodes give a node up. ``failed`` stops the node,
         ``on_suspension`` is called after a suspension, ``forget_bodies`` now and then after a turn with the runners
         that it had."""
         self._loop = asyncio.get_running_loop()

@@ -155,7 +155,7 @@ def with_key(rule: ArgumentRule) -> ArgumentRule:
 
 
 def max_tries(value: object, arguments: Arguments) -> int:
-    """How often a message is delivered at most. A delivery limit says the same, one less."""
+    """The most deliveries of a message. A delivery limit says the same, one less."""
     if "x-delivery-limit" in arguments:
         raise WrongArgumentError('"x-delivery-limit says the same"')
     return positive(value, arguments)

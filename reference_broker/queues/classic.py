@@ -1,4 +1,4 @@
-"""The classic queue: what a declaration may say, and the parts that make the kind."""
+"""The classic queue: the arguments of its declaration, and the parts that make the kind."""
 
 from __future__ import annotations
 

@@ -371,7 +371,7 @@ class _Reads:
         self._known = -1
 
     def split(self, effect: Effect) -> tuple[Effect | None, Effect | None]:
-        """What can be executed now, and what must wait."""
+        """The part that can be executed now, and the part that must wait."""
         if not isinstance(effect, Deliver | DeadLetter):
             return effect, None
         for position, span in enumerate(effect.spans):

@@ -1,4 +1,4 @@
-"""What every host of the FIFO machine does with its commands: read a forwarded batch, answer late. Pure."""
+"""The work of every host of the FIFO machine with its commands: read a forwarded batch, answer late. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sent(command: Command, sent_ns: int) -> Command:
 
 
 def command_size(command: object) -> int:
-    """About how many octets a command takes in a batch."""
+    """Approximate octets of a command in a batch."""
     return len(command.run.data) + SMALL_COMMAND_BYTES if isinstance(command, Enqueue) else SMALL_COMMAND_BYTES
 
 
@@ -49,8 +49,8 @@ def question(command: object) -> tuple[ChannelId, int] | None:
 
 
 def missed_effects(machine: FifoMachine, channels: Channels, asked: Sequence[Any]) -> list[Effect]:
-    """What channels may have missed: confirms and refusals, replies to their commands ``asked``, and deliveries of the
-    messages that they hold."""
+    """The effects that channels may have missed: confirms and refusals, replies to their commands ``asked``, and
+    deliveries of their held messages."""
     node, boot_id = channels.node, channels.boot_id
     held = machine.redeliver_local(node, boot_id)
     replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if expects_reply(each)]

@@ -130,5 +130,5 @@ class FifoQueue(Queue):
         self.proposer.propose(NodeDown(node), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def timer_due(self) -> None:
-        """Have the machine expire what is due."""
+        """Make the machine expire due messages."""
         self.proposer.propose(Tick(), SMALL_COMMAND_BYTES, Priority.NORMAL)

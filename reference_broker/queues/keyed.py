@@ -1,4 +1,5 @@
-"""The keyed queue: messages of one key go one at a time, in order. What a declaration may say, and the kind's parts.
+"""The keyed queue: messages of one key go one at a time, in order. The arguments of its declaration, and the kind's
+parts.
 
 A keyed queue is a quorum queue whose publishes carry labels (:mod:`~reference_broker.queues.keyed_labels`). A classic
 queue with ``x-key`` has the same machine, beside a store.

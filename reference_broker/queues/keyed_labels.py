@@ -28,8 +28,8 @@ _DELAY: Final = b"x-delay"
 _RETRY: Final = b"x-retry-delay"
 
 _KEY_OCTETS: Final = 255
-"""The longest key that is kept as it is. A longer key is known by its hash: a publisher must not decide how much memory
-a key takes."""
+"""The longest key that is kept as it is. A longer key is known by its hash: a publisher must not decide the memory of a
+key."""
 _CACHE_TABLES: Final = 8192
 _UNSIGNED: Final = b"Bui"
 _SIGNED: Final = b"bsIlL"

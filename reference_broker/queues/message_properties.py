@@ -1,4 +1,4 @@
-"""What queues read of the properties of messages: whether a message is persistent, its priority, its headers. Pure.
+"""The properties of messages that queues read: whether a message is persistent, its priority, its headers. Pure.
 
 A run of equal content headers is looked at once. In any other run each header is looked up by its octets, without the
 size of the body, so a publisher of messages of many sizes costs one reading.
@@ -106,7 +106,7 @@ def _headers(data: bytes | memoryview, begin: int) -> bytes:
 
 
 def _behind_content_type(data: bytes | memoryview, at: int, flags: int) -> int:
-    """Where the properties behind content type and content encoding begin."""
+    """The offset of the properties behind content type and content encoding."""
     for short_string in (_CONTENT_TYPE, _CONTENT_ENCODING):
         if flags & short_string:
             at += 1 + data[at]

@@ -19,7 +19,7 @@ class OnwardClock:
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
         self.ahead_ms = 0
-        """How far the time of the queue is ahead of the wall clock."""
+        """Lead of the queue's time over the wall clock."""
 
     def now_ms(self, reached_ms: int) -> int:
         """The time now. The queue's time has ``reached_ms``."""

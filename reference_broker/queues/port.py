@@ -88,7 +88,7 @@ class Channels(Protocol):
 
 
 class MemberPorts(Protocol):
-    """What a node does for its members of queues."""
+    """A node's services for its members of queues."""
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """Tell the group's leader when ``node`` goes down or comes up."""
@@ -113,7 +113,7 @@ class MemberPorts(Protocol):
 
 
 class QueuePorts(Protocol):
-    """What a node does for every queue that its clients use."""
+    """A node's services for every queue that its clients use."""
 
     anatomy: Anatomy
     nobody: ChannelId
@@ -448,7 +448,7 @@ class QueueKind:
     takes_server_names: bool = True
     """Whether the server may name the queue."""
     counts_first_get: bool = False
-    """Whether a message that basic.get fetches says how often it came back also if it never did."""
+    """Whether a message that basic.get fetches states its number of returns also if it is 0."""
     takes_exclusive_consumers: bool = False
     takes_channel_limits: bool = False
     """Whether consumers may belong to a channel with a limit of its own (``basic.qos`` with ``global``)."""

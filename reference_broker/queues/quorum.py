@@ -1,4 +1,4 @@
-"""The quorum queue: what a declaration may say, and the parts that make the kind."""
+"""The quorum queue: the arguments of its declaration, and the parts that make the kind."""
 
 from __future__ import annotations
 

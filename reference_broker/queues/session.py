@@ -98,7 +98,7 @@ class ConsumeSession:
         self.missed_up_to = NOTHING_MISSED
         """The last message id that was not delivered because the client did not read."""
         self.is_asking = False
-        """Whether the queue is asked for what was missed."""
+        """Whether the queue is asked for missed deliveries."""
         self.is_cancelled = False
         self.is_exclusive = False
         """Whether the consumer wants to be the only one."""

@@ -57,7 +57,7 @@ def _keyed(retry_delay_ms: int, reserve_ms: int) -> KeyedConfig:
 
 
 def key_source_of(record: QueueRecord) -> str:
-    """Where the queue's messages have their keys: the value of ``x-key``. Empty for a queue without keys."""
+    """The source of the keys of the queue's messages: the value of ``x-key``. Empty for a queue without keys."""
     return str(dict(record.arguments).get("x-key", _DEFAULT_SOURCE if record.kind == KEYED else ""))
 
 

@@ -12,7 +12,7 @@ replays a cluster."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftConfig:
-    """Settings of one group. All times are in ticks; only the shell knows how long a tick is.
+    """Settings of one group. All times are in ticks; only the shell knows the length of a tick.
 
     election_ticks_min, election_ticks_max
         A member without a leader waits this long before it asks for votes: 200..600 ms with ticks of 50 ms, which is

@@ -186,7 +186,7 @@ class RaftCore:
         """Take a message. A request of a node that is not a member is heard (section 6: "servers accept [them] ... from
         a leader that is not part of the server's latest configuration"); an answer of such a node counts nothing.
 
-        Raises SafetyViolationError if it contradicts what is committed, or claims a second leader for a term.
+        Raises SafetyViolationError if it contradicts a commit, or claims a second leader for a term.
         """
         answered = _ANSWERS.get(type(message))
         if answered is None:

@@ -154,13 +154,13 @@ class Elections:
         self._next_ready.send(node, request)
 
     def pre_vote_answered(self, sender: NodeId, reply: PreVoteReply) -> VoteResult:
-        """Where the pre-vote stands. An answer to an older round changes nothing."""
+        """The state of the pre-vote. An answer to an older round changes nothing."""
         if self._round is None or not self._is_pre_vote or reply.token != self._round.token:
             return VoteResult.PENDING
         return self._round.answer(sender, reply.granted)
 
     def vote_answered(self, sender: NodeId, reply: VoteReply) -> VoteResult:
-        """Where the vote stands. An answer to an older candidacy changes nothing."""
+        """The state of the vote. An answer to an older candidacy changes nothing."""
         if self._round is None or self._is_pre_vote or reply.term != self._term:
             return VoteResult.PENDING
         return self._round.answer(sender, reply.granted)

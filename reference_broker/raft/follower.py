@@ -50,7 +50,7 @@ class Follower:
         """The entry up to which the last answer said that the disk has come."""
         self.rejected: tuple[LogIndex, LogIndex] | None = None
         self.blocked_at: LogIndex | None = None
-        """Where entries must be overwritten once the disk has caught up."""
+        """The index at which entries must be overwritten once the disk has caught up."""
 
     def start_over_at(self, index: LogIndex) -> None:
         """The log was replaced by a snapshot that ends at ``index``."""
@@ -135,7 +135,7 @@ class Follower:
         return self._reply(message.term, success=False, next_index=wanted)
 
     def _wanted(self, prev: LogIndex) -> LogIndex:
-        """Where the leader should try next: behind our log, or at the start of the term that differs (end of 5.3)."""
+        """The leader's next place to try: behind our log, or at the start of the term that differs (end of 5.3)."""
         commit = self._log.commit_index
         if prev > self._log.last_index:
             return LogIndex(self._log.last_index + 1)
@@ -151,8 +151,8 @@ class Follower:
             self.answer_due = True
 
     def know(self, term: Term, leader: NodeId) -> None:
-        """What this voter and its leader have on disk is committed, if the two are a majority. For entries of an older
-        term, and while a change of members is not committed here, the leader alone counts."""
+        """Entries on the disks of this voter and its leader are committed, if the two are a majority. For entries of an
+        older term, and while a change of members is not committed here, the leader alone counts."""
         log, index = self._log, self.common
         if index <= log.commit_index or log.configurations.latest_index > log.commit_index:
             return

@@ -140,7 +140,7 @@ class Leadership:
         return progress.notice(self.log, self.term) if progress is not None else None
 
     def tell_synced(self, node: NodeId) -> LeaderSynced | None:
-        """What lets a follower know by itself what is committed, counted as told; None if nothing does now."""
+        """The message that lets a follower find commits by itself, counted as told; None if none does now."""
         progress, log = self.progress.get(node), self.log
         is_pair = self.is_voter and self.majority == PAIR
         if progress is None or progress not in self.voting or not is_pair or self.change or self.transferring:

@@ -38,7 +38,7 @@ _NO_MEMBERS: Final = Configuration(())
 
 
 class SnapshotPoint(Protocol):
-    """Where a snapshot ends: its last included entry."""
+    """The end of a snapshot: its last included entry."""
 
     @property
     def index(self) -> LogIndex:

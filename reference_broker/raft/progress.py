@@ -195,7 +195,7 @@ class Progress:
         if self.flow is not Flow.PIPELINE or not self.reachable or not self._has_notice(commit):
             return None
         if self.next_index <= log.snapshot_index:
-            return None  # it gets a snapshot, as soon as it has answered what is under way
+            return None  # it gets a snapshot, as soon as it has answered the message under way
         self.repeated = False
         self.commit_sent = commit
         self.unanswered_notice = True

@@ -17,7 +17,7 @@ PAIR: Final = 2
 
 
 class VoteResult(StrEnum):
-    """Where a vote stands. LOST means that the missing answers could no longer change it."""
+    """The state of a vote. LOST means that the missing answers could no longer change it."""
 
     PENDING = "pending"
     WON = "won"
@@ -25,7 +25,7 @@ class VoteResult(StrEnum):
 
 
 def majority(members: int) -> int:
-    """How many members decide."""
+    """Number of members that decide."""
     return members // 2 + 1
 
 
@@ -46,7 +46,7 @@ def vote_result(members: Sequence[NodeId], votes: Mapping[NodeId, bool]) -> Vote
 
 
 def describe(synced: Mapping[NodeId, LogIndex]) -> str:
-    """Draw how far each member's disk is, one line a member, and which index that commits.
+    """Draw the end of each member's disk, one line a member, and the committed index.
 
     The bar grows with the member's place in the ascending order of indexes; ``>`` marks the committed index.
     """

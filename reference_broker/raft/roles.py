@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 
 class RoleEvent(StrEnum):
-    """What changes the role of a member. The value is the sentence that the documentation shows."""
+    """The events that change the role of a member. The value is the sentence that the documentation shows."""
 
     TIMEOUT = "its election timer ran out, or `campaign()` was called"
     TIMEOUT_OF_THE_ONLY_VOTER = "its election timer ran out, or `campaign()` was called, and it is the only voter"

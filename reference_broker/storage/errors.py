@@ -26,8 +26,7 @@ def lacks_files(error: BaseException) -> bool:
 
 
 def drive_failure(store: str, where: str, error: OSError) -> str:
-    """What to tell when ``store`` cannot use its files: the file (``where`` if the error names none), and what to
-    do."""
+    """The message when ``store`` cannot use its files: the file (``where`` if the error names none), and what to do."""
     lacks, what = lacks_files(error), error.strerror or error
     fix = MORE_FILES if lacks else "free space or replace the drive"
     return (

@@ -67,7 +67,7 @@ class ModelledDrive:
         self._failing = False
         self._clear_times()
 
-    # What files ask for
+    # Requests of files
 
     def create(self, path: str) -> JournaledFile:
         """A new file."""
@@ -120,7 +120,7 @@ class ModelledDrive:
         self._last(lambda now_ns: self._journal.read(now_ns, file, offset, octets), path, purpose, "reads")
         purpose["read_octets"] += octets
 
-    # What operators ask for
+    # Requests of operators
 
     @property
     def full(self) -> bool:

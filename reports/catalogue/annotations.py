@@ -26,7 +26,7 @@ TRIES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """What people said of a run: its tags, sorted, and its note (empty: none)."""
+    """People's remarks on a run: its tags, sorted, and its note (empty: none)."""
 
     tags: tuple[str, ...] = ()
     note: str = ""
@@ -66,7 +66,7 @@ def _is_plain(character: str) -> bool:
 
 
 def applied(changes: Iterable[Mapping[str, Any]]) -> Annotation:
-    """What holds after these records of changes. Parts that are of another form count for nothing."""
+    """The annotation after these records of changes. Parts of another form are ignored."""
     tags: set[str] = set()
     note = ""
     for change in changes:

@@ -129,7 +129,7 @@ def _label(setting: str, ringed: bool) -> str:
 
 
 def _places(points: pd.DataFrame, *, logarithmic: bool) -> list[tuple[float, float]]:
-    """Where the points lie on the axes as they are drawn."""
+    """The points' places on the drawn axes."""
     rates = points["delivered_per_s"].tolist()
     return [
         (log10(rate) if logarithmic else rate, log10(latency))

@@ -74,7 +74,7 @@ class CompareResult:
         return not self.refused
 
     def count(self, verdict: ChangeVerdict) -> int:
-        """How many metrics got this verdict."""
+        """Number of metrics with this verdict."""
         return sum(line.verdict is verdict for line in self.lines)
 
     def sorted_lines(self) -> list[ComparedMetric]:

@@ -68,8 +68,8 @@ class Side:
 def metrics_of(series: set[str]) -> Iterator[Metric]:
     """The metrics to compare of a step that has these latency series.
 
-    Where there is a schedule, latency counts from the intended time, because the latency from the send leaves out the
-    time that a message waited before it left.
+    With a schedule, latency counts from the intended time, because the latency from the send leaves out the wait of a
+    message before it left.
     """
     yield Metric("delivered/s", "msg/s", True, column="delivered_per_s")
     yield Metric("published/s", "msg/s", True, column="published_per_s")

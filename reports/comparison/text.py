@@ -97,7 +97,7 @@ def _basis(result: CompareResult) -> list[str]:
 
 
 def _needed(result: CompareResult) -> list[str]:
-    """How many repetitions would decide what is inconclusive, and under which assumption."""
+    """The number of repetitions that would decide inconclusive changes, and the assumption behind it."""
     undecided = [line for line in result.lines if line.verdict is ChangeVerdict.INCONCLUSIVE]
     known = [line for line in undecided if line.needed is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""What hosts did: rates of their samples, their means over steps, and the share of each host in a step's load.
+"""The figures of hosts: rates of their samples, their means over steps, and the share of each host in a step's load.
 
 A host serves every group of load: each group of a step has the figures of the whole host.
 """

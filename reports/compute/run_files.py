@@ -55,7 +55,7 @@ class RunFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHead:
-    """What is known of a run before its lines are read: its manifest, its ledger, the columns of its intervals."""
+    """The facts about a run before its lines are read: its manifest, its ledger, the columns of its intervals."""
 
     run_id: str
     source: str

@@ -32,7 +32,7 @@ def length_s(row: Row, before: Row | None) -> float | None:
 
 
 def grown(row: Row, before: Row | None, name: str) -> Number | None:
-    """How far a counter went since the previous sample; None where one of the samples has no counter."""
+    """Growth of a counter since the previous sample; None if one of the samples has no counter."""
     if before is None or row[name] is None or before[name] is None:
         return None
     change: Number = row[name] - before[name]

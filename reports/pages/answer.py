@@ -81,7 +81,7 @@ def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
 
 
 def _wrong(ledger: pd.Series[Any]) -> list[str]:
-    """What went wrong and how often: ``3 lost``."""
+    """The violations and their numbers: ``3 lost``."""
     harm = ("lost", "duplicated", "reordered", "unexpected", "damaged")
     return [f"{int(ledger[name]):,} {LEDGER_WORDS.get(name, name)}" for name in harm if ledger[name]]
 

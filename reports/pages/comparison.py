@@ -463,7 +463,7 @@ def _stage_changes(base: _Side, candidate: _Side, steps: Sequence[str]) -> pd.Da
 
 
 def _resources(base: _Side, candidate: _Side) -> Table | None:
-    """What each side used, as means over its repetitions; None if nothing is known of both."""
+    """The resources that each side used, as means over its repetitions; None if nothing is known of both."""
     before, after = (_means(side) for side in (base, candidate))
     rows = [
         (str(label), title, unit, *_changed(float(before.loc[label, name]), float(after.loc[label, name])))

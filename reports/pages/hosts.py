@@ -497,7 +497,7 @@ def _elections(tables: Tables) -> Iterator[Sentence]:
 
 
 def _nodes_time(tables: Tables, elected_s: Sequence[float], prefix: str) -> Iterator[Chart]:
-    """What each node did over time, with a mark where a node changed its role."""
+    """The figures of each node over time, with a mark where a node changed its role."""
     lanes_of = {"CPU (cores)": "cpu_share", "WAL syncs (1/s)": "wal_syncs_per_s", "WAL (B/s)": "wal_bytes_per_s"}
     frame = tables.brokers.assign(name=tables.brokers["node"]).dropna(subset=["length_s"])
     drawn = {title: column for title, column in lanes_of.items() if frame[column].notna().any()}
@@ -561,7 +561,7 @@ def _skew(hosts: pd.DataFrame) -> Table | None:
 
 
 def _skew_text(hosts: pd.DataFrame) -> str:
-    """How far apart the hosts began, in words."""
+    """The distance between the hosts' begins, in words."""
     began = hosts["start_skew_ns"].dropna()
     if began.empty:
         return "When the hosts began is not known."

@@ -252,7 +252,7 @@ def _interference(cells: pd.DataFrame) -> Iterator[Chart]:
 
 
 def _rate_loss(frame: pd.DataFrame) -> Chart:
-    """What part of its rate each load loses to the background load."""
+    """The part of its rate that each load loses to the background load."""
     drawn = frame.assign(value=frame["loss"].clip(lower=0.0), part="")
     worst = frame.sort_values("loss", kind="stable").iloc[-1]
     columns = (
@@ -276,7 +276,7 @@ def _rate_loss(frame: pd.DataFrame) -> Chart:
 
 
 def _slower(frame: pd.DataFrame) -> Chart:
-    """How much longer the p99 of each load is beside the background load."""
+    """The factor by which the p99 of each load is longer beside the background load."""
     drawn = frame.assign(value=frame["factor"], part="")
     worst = frame.sort_values("factor", kind="stable").iloc[-1]
     columns = (

@@ -140,7 +140,7 @@ def _purposes(by_purpose: pd.DataFrame) -> Table:
 
 
 def _matrix(links: pd.DataFrame, step: pd.Series[Any]) -> Table:
-    """What each node (row) sent to each other (column)."""
+    """The octets that each node (row) sent to each other (column)."""
     mine = links[links["step"] == step["step"]]
     sums = mine.groupby(["node", "peer"])["bytes_per_message"].sum()
     names = sorted({*mine["node"], *mine["peer"]})

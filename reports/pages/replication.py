@@ -36,7 +36,7 @@ def members(brokers: pd.DataFrame) -> pd.DataFrame:
 
 
 def leaders(found: pd.DataFrame) -> Table | None:
-    """Who led each queue; None for a broker that does not tell."""
+    """The leaders of each queue; None for a broker that does not tell."""
     if found.empty:
         return None
     rows = [_queue(str(queue), samples) for queue, samples in found.groupby("queue", sort=False)]
@@ -73,7 +73,7 @@ def _queue(queue: str, samples: pd.DataFrame) -> dict[str, Any]:
 
 
 def over_time(found: pd.DataFrame, tables: Tables, marks: Collection[float], prefix: str) -> Iterator[Chart]:
-    """How far each node was behind, and how long commits took; ``marks`` are moments of elections (s)."""
+    """The lag of each node, and the time of commits; ``marks`` are moments of elections (s)."""
     if not found.empty:
         yield _behind(found, marks, prefix)
     yield from _commits(tables, marks, prefix)

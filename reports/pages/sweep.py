@@ -1,4 +1,4 @@
-"""What each swept setting does: one factor at a time, two factors, and how long the tail takes to settle."""
+"""The effect of each swept setting: one factor at a time, two factors, and the settling time of the tail."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _surface_table(cells: pd.DataFrame, heads: tuple[str, str], file: str, laten
     return table_of(cells, columns, caption=f"By {heads[0]} and {heads[1]}", file=file)
 
 
-# How long the tail takes to settle.
+# Settling time of the tail.
 
 
 def _settling(load: Tables, prefix: str) -> Chart | None:

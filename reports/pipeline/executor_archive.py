@@ -1,4 +1,4 @@
-"""What executors on other machines need besides Python, as one archive: our code, and the libraries that it imports.
+"""The needs of executors on other machines besides Python, as one archive: our code, and the libraries that it imports.
 
 Spark unpacks the archive beside each executor, because compiled modules cannot be imported from a zip file. The
 libraries come from the installed files of this machine: no package index is asked. For another version of Python pip

@@ -99,7 +99,7 @@ def launcher_home(java: Java, cache: Path) -> Path:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Where things that can be made again are kept: ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """The directory of things that can be made again: ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     base = environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path("~/.cache").expanduser()) / "quorum-perftest"
 

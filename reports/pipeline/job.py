@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is asked for. ``places`` are paths and URIs of runs, or of directories that hold runs."""
+    """The request. ``places`` are paths and URIs of runs, or of directories that hold runs."""
 
     places: Sequence[str]
     store: str | None = None

@@ -1,4 +1,4 @@
-"""What Spark's Python workers do with parts of large runs: lines in, records and merged histograms out.
+"""The work of Spark's Python workers on parts of large runs: lines in, records and merged histograms out.
 
 A split of a file tells its lines and where the split begins in units of Spark's. The offset of a line follows from the
 lines of all earlier splits, which :func:`survey` counts first. The lines need not be read in order: the meaning of a
@@ -78,7 +78,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What workers have to know of the whole of each run: where each split begins, and the base time before it."""
+    """The facts about each whole run for workers: the begin of each split, and the base time before it."""
 
     offsets: Mapping[Block, int]
     base_ns: Mapping[Block, int]
@@ -86,7 +86,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What workers have to know of one run; ``begins`` are not known before intervals.csv was read."""
+    """The facts about one run for workers; ``begins`` are not known before intervals.csv was read."""
 
     listed: Listed
     head: RunHead

@@ -76,7 +76,7 @@ def _lines(spark: SparkSession, runs: Iterable[RunDirectory], names: Sequence[st
 
 
 def _opening(spark: SparkSession, runs: Mapping[str, RunDirectory], told: Sequence[Row]) -> dict[str, dict[str, bytes]]:
-    """What each run is opened with: manifest, ledger, and the first octets of its intervals."""
+    """The first files of each run: manifest, ledger, and the first octets of its intervals."""
     paths = [escaped(f"{run.path}/{name}") for run in runs.values() for name in WHOLE if name in run.sizes]
     found: dict[str, dict[str, bytes]] = {directory: dict.fromkeys(run.empty, b"") for directory, run in runs.items()}
     for row in _rows(spark.read.format("binaryFile").load(paths).select("path", "content")):

@@ -1,7 +1,7 @@
 """Folders by their URIs, in the pipeline: only folders on Spark's file systems need a session.
 
-What readers of stores can reach without a JVM (paths, ``file:``, ``s3a:``), the pipeline lists and writes with the same
-clients: a report that finds nothing new starts no JVM, and a store has one kind of writer. Anything else (``hdfs:`` and
+The pipeline lists and writes places that need no JVM (paths, ``file:``, ``s3a:``) with the same clients as readers of
+stores: a report that finds nothing new starts no JVM, and a store has one kind of writer. Anything else (``hdfs:`` and
 what else Spark knows) goes through Spark's file systems. The files of runs are read by Spark's workers in any case.
 """
 

@@ -1,4 +1,4 @@
-"""What Spark's Python workers do: files of runs in, their tables out, as one row for each table of some runs.
+"""The work of Spark's Python workers: files of runs in, their tables out, as one row for each table of some runs.
 
 No PySpark is imported here, which would cost each worker seconds.
 """

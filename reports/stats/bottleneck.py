@@ -1,4 +1,4 @@
-"""What set the rate of each step of a run on several hosts (:mod:`perftest.results.bottleneck`), from tables."""
+"""The limit of each step's rate in a run on several hosts (:mod:`perftest.results.bottleneck`), from tables."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _names(frame: pd.DataFrame) -> list[str]:
 
 
 def origin(series: MetricSeries, change: ChangePoint) -> str:
-    """What else changed with a change: versions and commits of the runs beside it."""
+    """The circumstances of a change: versions and commits of the runs beside it."""
     before, after = series.runs.iloc[change.index - 1], series.runs.iloc[change.index]
     told = [_told(before, after, "broker", "broker"), _told(before, after, "commit", "commit")]
     return "; ".join(filter(None, told)) or "broker and commit as before, as far as they are known"

@@ -1,4 +1,4 @@
-"""How long the tail takes to settle after a change of settings.
+"""The settling time of the tail after a change of settings.
 
 The level of a step is the median p99 of its steady slots. A step has settled once the p99 of all later slots stays
 within 5 % of that level. One slot alone is not heard: of every three neighbouring slots the median counts, because the

@@ -149,7 +149,7 @@ def holm(found: Sequence[float]) -> list[float]:
 
 
 def spread(base: Sequence[float], candidate: Sequence[float]) -> float:
-    """How much runs of one side differ: the pooled standard deviation of logarithms; NaN if no side has two runs."""
+    """The spread within one side: the pooled standard deviation of logarithms; NaN if no side has two runs."""
     sides = [np.log(side) for side in (base, candidate) if len(side) > 1 and min(side) > 0]
     if not sides:
         return nan

@@ -87,7 +87,7 @@ def _hdfs(place: str, authority: str, path: str) -> ArrowFolder:
 
 
 def cause_of(error: OSError) -> str:
-    """What went wrong, in words."""
+    """The cause of an error, in words."""
     return error.strerror or str(error) or type(error).__name__
 
 

@@ -113,7 +113,7 @@ def arrow_table(
 
 
 def damaged_runs(place: Place, runs: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """What is damaged of all runs or some, as clauses, by run directory; a run without damage is not named.
+    """The damage of all runs or some, as clauses, by run directory; a run without damage is not named.
 
     :raises StoreError: as :func:`read_tables`
     """

@@ -1,4 +1,4 @@
-"""What modelled drives of running nodes can be made to do."""
+"""Changes to modelled drives of running nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drive(node: str, drive: str, action: str, directory: Path, as_json: bool) ->
 
 
 def _parsed(action: str) -> tuple[str, dict[str, Any]]:
-    """What to do, and the rest of the request. Raises BadParameter."""
+    """The verb, and the rest of the request. Raises BadParameter."""
     do, equals, value = action.partition("=")
     if do not in _DONE or bool(equals) != (do in ("slow", "profile")):
         text = f"{action!r} is none of slow=FACTOR, profile=NAME, fill, free, fail, heal, restore"

@@ -79,7 +79,7 @@ def schedule_note(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Where the curve of each group of load bends, by the rules of the report: :mod:`reports.stats.knee`.
+    """The knee in the curve of each group of load, by the rules of the report: :mod:`reports.stats.knee`.
 
     The curve goes by the latency from the intended time where there was a schedule. The sentence is empty when fewer
     than three settings have a rate and a latency.
@@ -235,7 +235,7 @@ def percentiles_table(tally: Tally, rows: Sequence[Mapping[str, Any]], percentil
 
 
 def legacy_lines(legacy: Mapping[str, Mapping[str, int]], *, in_millis: bool) -> str:
-    """What PerfTest would have shown, :mod:`perftest.results.legacy`: a line for each of its latencies."""
+    """PerfTest's own figures, :mod:`perftest.results.legacy`: a line for each of its latencies."""
     size, unit = (10**6, "ms") if in_millis else (1000, "µs")
     lines = []
     for name, values in legacy.items():

@@ -1,1 +1,1 @@
-"""What became of every message of a run, and how long it took."""
+"""The fate of every message of a run, and its latency."""

@@ -152,7 +152,7 @@ class PublisherLedger:
     # The consumer's side
 
     def delivered(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
-        """A run of deliveries on the channel ``scope``, in their order. Returns how many were never published."""
+        """A run of deliveries on the channel ``scope``, in their order. Returns the number that was never published."""
         if len(numbers) == 1 and self._delivered_next(scope, int(numbers[0]), bool(redelivered[0])):
             return 0
         if (numbers.view(np.uint64) >= self.next).any():  # a damaged number may be negative, too
@@ -292,7 +292,8 @@ class PublisherLedger:
         return min(self.next - self._base, len(self._flags))
 
     def _move_stragglers(self, used: npt.NDArray[np.uint8], unsettled: Booleans) -> int:
-        """Move the few open messages of the older half out of the array; returns how much can then be rolled up."""
+        """Move the few open messages of the older half out of the array; returns the length that can then be rolled
+        up."""
         half = len(used) // 2
         stay = np.flatnonzero(unsettled[:half])
         if len(stay) > half // 64:
@@ -335,7 +336,7 @@ class PublisherLedger:
             yield self._base + at, self._flags[at : min(at + PART, used)]
 
     def _count(self, wanted: Booleans) -> int:
-        """How many messages have flags that are ``wanted``."""
+        """Number of messages with ``wanted`` flags."""
         stragglers = sum(1 for flags in self._stragglers.values() if wanted[flags])
         return stragglers + sum(_count(wanted, part) for _, part in self._parts())
 
@@ -409,7 +410,7 @@ class FanoutLedger:
             self.counts.update(_deliveries(account))
 
     def outstanding(self) -> int:
-        """How many messages should still be delivered; a message counts for each queue that should deliver it."""
+        """Number of messages still to be delivered; a message counts for each queue that should deliver it."""
         return sum(account.outstanding() for account in self._queues.values())
 
     def close(self, *, drained: bool, abandoned: bool) -> None:
@@ -427,7 +428,7 @@ def _deliveries(account: PublisherLedger) -> Counter[str]:
 
 
 def _count(wanted: Booleans, flags: npt.NDArray[np.uint8]) -> int:
-    """How many of ``flags`` are ``wanted``. Neighbours mostly have the same flags, and are then judged as one."""
+    """Number of ``wanted`` among ``flags``. Neighbours mostly have the same flags, and are then judged as one."""
     lowest = int(flags.min())
     if lowest == int(flags.max()):
         return len(flags) if wanted[lowest] else 0

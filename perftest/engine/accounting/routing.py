@@ -1,4 +1,4 @@
-"""How many queues a message goes to, and whether it stays there: the ledger's expectations of a plan."""
+"""The number of queues that a message goes to, and whether it stays there: the ledger's expectations of a plan."""
 
 from __future__ import annotations
 

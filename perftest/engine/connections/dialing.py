@@ -114,7 +114,7 @@ class _Waiting:
             await asyncio.sleep(ASK_AGAIN_S)
 
     def complaint(self) -> str:
-        """How many servers are missing, and why."""
+        """The number of missing servers, and the reasons."""
         seconds = self._context.plan.connecting.startup_timeout_s
         reasons = "; ".join(f"{self._context.uris[index].redacted}: {error}" for index, error in self._down.items())
         return f"{self._up} of {self._wanted} servers answered within {seconds:g} s ({reasons or 'no answer'})"

@@ -1,4 +1,4 @@
-"""The rules of connecting: which URI, when to try again, and how long to wait before."""
+"""The rules of connecting: the URI, the time of the next try, and the wait before."""
 
 from __future__ import annotations
 

@@ -128,13 +128,13 @@ async def is_spent(connection: Connection, channel: int, name: str, *, ours: int
 
 
 async def purge(connection: Connection, channel: int, queue: QueueSpec) -> int:
-    """Empty a queue; returns how many messages were in the queue."""
+    """Empty a queue; returns the number of its messages."""
     answer = await connection.call(channel, commands.Queue.Purge(queue=queue.name), commands.Queue.PurgeOk)
     return answer.message_count or 0
 
 
 async def delete(connection: Connection, channel: int, queue: QueueSpec) -> int:
-    """Delete a queue; returns how many messages went with the queue. A queue that does not exist is no error."""
+    """Delete a queue; returns the number of its messages. A queue that does not exist is no error."""
     answer = await connection.call(channel, commands.Queue.Delete(queue=queue.name), commands.Queue.DeleteOk)
     return answer.message_count or 0
 

@@ -376,7 +376,7 @@ class Consumer(Client):
 
 
 class ExitCondition:
-    """How many messages one consumer has taken, and whether it has enough."""
+    """The number of messages that one consumer has taken, and whether it has enough."""
 
     def __init__(self, consuming: Consuming) -> None:
         self.exit_when = consuming.exit_when
@@ -390,7 +390,7 @@ class ExitCondition:
         self._last_ns = now_ns
 
     def take(self, count: int, now_ns: int) -> int:
-        """``count`` messages came; returns how many of them the consumer takes."""
+        """``count`` messages came; returns the number that the consumer takes."""
         self._last_ns = now_ns
         if self._messages:
             count = min(count, self._messages - self._taken)

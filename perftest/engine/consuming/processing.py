@@ -118,7 +118,7 @@ class Processing:
         self._latency = latency_ns * _UNIT
 
     def forget(self) -> None:
-        """The channel is gone: the broker will deliver again what is at hand. The rate goes on."""
+        """The channel is gone: the broker will deliver the messages at hand again. The rate goes on."""
         self._runs.clear()
         self._in_work = None
         self.waiting = 0
@@ -167,7 +167,7 @@ class WorkQueue:
 
     @property
     def waiting(self) -> int:
-        """How many messages are at hand."""
+        """Number of messages at hand."""
         return self._processing.waiting
 
     @property
@@ -208,7 +208,7 @@ class WorkQueue:
         self.go_on()
 
     def forget(self) -> int:
-        """Forget the messages at hand, which the broker will deliver again; returns how many."""
+        """Forget the messages at hand, which the broker will deliver again; returns their number."""
         forgotten = self._processing.waiting
         self._processing.forget()
         return forgotten

@@ -110,7 +110,7 @@ class BackgroundRun:
 
 
 def _in_words(name: str, length_s: float, counts: Mapping[str, int], verdict: str) -> str:
-    """What became of the messages of a background load, as a sentence."""
+    """The fate of the messages of a background load, as a sentence."""
     rate = counts["published"] / length_s if length_s else 0.0
     text = f"{counts['published']:,} messages published ({rate:,.0f} per second), {counts['delivered']:,} delivered"
     return f"background load {name}: {text}; {_VERDICTS[verdict]}"

@@ -196,7 +196,7 @@ class Clocks:
     # Times
 
     def models(self, until_ns: int = 0) -> dict[str, Any]:
-        """What is known of each clock, good for the second before ``until_ns`` (0: now); plain values by host."""
+        """The models of the clocks for the second before ``until_ns`` (0: now); plain values by host."""
         until_ns = until_ns or self.now_ns()
         if until_ns != self._modelled_ns:  # several loads are cut at one moment
             self._modelled_ns = until_ns

@@ -458,7 +458,7 @@ class _Run:
         return [*(background.load for background in self._background), *self._measured]
 
     def _choose_workers(self) -> dict[str, int]:
-        """How many workers each group gets."""
+        """The number of workers of each group."""
         hosts, allowed, chosen = self._plan.hosts, files_allowed(), {}
         cores = sum(host.cores for host in hosts) or self._host.cores()
         for group in self._plan.groups:

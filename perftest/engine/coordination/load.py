@@ -69,15 +69,15 @@ class IntervalSource(NamedTuple):
 
 
 class IntervalPlace(NamedTuple):
-    """Where an interval belongs in the run: its step and its phase."""
+    """The place of an interval in the run: its step and its phase."""
 
     step: int
     phase: Phase
 
 
 class Drained(NamedTuple):
-    """How a drain ended: with how many messages that were not delivered, and whether because nothing arrived any more
-    after a worker was lost, or because there is no consumer who could take them (``hopeless``)."""
+    """The end of a drain: the number of undelivered messages, and whether it ended because nothing arrived any more
+    after a worker was lost, or because no consumer could take them (``hopeless``)."""
 
     left: int
     stalled: bool
@@ -307,7 +307,7 @@ class Load:
         self._tell_skew("quiesced", await asyncio.gather(*self._at(at_ns, "quiesce")))
 
     async def left(self) -> dict[str, int]:
-        """How much is left to be confirmed or delivered, as
+        """The messages still to be confirmed or delivered, as
         :meth:`perftest.engine.workers.session.WorkerSession.left` counts it."""
         await self._share_deliveries()
         answers = await self._all("left")
@@ -383,7 +383,7 @@ class Load:
         ]
 
     def _models(self, until_ns: int) -> dict[str, Any]:
-        """What workers of several hosts need to correct latencies between them."""
+        """The models with which workers of several hosts correct latencies between them."""
         return {"clocks": self._clocks.models(until_ns)} if len(self.plan.hosts) > 1 else {}
 
     def _dated(self, source: IntervalSource, record: wire.Message) -> tuple[IntervalSource, wire.Message]:
@@ -486,7 +486,7 @@ class Load:
         self.failed.set_result(failed.result())
 
     def _tell_skew(self, kind: str, late_ns: Sequence[int | None]) -> None:
-        """Tell how long after a common moment each host acted, by the workers of the host that was last."""
+        """Tell the delay of each host after a common moment, by its last worker."""
         if len(self.plan.hosts) <= 1:
             return
         skew: dict[str, int] = {}

@@ -121,14 +121,14 @@ class PublisherSchedule:
 
 
 def delay_ns(publishing: Publishing, *, seed: int, publisher: int) -> int:
-    """How much later than the run a publisher begins: a random time, the same for the same seed."""
+    """Delay of a publisher's begin after the run's: a random time, the same for the same seed."""
     if not publishing.start_delay_s:
         return 0
     return round(random.Random(f"{seed} {publisher} delay").uniform(0, publishing.start_delay_s * SECOND_NS))
 
 
 def phase_ns(publishing: Publishing, *, publisher: int, publishers: int, rate: float | None) -> int:
-    """Where in its period the schedule of a publisher begins. ``rate`` is the rate of each publisher."""
+    """The place in its period at which the schedule of a publisher begins. ``rate`` is the rate of each publisher."""
     if not rate or publishing.start_delay_s or publishing.arrivals is Arrivals.POISSON:
         return 0
     return round(SECOND_NS / rate * (publisher % publishers) / publishers)

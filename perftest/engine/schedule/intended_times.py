@@ -13,8 +13,9 @@ the fraction of a message that had accrued is kept. With a rate of 0 the line is
 rises again.
 
 Invariants: intended times never decrease. ``due(now)`` never counts a message that is intended after ``now``. The
-intended time of a message does not depend on when, or with how many others, the message is taken. Times are computed
-from the last bend and not summed up, so there is no drift: the error stays below the double's resolution of the count.
+intended time of a message depends neither on when the message is taken nor on the number of others taken with it. Times
+are computed from the last bend and not summed up, so there is no drift: the error stays below the double's resolution
+of the count.
 """
 
 from __future__ import annotations
@@ -98,11 +99,11 @@ class Line:
         return self._segments[0].rate
 
     def due(self, now_ns: int) -> int:
-        """How many messages are due at ``now_ns`` and not taken yet."""
+        """Number of messages that are due at ``now_ns`` and not taken yet."""
         return max(self.planned(now_ns) - self.taken, 0) if self.next_ns() <= now_ns else 0
 
     def planned(self, now_ns: int) -> int:
-        """How many messages are intended up to and including ``now_ns``, taken or not."""
+        """Number of messages intended up to and including ``now_ns``, taken or not."""
         segments = self._segments
         if len(segments) == 1:
             return segments[0].first_at(now_ns + 1)

@@ -1,4 +1,5 @@
-"""The schedule of one publisher through a run: when it begins, changes and ends, and how many messages it asked for.
+"""The schedule of one publisher through a run: its begin, changes and end, and the number of messages that it asked
+for.
 
 Without a rate there is no schedule: the publisher sends as much as its window allows, and every message that was sent
 counts as intended.
@@ -84,7 +85,7 @@ class Schedule:
             self._line = None
 
     def due(self, now_ns: int) -> int:
-        """How many messages may leave now. Without ``catch_up`` messages that are too late are dropped first."""
+        """Number of messages that may leave now. Without ``catch_up`` late messages are dropped first."""
         assert self._line is not None
         if self._rates is not None:
             self._announce(now_ns)

@@ -257,7 +257,7 @@ class RemoteWorker:
         self._transport.kill()
 
     def _patience_s(self) -> float:
-        """How long the worker may be silent now: for a lease while the way to it is being mended."""
+        """The longest silence of the worker now: a lease while its connection is being mended."""
         hurried = self._silence_s <= HURRY_SILENCE_S
         return LEASE_S if self._transport.out_of_reach and not hurried else self._silence_s
 

@@ -292,9 +292,9 @@ class WorkerSession:
             publisher.quiesce()
 
     def left(self) -> dict[str, int]:
-        """How far the queues are from being drained: messages of this worker's publishers that have to be confirmed or
-        delivered (``left``), those to be confirmed, consumers that may still get deliveries, and consumers whose due
-        acknowledgements wait for commits (``committing``)."""
+        """The rest of a drain: messages of this worker's publishers that have to be confirmed or delivered (``left``),
+        messages to be confirmed, consumers that may still get deliveries, and consumers whose due acknowledgements wait
+        for commits (``committing``)."""
         self.context.observations.account()
         unconfirmed = sum(publisher.unconfirmed for publisher in self.publishers)
         left = unconfirmed + self.context.ledger.outstanding()

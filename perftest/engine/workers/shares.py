@@ -1,4 +1,4 @@
-"""Which worker has which clients, and how many workers a plan gets. Every process computes the same answer.
+"""Which worker has which clients, and the number of workers of a plan. Every process computes the same answer.
 
 Connections are dealt out round-robin. Connection ``c`` of the publishers belongs to worker ``c % workers``. The
 connections of consumers go on where the publishers ended, so one publisher and one consumer are in different workers if
@@ -135,7 +135,7 @@ def connections(plan: Plan) -> int:
 
 
 def choose_workers(plan: Plan, *, cores: int, files: int) -> int:
-    """How many worker processes a plan gets.
+    """The number of worker processes of a plan.
 
     As many as the plan asks for. A plan that leaves the choice gets one worker for each half of a core that its load is
     expected to take, and never more than there are cores. A load with a rate takes 100 µs for each wake-up of a

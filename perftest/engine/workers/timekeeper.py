@@ -34,7 +34,7 @@ def marked(secret: bytes, body: bytes) -> bytes:
 
 
 def body_of(secret: bytes, datagram: bytes, length: int) -> bytes | None:
-    """What was marked; None if it was marked with another secret, or has another length."""
+    """The marked octets; None with a mark of another secret, or with another length."""
     body = datagram[:length]
     if len(datagram) != length + MARK or not hmac.compare_digest(marked(secret, body), datagram):
         return None

@@ -123,7 +123,7 @@ class LocalProcess:
 
 
 def files_allowed() -> int:
-    """How many files, and so connections, a process of this user may have open (the hard limit)."""
+    """Number of files, and so of connections, that a process of this user may have open (the hard limit)."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -194,7 +194,7 @@ class Worker:
         return self.session.cut(clocks)
 
     async def _at(self, when_ns: int) -> int:
-        """Wait for a moment of the run clock (0: now). Returns by how much it has passed."""
+        """Wait for a moment of the run clock (0: now). Returns the lateness."""
         context = self.session.context
         if context.clock() < when_ns:
             reached = asyncio.get_running_loop().create_future()

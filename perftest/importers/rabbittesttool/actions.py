@@ -82,7 +82,7 @@ class Actions:
         return not self.repeats and self.kinds in (["fill"], ["fill", "drain"])
 
     def fill_s(self, fill: TopologyAction) -> float:
-        """How long a fill takes. Without a rate it is taken for one of all queues together at FILL_RATE."""
+        """Duration of a fill. Without a rate it counts as a fill of all queues together at FILL_RATE."""
         return fill.count / (fill.rate or FILL_RATE / self.queues)
 
 

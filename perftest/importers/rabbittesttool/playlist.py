@@ -88,7 +88,7 @@ class PlaylistEntry(SourceSection):
         return super().at(key) if key in self.own else f"commonAttributes.{key}"
 
     def places(self, key: str) -> Callable[[str], str]:
-        """Where each name of a mapping was written."""
+        """The place of each name of a mapping."""
         own = self.own.get(key)
         return lambda name: (
             f"{self.path if isinstance(own, Mapping) and name in own else 'commonAttributes'}.{key}.{name}"

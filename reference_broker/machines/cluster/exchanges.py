@@ -74,14 +74,14 @@ OPERATIONS: Final[dict[str, type[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeOutcome:
-    """What became of a command. An outcome without any of these is success."""
+    """The outcome of a command. Without any of these it is success."""
 
     exchange: Exchange | None = None
     """After a declaration: the exchange of the name."""
     is_in_use: bool = False
     """The exchange has bindings, and stays."""
     missing: Destination | None = None
-    """What does not exist: the source of the binding, or else its destination."""
+    """The missing end of the binding: its source, or else its destination."""
     wrong_match: bytes | None = None
     """The raw value of an ``x-match`` that a headers exchange does not know."""
 
@@ -198,7 +198,7 @@ def _arguments_from_json(raw: list[list[str]]) -> Arguments:
 
 
 def table_to_json(table: RoutingTable) -> dict[str, Any]:
-    """What was declared in a virtual host, canonical."""
+    """The declarations in a virtual host, canonical."""
     return {
         "exchanges": [exchange_to_json(each) for each in table.declared()],
         "bindings": [binding_to_json(each) for each in table.bindings()],

@@ -36,7 +36,7 @@ class Mirror(NamedTuple):
 
     @classmethod
     def from_json(cls, raw: Sequence[Any]) -> Self:
-        """What JSON made of it."""
+        """The value from its JSON."""
         node, boot_id, since, is_synchronised = raw
         return cls(NodeId(node), int(boot_id), int(since), bool(is_synchronised))
 

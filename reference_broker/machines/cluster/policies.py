@@ -99,8 +99,8 @@ def _in_order(policies: Iterable[Policy], vhost: str, *, operator: bool, of: str
 
 
 def alternates(policies: Iterable[Policy], vhost: str) -> Callable[[str], str | None] | None:
-    """What finds the alternate exchange that a policy gives an exchange of the virtual host; None if no policy gives
-    one."""
+    """A function for the alternate exchange that a policy gives an exchange of the virtual host; None if no policy
+    gives one."""
     asked = _in_order(policies, vhost, operator=False, of=EXCHANGES)
     if not any(_OF_EXCHANGES in dict(policy.definition) for policy in asked):
         return None

@@ -79,8 +79,8 @@ class Backlog(Records[Record]):
             self._refill()
 
     def take_records(self, chosen: Callable[[Columns], int]) -> list[tuple[int, Columns]]:
-        """Remove whole records off the head. ``chosen`` says how many of the records shown to remove. Returns
-        the removed records in pieces, each with the message number of its first message."""
+        """Remove whole records off the head. ``chosen`` gives the number of shown records to remove. Returns the
+        removed records in pieces, each with the message number of its first message."""
         gone: list[tuple[int, Columns]] = []
 
         def take(records: Columns) -> int:
@@ -97,7 +97,7 @@ class Backlog(Records[Record]):
 
     @property
     def tail_count(self) -> int:
-        """How many of the newest messages were not taken."""
+        """Number of newest messages that were not taken."""
         return self.count
 
     def peek_tail(self) -> Record:
@@ -144,5 +144,5 @@ class Backlog(Records[Record]):
 
 
 def counts_of(records: Columns) -> npt.NDArray[np.int64]:
-    """How many messages each record stands for."""
+    """The number of messages of each record."""
     return records["count"].astype(np.int64)

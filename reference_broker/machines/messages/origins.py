@@ -13,7 +13,7 @@ NEVER: Final = 2**63 - 1
 
 
 class Origin(NamedTuple):
-    """The run that a message was enqueued in, and how often the message was returned.
+    """The run that a message was enqueued in, and the number of its returns.
 
     ``entry`` is the log index, ``offset`` the octet in its payload. Messages of a queue have *message numbers*, in
     order of enqueueing. The message at position ``p`` of the run has the number ``base + p`` (``base`` is below zero if

@@ -50,7 +50,7 @@ class PriorityReady:
 
     @property
     def backlog(self) -> Self:
-        """Where messages enter."""
+        """The entrance of messages: this object."""
         return self
 
     @property
@@ -103,7 +103,7 @@ class PriorityReady:
 
     @property
     def tail_count(self) -> int:
-        """How many of the newest messages were not taken."""
+        """Number of newest messages that were not taken."""
         level = self._levels.get(self._last_pushed)
         return level.backlog.count if level is not None else 0
 
@@ -129,7 +129,7 @@ class PriorityReady:
         return gone
 
     def clear(self) -> int:
-        """Remove all messages. Returns how many there were."""
+        """Remove all messages. Returns their number."""
         self._order.clear()
         return sum([level.clear() for level in self._levels.values()])
 

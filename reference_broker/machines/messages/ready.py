@@ -123,7 +123,7 @@ class Ready:
         heappush(self._heap, _PACKED.pack(held.number, held.count, held.start, held.step, *origin))
 
     def clear(self) -> int:
-        """Remove all messages. Returns how many there were."""
+        """Remove all messages. Returns their number."""
         count = self.count
         self.backlog.clear()
         self.load_returned([])

@@ -106,8 +106,8 @@ class Records(Generic[R]):
         return len(self._head) == 1 and bool(self._blocks)
 
     def take_while(self, take: Callable[[Columns], int]) -> None:
-        """Remove records off the head. ``take`` gets a block of records and says how many of the first to remove. If it
-        removes all, it gets the next block."""
+        """Remove records off the head. ``take`` gets a block of records and returns the number of the first ones to
+        remove. If it removes all, it gets the next block."""
         octets = self._frozen(self._head)
         self._head.clear()
         while octets:

@@ -42,8 +42,8 @@ class Awaited:
 
 
 class Patience:
-    """For how many ticks a channel has waited for the same thing. While the process is suspended nothing ticks, so a
-    node that was stopped for a while does not find all its clients late."""
+    """Number of ticks for which a channel has waited for the same thing. While the process is suspended nothing ticks,
+    so a node that was stopped for a while does not find all its clients late."""
 
     __slots__ = ("ticks", "waits_for")
 
@@ -70,7 +70,7 @@ class EventHandler(Protocol):
 
 
 class Answers:
-    """What one channel waits for."""
+    """The answers that one channel waits for."""
 
     __slots__ = (
         "_channel", "_context", "_last_correlation", "_repeated", "awaited", "is_gone", "knows_queues", "patience",

@@ -1,4 +1,4 @@
-"""What users may do on this node: the gate of a connection, and the guard of its channels.
+"""The rights of users on this node: the gate of a connection, and the guard of its channels.
 
 A user who may do everything has no guard, so its requests cost nothing more. The guard of any other user stands before
 the handlers of the core's events. A run of publishes is one event. A guard remembers what it has allowed; when
@@ -60,15 +60,15 @@ class RefusingPublishes(Protocol):
 
 
 class GuardedChannel(Protocol):
-    """What a guard needs of a channel."""
+    """A channel as its guard uses it."""
 
     @property
     def answers(self) -> Refusing:
-        """What refuses requests."""
+        """The part that refuses requests."""
 
     @property
     def publishing(self) -> RefusingPublishes:
-        """What refuses publishes."""
+        """The part that refuses publishes."""
 
 
 class Need(NamedTuple):
@@ -212,7 +212,7 @@ class ClientGate:
 
 
 class Guard:
-    """What one user may do in one virtual host."""
+    """The rights of one user in one virtual host."""
 
     def __init__(
         self, user: str, vhost: str, table: Callable[[], AccessTable], routing: Callable[[str], RoutingTable]

@@ -30,7 +30,7 @@ from reference_broker.queues.session import NOTHING_MISSED, ConsumeSession
 
 
 def catch_up(consuming: Consuming) -> None:
-    """The client reads again: ask for what the channel's consumers have missed."""
+    """The client reads again: ask for the missed deliveries of the channel's consumers."""
     for consumer in consuming.consumers.values():
         if consumer.missed_up_to != NOTHING_MISSED and not consumer.is_asking:
             _ask(consuming, consumer)

@@ -1,4 +1,4 @@
-"""Where a channel of a client is: what all parts of the channel need to know."""
+"""The context of a client's channel, shared by all its parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ChannelContext:
 
     def __init__(self, ports: ConnectionPorts, node: ClientPorts, number: int, identity: ChannelId) -> None:
         self.core = ports.core
-        """Where answers to the client go."""
+        """The receiver of answers to the client."""
         self.ports = ports
         """The connection of the channel."""
         self.node = node

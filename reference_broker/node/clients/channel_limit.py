@@ -31,12 +31,12 @@ _FREE: Final = (Settled, Recovered, Cancel, HandOut)
 
 class ChannelLimit:
     """Stands for the :class:`~reference_broker.node.clients.consuming.Consuming` of a channel where queues look for it,
-    and holds back what is too much."""
+    and holds deliveries above the limit back."""
 
     def __init__(self, consuming: Consuming) -> None:
         self._consuming = consuming
         self._leaving: set[str] = set()
-        """Consumers that are being cancelled: until cancel-ok, they get what is on its way."""
+        """Consumers that are being cancelled: until cancel-ok, they get deliveries on their way."""
         self._waiting: deque[tuple[GroupId, ConsumerId, int, list[RunSlice], int]] = deque()
         self._own: dict[str, int] = {}
         """The own prefetches, 0 for none, of the consumers that heed the limit."""
@@ -106,7 +106,7 @@ class ChannelLimit:
                 self._consuming.settle(known, Outcome.RETURN, ((first, last),))
 
     def forget(self, tag: str) -> None:
-        """What waits for a consumer is not the consumer's any more."""
+        """The waiting messages of a consumer are not the consumer's any more."""
         self._waiting = deque(each for each in self._waiting if each[1].tag != tag)
 
     def consuming(self, tag: str, own: int) -> int:

@@ -6,9 +6,9 @@ The protocol core makes events of the client's methods, and each kind of event h
 channel is in the objects that it is composed of:
 
 - :class:`~reference_broker.node.clients.publishing.Publishing`: publishes that queues have not answered.
-- :class:`~reference_broker.node.clients.consuming.Consuming`: consumers, and what they hold.
-- :class:`~reference_broker.node.clients.answers.Answers`: what the channel waits for, and the events that wait.
-- :class:`~reference_broker.node.clients.transactions.Transaction`: what a channel in tx mode keeps back.
+- :class:`~reference_broker.node.clients.consuming.Consuming`: consumers, and their messages.
+- :class:`~reference_broker.node.clients.answers.Answers`: the awaited answers, and the waiting events.
+- :class:`~reference_broker.node.clients.transactions.Transaction`: the commands that a channel in tx mode keeps back.
 
 Queues reach these objects without a detour over the channel.
 """
@@ -77,7 +77,7 @@ class ClientChannel:
         self.publishing = Publishing(context, self.answers, self._replies, self)
         self.consuming = Consuming(context, self.access, self.consumers)
         self.deliveries: Deliveries = self.consuming
-        """Where queues deliver: with a limit of the channel, to the limit."""
+        """The receiver of queues' deliveries: the limit, if the channel has one."""
         self.transaction: Transaction | None = None
         """Not None while the channel is in tx mode."""
         self._limit: ChannelLimit | None = None
@@ -184,7 +184,7 @@ class ClientChannel:
         behind.catch_up(self.consuming)
 
     def tick(self) -> int:
-        """How many ticks the channel has waited for the same queue's leader, or for the same answer."""
+        """Number of ticks for which the channel has waited for the same queue's leader, or for the same answer."""
         return self.answers.patience.tick(self._leaderless() or self.answers.awaited)
 
     def _leaderless(self) -> Queue | None:

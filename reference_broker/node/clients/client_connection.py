@@ -64,7 +64,7 @@ class ClientConnection(asyncio.Protocol):
         self._guard: Guard | None = None
         self.user = self.vhost = ""
         self.virtual_host = node.virtual_host(DEFAULT_VHOST)
-        """What the client has opened, once it is logged in."""
+        """The client's virtual host, once it is logged in."""
         self._loop = asyncio.get_running_loop()
         self.core = ServerConnection(config, self._loop.time())
         self._input = Input(node.clients.slices, self._handle_octets)

@@ -1,4 +1,4 @@
-"""What a channel of a client needs of its node and of its connection."""
+"""The node and the connection as a channel of a client uses them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ConnectionPorts(NodeConnection, Protocol):
     read_ns: int
     is_writable: bool
     virtual_host: VirtualHost
-    """What the client has opened."""
+    """The virtual host that the client has opened."""
     number: int
     """The connection among those of the node."""
     flow: FlowControl

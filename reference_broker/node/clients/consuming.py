@@ -1,4 +1,4 @@
-"""The consumers of a channel: what queues deliver to them, and what the client says of the deliveries."""
+"""The consumers of a channel: the deliveries of queues, and the client's answers to them."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Consuming:
 
 
 class ConsumingChannel(Protocol):
-    """What an acknowledgement needs of its channel."""
+    """A channel as an acknowledgement uses it."""
 
     consuming: Consuming
 

@@ -1,8 +1,8 @@
 """A channel's requests about exchanges and bindings: checked, proposed to the metadata group, answered.
 
 Reply codes and texts of refusals are RabbitMQ's, because clients match on them. Whether a queue or an exchange of a
-binding exists is decided where the metadata is replicated (:mod:`reference_broker.machines.cluster.exchanges`); here is
-only what a node can refuse by itself.
+binding exists is decided where the metadata is replicated (:mod:`reference_broker.machines.cluster.exchanges`); here
+are only the refusals that a node can decide by itself.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def go_on(consuming: Consuming, limit: ChannelLimit | None, queue: Queue) -> boo
         if former.group != group:
             continue
         del consuming.consumers[tag]
-        context.core.set_apart(context.number, tag)  # what was delivered is not this consumer's any more
+        context.core.set_apart(context.number, tag)  # earlier deliveries are not this consumer's any more
         if limit is not None:
             limit.forget(tag)
         if former.is_cancelled or former.is_get:

@@ -37,7 +37,7 @@ class FlowControl:
     )
 
     def __init__(self, core: ServerConnection, waiting: Input, alarms: Alarms, limits: Limits) -> None:
-        """``waiting``: what was read and not handled."""
+        """``waiting``: the read and unhandled octets."""
         self._core = core
         self._input = waiting
         self._alarms = alarms

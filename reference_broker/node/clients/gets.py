@@ -58,7 +58,7 @@ class Gets:
 
     def answer(self, consumer: ConsumeSession, event: Get, *, left: int, counted: bool) -> None:
         """Answer the client. The message, if there is one, came just before the queue's reply. ``left``: messages left
-        in the queue. ``counted``: the answer says how often the message came back, also if it never did."""
+        in the queue. ``counted``: the answer gives the number of the message's returns, also 0."""
         core = self._context.core
         fetched, self._fetched, self._open = self._fetched, None, None
         if fetched is None:

@@ -191,7 +191,7 @@ class Publishing:
 
 
 class PublishingChannel(Protocol):
-    """What a publish needs of its channel."""
+    """A channel as a publish uses it."""
 
     publishing: Publishing
 

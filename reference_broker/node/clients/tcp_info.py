@@ -1,4 +1,4 @@
-"""What the kernel knows of a connection: Linux' ``struct tcp_info`` (linux/tcp.h)."""
+"""The kernel's facts about a connection: Linux' ``struct tcp_info`` (linux/tcp.h)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TcpInfo(NamedTuple):
 
 
 def tcp_info(transport: asyncio.BaseTransport | None) -> TcpInfo | None:
-    """What the kernel says of a transport's connection; None without a connection, and on other systems."""
+    """The kernel's facts about a transport's connection; None without a connection, and on other systems."""
     plug = transport.get_extra_info("socket") if transport is not None else None
     if plug is None or plug.family not in (socket.AF_INET, socket.AF_INET6):
         return None

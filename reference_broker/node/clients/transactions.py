@@ -2,11 +2,11 @@
 
 Theory of operation
 -------------------
-tx.select gives the channel a :class:`Transaction`, and handlers of events that keep them there. A publish is
-checked and kept, an acknowledgement is kept. tx.commit hands the publishes to their queues, then the acknowledgements,
-with the handlers of any other channel. The client gets tx.commit-ok when every queue has confirmed every publish, so
-the transaction is as durable as publisher confirms are. tx.rollback drops what was kept, and the core makes the
-deliveries unacknowledged again. A channel that ends drops its transaction, and its queues return what it holds.
+tx.select gives the channel a :class:`Transaction`, and handlers of events that keep them there. A publish is checked
+and kept, an acknowledgement is kept. tx.commit hands the publishes to their queues, then the acknowledgements, with the
+handlers of any other channel. The client gets tx.commit-ok when every queue has confirmed every publish, so the
+transaction is as durable as publisher confirms are. tx.rollback drops the kept commands, and the core makes the
+deliveries unacknowledged again. A channel that ends drops its transaction, and its queues take its messages back.
 
 As in RabbitMQ, a transaction over several queues, or of publishes and acknowledgements, is not atomic when a node fails
 during the commit; and if a queue refuses a publish of the transaction, the channel closes with 406, although other
@@ -55,7 +55,7 @@ class TransactionalChannel(Protocol):
 
 
 class Transaction:
-    """What a channel in tx mode keeps, and the state of its commit."""
+    """The kept commands of a channel in tx mode, and the state of its commit."""
 
     __slots__ = (
         "_channel", "_commands", "_committed", "_consuming", "_is_handed_out", "_publishes", "_publishing", "_settles",
@@ -159,7 +159,7 @@ class Transaction:
             self._publishing.context.core.tx_ended(number, committed=True)
 
     def rollback(self, event: TxRollback) -> None:
-        """tx.rollback: drop what is kept."""
+        """tx.rollback: drop the kept commands."""
         self._clear()
         self.tracker.forget()
         self._publishing.context.core.tx_ended(event.channel, committed=False)

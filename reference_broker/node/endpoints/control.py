@@ -84,7 +84,7 @@ class _Visitor:
 
     @property
     def address(self) -> str:
-        """Where the connection comes from."""
+        """The address of the other side."""
         address = self.writer.get_extra_info("peername")
         return f"{address[0]}:{address[1]}" if address else "an unknown address"
 

@@ -1,4 +1,4 @@
-"""The port for metrics and management over HTTP: who comes in, how long clients may take, what browsers may do.
+"""The port for metrics and management over HTTP: its limits of clients and times, and its rules for browsers.
 
 Everybody who reaches the port may connect, so a connection must cost little, and not for long. A client that stands
 still for ``http_idle_ms`` is dropped, and earlier if the port is full: a new client gets the place of the oldest client
@@ -40,11 +40,11 @@ _LINGER_S: Final = 10.0
 _STOP_S: Final = 1.0
 """Time that a stopping node gives to answers under way."""
 _COMPLAINT_MAX: Final = 300
-"""The most characters of a log line about what a stranger sent."""
+"""The most characters of a log line about a stranger's octets."""
 
 
 class Visit(web.RequestHandler):
-    """One connection, as aiohttp serves it, with a limit to how long an answer waits to be read."""
+    """One connection, as aiohttp serves it, with a limit of the time until an answer is read."""
 
     def __init__(self, port: HttpPort, server: web.Server, idle_s: float) -> None:
         super().__init__(
@@ -159,7 +159,7 @@ class HttpPort:
             visit.answering -= 1
 
     def complain(self, text: str) -> None:
-        """Log what a client did, once in a while."""
+        """Log a client's fault, once in a while."""
         self._complaints.say("HTTP", text)
 
     def _accepted(self) -> asyncio.Protocol:

@@ -1,4 +1,4 @@
-"""What a node tells about itself on the control port."""
+"""The status of a node for the control port."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def role(hosting: Hosting) -> str:
 
 
 def busiest(hosting: Hosting) -> list[dict[str, Any]]:
-    """Where the node stands with the few queues that have committed most."""
+    """The node's standing with the few queues that have committed most."""
     return [queue_row(hosting.by_group[group], hosting.hosted.get(group)) for group in hosting.busiest.groups()]
 
 
@@ -99,7 +99,7 @@ def usage() -> dict[str, int]:
 
 
 def queue_row(queue: Queue, runner: QueueRunner | None) -> dict[str, Any]:
-    """Where this node stands with one queue, which ``runner`` runs here."""
+    """This node's standing with one queue, which ``runner`` runs here."""
     record = queue.record
     named = {"name": record.short_name, "vhost": record.vhost}
     if runner is None or queue.member is None:

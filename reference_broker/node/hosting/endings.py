@@ -47,14 +47,14 @@ class Endings:
     """The endings that one node asks for."""
 
     def __init__(self, groups: Groups, metadata: MetadataHost, reads: NodeReads, later: Later, timeout_ms: int) -> None:
-        """``timeout_ms``: how long a client waits at most for the end of its queues."""
+        """``timeout_ms``: the longest wait of a client for the end of its queues."""
         self._groups = groups
         self._metadata = metadata
         self._reads = reads
         self._later = later
         self._timeout_ms = timeout_ms
         self.count: Counter[Ending] = Counter()
-        """How many queues this node has ended, by reason."""
+        """Number of queues that this node has ended, by reason."""
 
     def expired(self, group: GroupId, unused_ms: int) -> None:
         """Delete the queue, unless that is under way. Only the present leader of the metadata is asked: the queue may

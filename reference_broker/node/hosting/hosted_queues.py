@@ -102,7 +102,7 @@ class HostingPorts(GroupPorts, OwnerPorts, QueuePorts, Protocol):
         """The queue's members or settings may have to change, if this node leads the queue."""
 
     def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
-        """What the policies say about copies of the queue."""
+        """The policies' rule for copies of the queue."""
 
     def queue_gone(self, record: QueueRecord) -> None:
         """The queue was deleted."""

@@ -51,7 +51,7 @@ class NodeConnection(Protocol):
 
 
 class Deliveries(Protocol):
-    """Where queues deliver to the consumers of a channel."""
+    """The receiver of queues' deliveries to the consumers of a channel."""
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
@@ -67,7 +67,7 @@ class Deliveries(Protocol):
 
 
 class Publishes(Protocol):
-    """Where queues answer the publishes of a channel."""
+    """The receiver of queues' answers to the publishes of a channel."""
 
     def committed(self, group: GroupId, last: int) -> bool:
         """Enqueues of the channel are committed. Returns whether its client gets a confirm."""
@@ -77,7 +77,7 @@ class Publishes(Protocol):
 
 
 class Replied(Protocol):
-    """Where queues answer the other commands of a channel."""
+    """The receiver of queues' answers to the other commands of a channel."""
 
     def replied(self, correlation: int, value: int) -> None:
         """A command of the channel was applied."""
@@ -92,15 +92,15 @@ class LocalChannel(Protocol):
 
     @property
     def deliveries(self) -> Deliveries:
-        """Where messages go."""
+        """The receiver of messages."""
 
     @property
     def publishing(self) -> Publishes:
-        """Where confirms go."""
+        """The receiver of confirms."""
 
     @property
     def answers(self) -> Replied:
-        """Where other answers go."""
+        """The receiver of other answers."""
 
 
 class LocalClients:

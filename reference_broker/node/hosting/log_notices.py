@@ -1,4 +1,4 @@
-"""What the log tells a node: brought from the log's threads into the event loop, and to the member that it is about."""
+"""The log's notices to a node, brought from the log's threads into the event loop, and to the member concerned."""
 
 from __future__ import annotations
 

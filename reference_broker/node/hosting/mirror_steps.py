@@ -70,7 +70,7 @@ class Policies(Protocol):
     """The source of the policies."""
 
     def ha_policy(self, record: QueueRecord) -> HaPolicy | None:
-        """What the policies say about copies of the queue."""
+        """The policies' rule for copies of the queue."""
 
 
 class MirrorSteps:

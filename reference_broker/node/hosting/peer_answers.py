@@ -1,4 +1,5 @@
-"""What a node answers other nodes: how its members stand, what its queues count, and small steps that only it can take.
+"""A node's answers to other nodes: the standing of its members, the counts of its queues, and small steps that only it
+can take.
 
 The answers that other nodes expect are checked by :mod:`reference_broker.node.links.peer_requests`.
 """
@@ -123,7 +124,7 @@ class PeerAnswers:
         return {"ok": True, "mirrors": began_anew}
 
     def _hosted(self, request: Answer) -> QueueRunner:
-        """What runs the queue here."""
+        """The runner of the queue here."""
         group = request.get("group")
         runner = self._groups.hosted.get(GroupId(group)) if isinstance(group, int) else None
         if runner is None:

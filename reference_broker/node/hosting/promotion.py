@@ -65,7 +65,7 @@ class Promotion:
         self._mirrored = mirrored
         self._policies = policies
         self._looks: dict[NodeId, int] = {}
-        """How often each node was missed."""
+        """Number of times that each node was missed."""
 
     def node_lost(self, node: NodeId) -> None:
         """A node is out of reach: have the mirrors of its masters promoted."""

@@ -1,4 +1,4 @@
-"""What a node does for the members of queues that it has: timers, dead letters, and news of other nodes.
+"""A node's services for the members of its queues: timers, dead letters, and news of other nodes.
 
 Most of these services are for the leader of a queue. They end when the node does not lead the queue any more, and the
 new leader asks its own node for them.

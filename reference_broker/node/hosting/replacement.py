@@ -194,7 +194,7 @@ class Replacement:
 
 
 class ReplacementSteps:
-    """What each node that runs does for the replacement of another node when it is asked."""
+    """The steps of each running node for the replacement of another node."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ class BootIds:
 
     def outlive(self, node: NodeId, boot: Boot) -> None:
         """A peer that is down is given up: from now on only a directory with a boot after ``boot`` counts for that
-        peer. Raises ValueError for what is no boot."""
+        peer. Raises ValueError for a value that is no boot."""
         boot, seen = _boot(boot), self._seen.get(node)
         if seen is None or seen[0] < boot[0]:
             self._seen[node] = boot

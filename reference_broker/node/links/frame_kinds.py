@@ -1,4 +1,4 @@
-"""What frames between nodes hold. docs/internals/node.md has the body of each kind."""
+"""The kinds of frames between nodes. docs/internals/node.md has the body of each kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class FrameKind(IntEnum):
-    """What a frame holds."""
+    """The kind of a frame."""
 
     HELLO = 0
     HEARTBEAT = 1

@@ -174,5 +174,5 @@ def _decode(text: bytes) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """What a stranger sent, on one short line."""
+    """A stranger's octets, on one short line."""
     return repr(value)[:_SHOWN_MAX]

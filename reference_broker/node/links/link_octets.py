@@ -1,4 +1,4 @@
-"""How many octets and frames this node sends to each peer, and what for.
+"""The octets and frames that this node sends to each peer, by purpose.
 
 ========================  ==================================================================================
 purpose                   frames
@@ -15,7 +15,7 @@ purpose                   frames
 ========================  ==================================================================================
 
 *Commands* and *deliveries* are proxied: a client is on another node than the leader or owner. Of these frames the kind
-of queue is known, too. Each node counts what it sends, so the figures of both ends are the two directions of a link.
+of queue is known, too. Each node counts its own frames, so the figures of both ends are the two directions of a link.
 Handshakes and heartbeats do not count: they cost the same whatever the load is.
 
 Back of the envelope: a lookup and two additions for a frame, a lookup and an addition more for a proxied frame, and a
@@ -73,7 +73,7 @@ def purpose_of(kind: FrameKind, head: bytes | memoryview) -> str:
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent to one peer for one purpose."""
+    """The frames and octets sent to one peer for one purpose."""
 
     frames: int = 0
     octets: int = 0

@@ -1,4 +1,4 @@
-"""How many clients may come in: what the configuration allows, and the files that a process may have open.
+"""The limits of clients: the configuration, and the files that a process may have open.
 
 Every connection is an open file for the kernel, as is every file of the log. A node without a free file could not begin
 a segment, and would have to stop. So a node raises its limit to the system's, and keeps a quarter back from clients of
@@ -42,7 +42,7 @@ def shared_max() -> int:
 
 
 def strangers_max(limits: Limits) -> int:
-    """How many strangers may be at a port: ``strangers_max``, and few if few files are kept back."""
+    """The most strangers at a port: ``strangers_max``, and fewer if few files are kept back."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(limits.strangers_max, soft // _KEPT // _STRANGERS_KEPT))
 

@@ -148,7 +148,7 @@ def failure(what: str, fix: str) -> Answer:
 
 
 def choice(known: Iterable[str], none: str) -> str:
-    """What to do about a name that is not there: the names that are, or ``none``."""
+    """The fix for an unknown name: the known names, or ``none``."""
     names = sorted(known)
     return f"name one of {_first(names)}" if names else none
 
@@ -203,7 +203,7 @@ _ERROR: Final[dict[str, _Check]] = {"error": _is_text, "fix": _is_text}
 
 
 def _checked(operation: object, answer: Answer) -> Answer:
-    """The answer, or a failure that says what is wrong with it. An operation without a row needs no field."""
+    """The answer, or a failure that names its fault. An operation without a row needs no field."""
     shape = _ERROR if "error" in answer else _SHAPES.get(str(operation), {})
     wrong = [key for key, is_right in shape.items() if not is_right(answer.get(key))]
     if not wrong:

@@ -237,7 +237,7 @@ class PeerLink(asyncio.Protocol):
                 self._peers.link_congested(self)
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the gathered octets."""
         gathered, self._gathered, self._gathered_large = self._gathered, [], 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(gathered)
@@ -375,7 +375,7 @@ class Peers:
         tls: Tls | None = None,
         octets: LinkOctets | None = None,
     ) -> None:
-        """``octets`` counts what is sent."""
+        """``octets`` counts sent frames."""
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
         assert secret or not self.others
@@ -424,7 +424,7 @@ class Peers:
         self._tasks.append(self._loop.create_task(self._watch()))
 
     def _accepted(self) -> PeerLink | TlsDoor:
-        """What takes the next connection."""
+        """The handler of the next connection."""
         if self._tls is None:
             return PeerLink(self, None)
         complain = partial(self.complain, _ANYBODY)
@@ -448,7 +448,7 @@ class Peers:
             link.close()
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the gathered octets."""
         gathered, self.gathered = self.gathered, {}
         for link in gathered:
             link.flush()
@@ -518,7 +518,7 @@ class Peers:
         return self._loop.call_later(self.handshake_ms(link) / 1000, too_slow)
 
     def handshake_ms(self, link: PeerLink) -> int:
-        """How long the handshake of a link may take. A dialled peer that sends nothing counts as silent, and is dialled
+        """Longest time for the handshake of a link. A dialled peer that sends nothing counts as silent, and is dialled
         again."""
         limits = self.limits
         return min(limits.handshake_ms, limits.suspect_after_ms) if link.is_dialled else limits.handshake_ms

@@ -1,4 +1,4 @@
-"""Connections that have not proved yet that they belong to the cluster, and what the log says of them.
+"""Connections that have not proved yet that they belong to the cluster, and their lines in the log.
 
 A node must not spend much on a stranger: neither memory, nor lines of its log. So there is a bound on the number of
 strangers, and the log has at most one line for each kind of refusal in a while.

@@ -88,7 +88,7 @@ def reason(error: BaseException) -> str:
 
 
 def _words(error: Exception) -> str:
-    """What OpenSSL says, without numbers and places in its source."""
+    """OpenSSL's words, without numbers and places in its source."""
     words = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return str(words).replace("_", " ").lower()
 

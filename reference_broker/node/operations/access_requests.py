@@ -1,4 +1,4 @@
-"""What operators ask about users, virtual hosts and permissions, through any node.
+"""Operators' requests about users, virtual hosts and permissions, through any node.
 
 A change is answered when every node in reach has applied it: from then on, no node lets a deleted user in. A client
 without an answer asks again, so a change that is done already succeeds. Passwords come in the request and leave as

@@ -1,4 +1,4 @@
-"""What operators ask of the cluster, through any of its nodes: the status of a queue's members, changes of members,
+"""Operators' requests to the cluster, through any of its nodes: the status of a queue's members, changes of members,
 leaders and policies.
 
 A node answers for the cluster. It asks the other nodes what only they know
@@ -402,7 +402,7 @@ def _joined(found: Sequence[Move], leaders: Mapping[str, NodeId]) -> list[Move]:
 
 
 def _start(silent: Sequence[str]) -> str:
-    """What to do about members that do not answer."""
+    """The fix for members that do not answer."""
     return f"{', '.join(silent)} does not answer: start that node; " if silent else ""
 
 

@@ -1,4 +1,4 @@
-"""What one node tells the others for the management API: its connections, channels, consumers, queues, and itself.
+"""The figures of one node for the others' management API: its connections, channels, consumers, queues, and itself.
 
 An answer between nodes has a limit of octets, and an answer holds up messages while it is made. So rows come in parts:
 ``from`` is the first *source* that is wanted (a connection, a channel, a queue), ``next`` is the one to ask for next. A

@@ -55,7 +55,7 @@ class MirroredHost(Protocol):
 
 
 class MasterPorts(MirrorPorts, Protocol):
-    """What a master needs of its node."""
+    """The node as a master uses it."""
 
     def mirror_synchronised(self, record: QueueRecord, mirror: Mirror) -> None:
         """A copy has every message."""
@@ -82,7 +82,7 @@ class MasterRing:
         self.fills_automatically = False
         """Whether a new mirror is filled: by the policy, or because an operator wants it."""
         self.sync_batch = SYNC_BATCH_MESSAGES
-        """How many messages go to a new mirror at once."""
+        """Number of messages that go to a new mirror at once."""
         self._fills_once = False
         self._host = host
         self._node = node
@@ -90,14 +90,13 @@ class MasterRing:
         self._ring = ring or RingMember(node.node)
         self._confirmations = Confirmations()
         self._early: dict[tuple[NodeId, int], int] = {}
-        """What copies confirmed that this node has not heard of yet: node and number of the copy, number of the
-        batch."""
+        """Confirms of copies that this node does not know yet: node and number of the copy, number of the batch."""
         self._joining: set[tuple[NodeId, int]] = set()
         """New mirrors that ask to join: node and number of the copy. This node may not have heard of the copy yet."""
         self._welcomed: set[tuple[NodeId, int]] = set()
         self._filling: _Filling | None = None
         self._begins: dict[NodeId, int] = {}
-        """Where the copies begin that are not synchronised."""
+        """The beginnings of unsynchronised copies."""
         self._marks: dict[tuple[NodeId, int], int] = {}
         self._local: list[Any] = []
         self._local_first = 0
@@ -149,7 +148,7 @@ class MasterRing:
         self._local.append(command)
 
     def turn(self, *, are_effects_left: bool) -> bool:
-        """Send what has changed. Go on with new mirrors. Returns whether more is confirmed than before."""
+        """Send the changes. Go on with new mirrors. Returns whether more is confirmed than before."""
         self._send_copies()
         self._flush()
         if self.is_blocked and not are_effects_left:
@@ -178,7 +177,7 @@ class MasterRing:
         return self._filling.mirror if self._filling is not None else None
 
     def peer_up(self, node: NodeId) -> None:
-        """The link to a node is there: what was sent to it before may be lost."""
+        """The link to a node is there: earlier frames to it may be lost."""
         self._send(self._ring.link_up(node))
 
     def peer_down(self, node: NodeId) -> None:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class MirrorPorts(ProposingPorts, Protocol):
-    """What a mirror needs of its node."""
+    """The node as a mirror uses it."""
 
     def mirror_lost(self, record: QueueRecord, mirror: Mirror) -> None:
         """A copy must begin anew, or is out of reach: have the metadata drop it."""
@@ -148,7 +148,7 @@ class MirrorRunner:
         self._node.wake(self)
 
     def peer_up(self, node: NodeId) -> None:
-        """The link to a node is there: what was sent to it before may be lost."""
+        """The link to a node is there: earlier frames to it may be lost."""
         self._send(self.ring.link_up(node))
         if node == self.record.leader:
             self._introduce()

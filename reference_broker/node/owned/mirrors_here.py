@@ -34,7 +34,7 @@ _EARLY_QUEUES_MAX: Final = 1024
 
 
 class MirrorsPorts(MirrorPorts, Protocol):
-    """What the mirrors of a node need of it."""
+    """The node as its mirrors use it."""
 
     owned: OwnedQueues
     metadata: MetadataHost

@@ -115,8 +115,8 @@ class OwnedQueues:
         self._records.pop(store_of(record.group, since), None)
 
     def lacks_messages(self, record: QueueRecord, former: str) -> None:
-        """A copy here that was not synchronised became the master's, because the node ``former`` was lost. Nobody else
-        would ever tell what is missing."""
+        """A copy here that was not synchronised became the master's, because the node ``former`` was lost. No other
+        place would ever tell the loss."""
         what = f"its master on {former} was lost, and no mirror was synchronised: what only {former} had is gone"
         fix = "set ha-promote-on-failure to when-synced, if such a queue is to wait for its master"
         self.findings.append(

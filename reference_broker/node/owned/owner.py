@@ -49,7 +49,7 @@ from reference_broker.types import GroupId, LogIndex, NodeId, Priority, Term
 
 
 class OwnerPorts(MasterPorts, Protocol):
-    """What the owner of a queue needs of its node."""
+    """The node as the owner of a queue uses it."""
 
     def unused(self, group: GroupId) -> None:
         """The last consumer of an auto-delete queue is gone: delete the queue."""
@@ -95,7 +95,7 @@ class OwnerRunner:
         self._had_consumers = False
         self._waiting: list[Any] = []
         self._gone: list[tuple[int, NodeId]] = []
-        """The nodes whose links broke while nothing could be applied, and how many commands were waiting then."""
+        """The nodes whose links broke while nothing could be applied, with the number of waiting commands then."""
         self._dedup = DedupTable()
         self._non_members: dict[NodeId, NonMember] = {}
         self._told: dict[NodeId, None] = {}
@@ -104,7 +104,7 @@ class OwnerRunner:
         """The highest number of each process's publishes among the waiting commands. Only kept for mirrors."""
         self._stopped = False
         self._doubts = 0
-        """How many doubts there were."""
+        """Number of doubts so far."""
         self._is_in_doubt = False
         self._applied = 0
         host.started()

@@ -76,8 +76,8 @@ class Rounds:
         """The turn in which the next round may begin."""
         self._number = 0
         self.octets_under_way = 0
-        """Of the entries of all groups that this node has made as their leader and no majority has yet. A small entry
-        waits on every drive and link for what was under way before."""
+        """Octets of this node's own entries, over all groups that it leads, that no majority has yet. A small entry
+        waits on every drive and link for the entries before it."""
 
     def join(self, runner: Runner) -> bool:
         """Whether a group may make an entry of few commands now, which is then part of the round. If it may not, it
@@ -200,7 +200,7 @@ class Batcher:
             self._wake(self._runner)
 
     def propose_gathered(self) -> None:
-        """Propose what is due, where it can be: the leader makes entries while there is room for them."""
+        """Propose the due commands, if possible: the leader makes entries while there is room for them."""
         waiting, node = self._commands, self._node
         if not (waiting.urgent or waiting.overdue) and not self._pipeline.is_due():
             return
@@ -223,8 +223,7 @@ class Batcher:
             anatomy.gauge("entry.bytes", len(payload))
 
     def _room(self) -> tuple[int, int] | None:
-        """How many octets and how many enqueued messages the next entry may hold, which is made then; None if none may
-        follow yet.
+        """The most octets and enqueued messages of the next entry, which is made then; None if none may follow yet.
 
         Normally one may when the disk is idle and, for few commands, when no round is under way; or when a full batch
         is there. While a consumer works through a backlog, its settles must not wait behind many publishes. Then

@@ -1,5 +1,5 @@
-"""How many queues have a member on each node, how many each node leads, which groups have no leader, and which groups
-have committed most. Pure.
+"""The number of queues with a member on each node, the number that each node leads, the groups without a leader, and
+the groups that have committed most. Pure.
 
 A node counts as queues come, change and go, which spares looks at all queues: a declare chooses nodes by these counts,
 a start waits until no group is without a leader, and a summary names the busiest groups.
@@ -133,7 +133,7 @@ def placed(
     policies: Collection[Policy] = (),
 ) -> QueueRecord:
     """The record with members, founders and a first leader, whom the declaration elects. The cost does not depend on
-    how many queues there are.
+    the number of queues.
 
     The queue gets ``x-quorum-initial-group-size`` members (3 by default), or one on each node if there are fewer nodes.
     ``x-queue-leader-locator`` chooses the first leader: ``client-local`` (default) is the node that the client is

@@ -54,7 +54,7 @@ MachineCalls = tuple[Callable[[Entry, int, frozenset[int]], None], Callable[[byt
 
 
 class GroupPorts(ProposingPorts, SenderPorts, Protocol):
-    """What a member needs of its node."""
+    """The node as a member uses it."""
 
     def machine_calls(self, runner: GroupRunner) -> MachineCalls:
         """The calls of the member's machine, with the node's observer in between."""
@@ -63,7 +63,7 @@ class GroupPorts(ProposingPorts, SenderPorts, Protocol):
         """The member's role, leader or term has changed."""
 
     def reconcile(self, runner: GroupRunner) -> None:
-        """Another step may be due to bring the group's members and settings in line with what is wanted: a change of
+        """Another step may be due to bring the group's members and settings in line with the metadata: a change of
         members is committed, or this node leads from now on."""
 
 
@@ -184,7 +184,7 @@ class GroupRunner:
         return self.core.term
 
     def standing(self) -> dict[str, Any]:
-        """Where this member stands. ``behind`` says why the member applies nothing, if it does not."""
+        """The standing of this member. ``behind`` says why the member applies nothing, if it does not."""
         core, raft_log = self.core, self.core.log
         standing = {
             "role": str(core.role),
@@ -301,7 +301,7 @@ class GroupRunner:
         self._wake_if_needed()
 
     def hard_state_synced(self) -> None:
-        """One more hard state is on disk; the last one releases what was held back."""
+        """One more hard state is on disk; the last one releases the held-back messages."""
         self._hard_state_writes -= 1
         if not self._hard_state_writes:
             held, self._held = self._held, []
@@ -374,8 +374,8 @@ class GroupRunner:
             self._node.wake(self)
 
     def hand_over(self, heirs: Iterable[NodeId]) -> bool:
-        """Have the first of these nodes lead that is a voter and has on disk what is committed. False if this member
-        does not lead, hands over already, or finds no such node."""
+        """Hand over to the first of these nodes that is a voter with every committed entry on disk. False if this
+        member does not lead, hands over already, or finds no such node."""
         leadership = self.core.leadership
         heir = next(filter(leadership.may_inherit, heirs), None) if leadership is not None else None
         if heir is None:
@@ -400,7 +400,7 @@ class GroupRunner:
             self.host.doubt()
 
     def peer_up(self, node: NodeId) -> None:
-        """The link to ``node`` is up again: what was under way to it may be lost."""
+        """The link to ``node`` is up again: frames under way to it may be lost."""
         self.core.node_up(node)
         if node == self.core.leader:
             self._doubt()
@@ -469,7 +469,7 @@ class GroupRunner:
         """The payload of an entry that the state refers to."""
         return self._log.payload(self.group, index)
 
-    # Carrying out what the core asks for
+    # Carrying out the core's Ready
 
     def _make_entry(self, payload: bytes, crc: int, sealed_ns: int) -> None:
         """Make an entry of commands, by the steady way if there is one."""

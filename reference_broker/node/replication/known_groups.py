@@ -54,7 +54,8 @@ class Groups:
             del self._of_vhosts[vhost_of(name)][short(name)]
 
     def proposer(self, group: GroupId) -> QueueRunner | Proxy | None:
-        """What takes proposals to a group here: its runner, or the proxy of a queue; None for a queue that is gone."""
+        """The receiver of proposals to a group here: its runner, or the proxy of a queue; None for a queue that is
+        gone."""
         return self.hosted.get(group) or self.proxies.get(group)
 
     def led_here(self, group: GroupId) -> QueueRunner | None:

@@ -179,7 +179,7 @@ def _question(effects: memoryview, at: int) -> tuple[ChannelId, int]:
 
 
 def _call_one(clients: Clients, group: GroupId, effects: memoryview, at: int, first_count: int) -> int:
-    """``first_count``: the delivery count of what was not delivered before."""
+    """``first_count``: the delivery count of messages that were not delivered before."""
     kind, channel = bytes(effects[at : at + 1]), ChannelId.unpack(effects, at + 1)
     at += 1 + CHANNEL_ID_SIZE
     if kind == _DELIVERED:

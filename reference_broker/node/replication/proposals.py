@@ -182,7 +182,7 @@ def sealed_at(payload: bytes | memoryview) -> tuple[int, int]:
 
 
 def unseal(payload: bytes) -> tuple[int, list[Segment]]:
-    """Where the batch ends, and the segments. Raises ValueError for a payload that :func:`seal` did not make."""
+    """The end of the batch, and the segments. Raises ValueError for a payload that :func:`seal` did not make."""
     if len(payload) < _TAIL.size:
         raise ValueError("a sealed batch without the number of its segments")
     _now_ns, _clock, count = _TAIL.unpack_from(payload, len(payload) - _TAIL.size)

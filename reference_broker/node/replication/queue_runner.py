@@ -1,4 +1,4 @@
-"""What runs a queue on a node, as the rest of the node sees it.
+"""The runner of a queue on a node, as the rest of the node sees it.
 
 A :class:`~reference_broker.node.replication.group_runner.GroupRunner` runs a member of a Raft group. This port has the
 questions that are the same for every kind of queue: *does this node lead the queue*, and *how is the queue*. Frames of
@@ -55,7 +55,7 @@ class QueueRunner(Protocol):
     # How is the queue?
 
     def standing(self) -> dict[str, Any]:
-        """Where this node stands with the queue, for the status: ``role``, ``leader``, ``term`` and indexes."""
+        """This node's standing with the queue, for the status: ``role``, ``leader``, ``term`` and indexes."""
 
     def read(self, answered: Callable[[LogIndex | None], None]) -> None:
         """On the leader: call ``answered`` once everything is applied here that is committed now, with the index of the
@@ -70,7 +70,8 @@ class QueueRunner(Protocol):
         """As :meth:`reference_broker.queues.port.Proposer.pace`."""
 
     def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
-        """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
+        """The content of a forwarded proposal: segments, and commands with their sizes. Raises ValueError if
+        damaged."""
 
     def proposed_by_peer(
         self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]
@@ -93,7 +94,7 @@ class QueueRunner(Protocol):
         """Do everything that the inputs since the last turn made necessary."""
 
     def peer_up(self, node: NodeId) -> None:
-        """The link to ``node`` is up again: what was under way to it may be lost."""
+        """The link to ``node`` is up again: frames under way to it may be lost."""
 
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke."""

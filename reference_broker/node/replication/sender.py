@@ -64,7 +64,7 @@ class AnswerTimes:
 
 
 class SenderPorts(NodePorts, Protocol):
-    """What a sender needs of its node."""
+    """The node as a sender uses it."""
 
     answers: AnswerTimes
 
@@ -265,7 +265,7 @@ class Sender:
             self._node.answers.took(node, self._node.now_ns() - asked[1])
 
     def forget(self) -> None:
-        """Forget what was put off: it belongs to a role that is over."""
+        """Forget the messages put off: they belong to a role that is over."""
         self._put_off.clear()
         self._asked.clear()
         self.flows.clear()
@@ -280,7 +280,7 @@ class Sender:
         self._send_all_that_waits()
 
     def go_on(self) -> None:
-        """Send what is held and may go now."""
+        """Send the held entries that may go now."""
         for node, flow in list(self.flows.items()):
             held, flow.held = flow.held, None
             if held is not None:

@@ -86,9 +86,9 @@ class Campaigns:
 class HandOver:
     """Leaders move to where more nodes can reach them.
 
-    Where one link between two nodes is cut, a third node may reach both. A follower behind the cut gets nothing from
-    its leader and cannot replace the leader either, because the third node trusts the leader. So the leader hands over
-    to a voter that reaches every node that the leader reaches, and more. After that no voter reaches more than the new
+    If one link between two nodes is cut, a third node may reach both. A follower behind the cut gets nothing from its
+    leader and cannot replace the leader either, because the third node trusts the leader. So the leader hands over to a
+    voter that reaches every node that the leader reaches, and more. After that no voter reaches more than the new
     leader, so leaders do not move to and fro. ``leading`` are the groups that this node leads.
     """
 
@@ -97,7 +97,7 @@ class HandOver:
         self._leading = leading
         self._nodes = nodes
         self._looks: dict[NodeId, int] = {}
-        """At how many looks in a row each of the peers was better placed."""
+        """Number of looks in a row at which each of the peers was better placed."""
 
     def look(self) -> None:
         """Hand groups over to peers that were better placed for some looks. The links of a node go one after the other

@@ -38,7 +38,7 @@ class Image(Protocol):
 
 @dataclass(slots=True)
 class Faults:
-    """What is wrong with a disk. Counts go down by one with each request that the fault hits.
+    """The faults of a disk. Counts go down by one with each request that the fault hits.
 
     ``write_errors``, ``flush_errors``: the number of next writes or flushes that fail with EIO, and change nothing.
     ``rotten_reads``: the number of next reads that come back with one bit turned. ``slow_ns``: added to every request.
@@ -91,7 +91,7 @@ class Disk:
 
     @property
     def unflushed_blocks(self) -> int:
-        """How many blocks a power cut could lose now."""
+        """Number of blocks that a power cut could lose now."""
         return len(self._before)
 
     def read(self, now_ns: int, offset: int, octets: int) -> RequestOutcome:

@@ -1,4 +1,4 @@
-"""What is known of each kind of drive, as data: each figure has a unit, and each profile names its source."""
+"""The known figures of each kind of drive, as data: each figure has a unit, and each profile names its source."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ PROFILES: Final = {profile.name: profile for profile in (ST1_1T, IO1_200G, HDD72
 
 
 def profile_problems(figures: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the figures of a profile, each as "key: value: rule"."""
+    """The faults in the figures of a profile, each as "key: value: rule"."""
     known = {each.name for each in fields(DriveProfile)} - {"name"}
     found = [
         f"{key}: unknown figure; known: {', '.join(sorted(known))}" for key in figures if key not in {*known, "name"}

@@ -1,4 +1,4 @@
-"""How long the operations of a modelled drive should have lasted, and how much later they ended. Pure.
+"""The due lengths of a modelled drive's operations, and their lateness. Pure.
 
 An operation is *late* if it ended later than it should by more than a fifth of the usual length. The host of the model
 chooses the usual length: the median, if the broker waits for each operation (:func:`median_ns`); or the length that
