@@ -32,7 +32,7 @@ class RoleEvent(StrEnum):
     VOTES_REFUSED = "a majority can no longer be reached, because too many voters refused"
     HIGHER_TERM = "a message named a higher term"
     LEADER_SPOKE = "the leader of its term or of a later term spoke"
-    LEADER_ASKED_FOR_VOTES = "its leader asked for a pre-vote, so it leads no more"
+    LEADER_ASKED_FOR_VOTES = "its leader asked for a pre-vote, so that node leads no more"
     VOTE_GIVEN = "it voted for another candidate"
     LOG_REPLACED = "a snapshot replaced its log, so its requests for votes no longer hold"
     UNFIT = "it was about to stand, but may have forgotten entries, or its machine is older than that of the log"
