@@ -1,7 +1,6 @@
-"""A run's verdict on itself: what a check is, and the checks of a step. The checks of a whole run are in
-:mod:`perftest.results.run_checks`.
+"""The checks of a step, and what a check is. The checks of a whole run are in :mod:`perftest.results.run_checks`.
 
-The trust list of a run is made once, at the end of the run (:mod:`perftest.results.trust_list`).
+The list of all checks, and the verdict of the run, are made once, at its end (:mod:`perftest.results.trust_list`).
 
 Pure: the facts of a step in, checks out. The facts are a row of ``result.json``, or the same made from a row of the
 report's table ``steps`` (:mod:`reports.stats.validity`). So the terminal and the page judge a step by the same limits,

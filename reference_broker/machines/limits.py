@@ -5,12 +5,13 @@ has dealt as far as credit goes. So it never drops or refuses a message that a c
 
 ``DROP_HEAD`` drops the oldest ready messages, returned messages first.
 
-``REJECT_PUBLISH`` refuses the end of a run that does not fit, and then every publish until the queue is down to four
-fifths of both limits. Otherwise the queue would refuse and accept publishers by turns. A queue beside a store takes a
-publish as soon as there is room, as RabbitMQ's classic queues do. With ``REJECT_PUBLISH_DLX`` the refused messages
-become dead letters. Dead letters that wait for their
-confirms count too, because they cannot be dropped. In RabbitMQ the publisher's channel learns of a full queue, so
-messages on their way still enter. Here the queue itself refuses them, and a publish never takes it above its limits.
+``REJECT_PUBLISH`` refuses the end of a run that does not fit, and then every publish
+(:mod:`~reference_broker.machines.enqueue`) until the queue is down to four fifths of both limits. Otherwise the queue
+would refuse and accept publishers by turns. A queue beside a store takes a publish as soon as there is room, as
+RabbitMQ's classic queues do. With ``REJECT_PUBLISH_DLX`` the refused messages become dead letters. Dead letters that
+wait for their confirms count too, because they cannot be dropped. In RabbitMQ the publisher's channel learns of a full
+queue, so messages on their way still enter. Here the queue itself refuses them, and a publish never takes it above its
+limits.
 
 Invariant (I28): after a command the queue refuses publishes only if it is above four fifths of a limit; with
 ``DROP_HEAD`` it is within its limits.

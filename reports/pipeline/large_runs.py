@@ -1,4 +1,5 @@
-"""Runs that are larger than one task should read: their files are cut into splits, which Spark spreads over the cores.
+"""Runs that are larger than one task should read (:func:`reports.pipeline.run.computed` chooses them): their files are
+cut into splits, which Spark spreads over the cores.
 
 Three jobs for any number of such runs: one counts the octets of the splits, one finds the first interval of each step
 and phase, and one parses all lines, merges histograms within each split, and brings the rest of each run together in
