@@ -72,7 +72,7 @@ def import_(
     equivalent.
     """
     from perftest.importers.notes import Level
-    from perftest.options.workload_of import INLINE
+    from perftest.options.command_line_import import INLINE
     from perftest.spec.problem import SpecError
 
     imported: list[tuple[str, Imported]] = []
@@ -99,7 +99,7 @@ def import_(
 def _import(source: str, topologies: Path | None) -> Imported:
     """The workloads of one source. Raises SpecError if the generator would refuse a workload."""
     from perftest.importers.write import problems_of
-    from perftest.options.workload_of import refused
+    from perftest.options.command_line_import import refused
     from perftest.spec.problem import SpecError
 
     try:
@@ -128,7 +128,7 @@ def _converted(source: str, topologies: Path | None) -> Imported:
     from perftest.importers.openmessaging import import_openmessaging, is_openmessaging
     from perftest.importers.perftest_multi import is_multi
     from perftest.importers.rabbittesttool import import_playlist, import_topology, is_playlist, is_topology
-    from perftest.options.workload_of import INLINE, import_command_lines, import_scenarios
+    from perftest.options.command_line_import import INLINE, import_command_lines, import_scenarios
 
     path = Path(source)
     if not _is_file(path):

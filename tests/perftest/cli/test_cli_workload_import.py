@@ -15,10 +15,10 @@ import yaml
 from perftest.cli.run import run
 from perftest.importers.notes import Notes
 from perftest.options.choices import Choices
+from perftest.options.command_line_import import INLINE, import_command_lines, note_options
 from perftest.options.option import Effect, Option
 from perftest.options.plan_of_options import plan_of
 from perftest.options.table import OPTIONS
-from perftest.options.workload_of import INLINE, import_command_lines, note_options
 from perftest.spec import plan_for
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
