@@ -34,8 +34,8 @@ test-all:  ## `make test` and all the rest, also reports on a Spark cluster
 	$(MAKE) test-rest
 	$(MAKE) spark-cluster-test
 
-hunt: $(SETUP)  ## a night of generated cases: ten times as many examples and seeds, new ones each time; ARGS=PATH
-	$(PYTEST) -m "hypothesis or seeds" --hypothesis-profile=hunt $(ARGS)
+hunt: $(SETUP)  ## a night of generated cases: thousands of new examples, ten times the seeds, every sample; ARGS=PATH
+	$(PYTEST) -m "hypothesis or seeds or sampled" --hypothesis-profile=hunt $(ARGS)
 
 check: $(SETUP)  ## ruff and mypy --strict
 	$(CHECK)

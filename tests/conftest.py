@@ -32,7 +32,7 @@ settings.register_profile("many", _EVERY, max_examples=100)  # make test-rest
 settings.register_profile("hunt", _EVERY, max_examples=3000, derandomize=False, print_blob=True)  # make hunt
 settings.load_profile("few")
 _SEEDS_SHARE = {"few": 0.1, "many": 1, "hunt": 10}
-_STRIDES = {"few": 7, "many": 1, "hunt": 1}
+_STRIDES = {"few": 7, "many": 2, "hunt": 1}
 
 
 def _profile(config: pytest.Config) -> str:
@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def stride(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
     """How far apart the cases lie that a test with the mark ``sampled`` looks at: 1 is all of them."""
-    assert request.node.get_closest_marker("sampled"), "make test-rest would not run all cases"
+    assert request.node.get_closest_marker("sampled"), "make hunt would not run all cases"
     return _STRIDES[_profile(pytestconfig)]
 
 

@@ -35,7 +35,7 @@ def kept(directory: Path, base_port: int, *drives: dict[str, Any]) -> Iterator[C
 
 
 def command(cluster: Cluster, out: Path, *arguments: str) -> list[str]:
-    load = ("-u", QUEUE, "-r", "500", "-c", "500", "-q", "500", "-s", "200", "--drain", "60s")
+    load = ("-u", QUEUE, "-r", "100", "-c", "500", "-q", "500", "-s", "200", "--drain", "60s")
     target = ("--cluster", cluster.directory, "--out", str(out), "--ui", "line")
     return [sys.executable, "-m", "perftest.cli", "run", *target, *load, *arguments]
 

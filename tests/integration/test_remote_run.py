@@ -25,6 +25,9 @@ from tests.infra.remote.test_supply_commands import Recorder, is_shown
 
 pytestmark = [pytest.mark.remote, pytest.mark.processes, pytest.mark.skipif(not SSHD, reason="there is no sshd here")]
 
+CALM = ("--vary", "in_flight=50", "--set", "load.rate=20")
+"""A load that leaves the processors to other tests."""
+
 HOSTS = """
 defaults:
   address: 127.0.0.1
@@ -181,7 +184,7 @@ def test_a_dry_run_shows_every_command_that_a_run_would_run(
     hosts.write_text(lab.hosts.read_text() + node)
     monkeypatch.setenv("XDG_CACHE_HOME", str(lab.top / "cache"))
     recorder = Recorder(monkeypatch)
-    words = ["remote", "run", str(hosts), "--vary", "in_flight=50", "--set", "step.duration=2s",
+    words = ["remote", "run", str(hosts), *CALM, "--set", "step.duration=2s",
              "--set", "step.warmup=0s", "--at", "1s pause-host left", "--at", "1.3s resume-host left",
              "--out", str(lab.top / "runs"), "--no-report", "--ui", "none"]  # fmt: skip
     assert call([*words, "--dry-run"]) == 0
@@ -223,7 +226,7 @@ def test_no_password_of_a_broker_is_shown_or_left_anywhere(lab: Lab, tmp_path: P
         local_cluster.kill(cluster, "node1")
         cluster = local_cluster.start_node(cluster, "node1", until_ready=True)
         uri = cluster.uris[0].replace("guest:guest", f"bench:{password}")
-        words = ("--vary", "in_flight=50", "--set", "step.duration=3s", "--set", "step.warmup=0s", "--ui", "line")
+        words = (*CALM, "--set", "step.duration=3s", "--set", "step.warmup=0s", "--ui", "line")
         process = lab.start("run", str(lab.hosts), "-h", uri, "--out", "runs", *words, together=True)
         with process:
             shown = holders(process, password)
@@ -240,7 +243,7 @@ def test_no_secret_of_a_cluster_is_shown_or_left_anywhere(lab: Lab) -> None:
         CLUSTER.format(n=n, amqp=next(ports), peer=next(ports), control=next(ports), top=lab.top) for n in (1, 2, 3)
     )
     hosts.write_text(lab.hosts.read_text() + "".join(nodes))
-    words = ("--vary", "in_flight=50", "--set", "step.duration=3s", "--set", "step.warmup=0s", "--ui", "line")
+    words = (*CALM, "--set", "step.duration=3s", "--set", "step.warmup=0s", "--ui", "line")
     process = lab.start("run", str(hosts), "--out", "runs", "--no-report", *words, together=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -258,12 +261,12 @@ def test_no_secret_of_a_cluster_is_shown_or_left_anywhere(lab: Lab) -> None:
 
 def test_a_second_start_sends_nothing(lab: Lab) -> None:
     for _ in range(2):
-        _code, _out, err = lab.run("--vary", "in_flight=50", "--set", "step.duration=1s", "--set", "step.warmup=0s")
+        _code, _out, err = lab.run(*CALM, "--set", "step.duration=1s", "--set", "step.warmup=0s")
     assert "nothing to send" in err
 
 
 def test_a_coordinator_that_is_killed_leaves_no_process_on_any_host(lab: Lab) -> None:
-    words = ("--vary", "in_flight=50", "--set", "step.duration=100s", "--ui", "line")
+    words = (*CALM, "--set", "step.duration=100s", "--ui", "line")
     process = lab.start("run", str(lab.hosts), "-H", lab.uris, "--out", "runs", "--no-report", *words, together=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -277,7 +280,7 @@ def test_a_coordinator_that_is_killed_leaves_no_process_on_any_host(lab: Lab) ->
 
 
 def test_ctrl_c_ends_the_run_in_order_and_keeps_what_was_measured(lab: Lab) -> None:
-    words = ("--vary", "in_flight=50", "--set", "step.duration=100s", "--set", "step.warmup=0s", "--ui", "line")
+    words = (*CALM, "--set", "step.duration=100s", "--set", "step.warmup=0s", "--ui", "line")
     process = lab.start("run", str(lab.hosts), "-H", lab.uris, "--out", "runs", "--no-report", *words, together=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -293,7 +296,7 @@ def test_ctrl_c_ends_the_run_in_order_and_keeps_what_was_measured(lab: Lab) -> N
 
 def begin(lab: Lab, hosts: Path) -> subprocess.Popen[str]:
     """A run that is in its steady state."""
-    words = ("--vary", "in_flight=50", "--set", "step.duration=6s", "--set", "step.warmup=0s", "--ui", "line")
+    words = (*CALM, "--set", "step.duration=6s", "--set", "step.warmup=0s", "--ui", "line")
     more = ("--set", "load.consumers=2")
     command = ("run", str(hosts), "-H", lab.uris, "--out", "runs", "--no-report", *words, *more)
     process = lab.start(*command, together=True)
