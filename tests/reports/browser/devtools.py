@@ -31,13 +31,15 @@ WHEN: Final = """new Promise((done) => {
 
 
 class Tab:
-    """The tab. ``problems``: whatever a page complained of; ``requests``: the addresses it asked."""
+    """The tab. ``problems``: complaints of its pages but for those ``expected``; ``requests``: the addresses asked."""
 
     def __init__(self, socket: ClientWebSocketResponse) -> None:
         self._socket = socket
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._loaded = asyncio.Event()
         self.problems: list[str] = []
+        self.expected = ""
+        """Word in the complaints that a test expects."""
         self.requests: list[str] = []
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -66,11 +68,15 @@ class Tab:
         elif method == "Network.requestWillBeSent":
             self.requests.append(told["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            self.problems.append(json.dumps(told["exceptionDetails"]))
+            self._complain(json.dumps(told["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.problems.append(json.dumps(told["args"]))
+            self._complain(json.dumps(told["args"]))
         elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.problems.append(told["entry"]["text"])
+            self._complain(told["entry"]["text"])
+
+    def _complain(self, text: str) -> None:
+        if not self.expected or self.expected not in text:
+            self.problems.append(text)
 
     async def begin_anew(self) -> None:
         """Leave the page, and forget what was set and heard."""
@@ -78,6 +84,7 @@ class Tab:
         await self.resize(1280)
         await self.call("Emulation.setEmulatedMedia", features=[])
         self.problems.clear()
+        self.expected = ""
         self.requests.clear()
 
     async def open(self, address: str) -> None:
