@@ -7,7 +7,7 @@ from pathlib import Path
 from reports.errors import PageError
 from reports.html.render import render
 from reports.html.write import put
-from reports.pages.history import history_page
+from reports.pages.several.history import history_page
 from reports.stats.history import MetricHistory
 
 

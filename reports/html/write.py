@@ -17,10 +17,10 @@ import pandas as pd
 from reports.comparison.compare import CompareResult
 from reports.errors import PageError
 from reports.html.render import render, shared_files
-from reports.pages.comparison import comparison_page
-from reports.pages.judged import judged
 from reports.pages.model import Link, Page
 from reports.pages.page import page
+from reports.pages.several.comparison import comparison_page
+from reports.pages.several.judged import judged
 from reports.store import store as report_store
 from reports.store.schema import TABLES, damages_of
 from reports.store.tables import Tables

@@ -14,7 +14,6 @@ from reports.pages import answer, settings, words
 from reports.pages.background import background_section
 from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.hosts import hosts_section
-from reports.pages.layouts import layouts_section
 from reports.pages.model import (
     Background,
     Banner,
@@ -32,6 +31,7 @@ from reports.pages.model import (
 )
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
+from reports.pages.several.layouts import layouts_section
 from reports.pages.simulated import marked_overview
 from reports.pages.sweep import shared_charts
 from reports.pages.tables import latency_column, table_of

@@ -229,7 +229,7 @@ def _plot(found: MetricHistory) -> None:
     """A bar for each run, and a line of words at each change."""
     from rich.console import Console
 
-    from reports.pages.history import sentences
+    from reports.pages.several.history import sentences
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
     for text in sentences(found):
@@ -242,7 +242,7 @@ def _plot(found: MetricHistory) -> None:
 
 
 def _bars(metric: HistoryMetric, series: MetricSeries) -> list[tuple[str, str]]:
-    from reports.pages.history import change_in_words, moment, value_in_words
+    from reports.pages.several.history import change_in_words, moment, value_in_words
     from reports.stats.history import origin
 
     greatest = float(series.runs["value"].max()) or 1.0

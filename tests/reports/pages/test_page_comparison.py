@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from reports.charts import timeline
-from reports.pages import comparison
 from reports.pages.model import Comparison, Kind
 from reports.pages.page import page
+from reports.pages.several import comparison
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from perftest.cli.main import call
 from reports.html.render import render
-from reports.pages.history import history_page, sentences
+from reports.pages.several.history import history_page, sentences
 from reports.stats.history import COLUMNS, METRICS, HistoryMetric, history, metric_named, origin
 from reports.store.columns import TableSpec
 from reports.store.run_tables import RunTables

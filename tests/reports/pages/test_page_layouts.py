@@ -12,9 +12,9 @@ import pytest
 
 from reports.html.render import render
 from reports.pages.kinds import articles
-from reports.pages.layouts import layout_of
 from reports.pages.model import DrawnDrive, Layouts
 from reports.pages.page import page
+from reports.pages.several.layouts import layout_of
 from reports.store.tables import Tables
 
 ONE: dict[str, Any] = {

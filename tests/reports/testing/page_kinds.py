@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from reports.pages.background import background_section
-from reports.pages.history import history_page
 from reports.pages.model import Page
 from reports.pages.page import page
+from reports.pages.several.history import history_page
 from reports.stats.history import history, metric_named
 from reports.stats.lead import with_lead
 from tests.reports.pages.test_page_history import AFTER, BEFORE, tables_over_days

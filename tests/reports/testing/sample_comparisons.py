@@ -8,9 +8,9 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
-from reports.pages.comparison import comparison_page
-from reports.pages.judged import Judged, JudgedDifference, JudgedRow
 from reports.pages.model import Page
+from reports.pages.several.comparison import comparison_page
+from reports.pages.several.judged import Judged, JudgedDifference, JudgedRow
 from reports.stats.confidence import ChangeVerdict
 
 REPEATS = 3

@@ -13,8 +13,8 @@ from perftest.results.trust import Status
 from reports.charts import bars, forest, heat, pair, theme, timeline
 from reports.pages import words
 from reports.pages.anatomy import LOOKS, OUTSIDE
-from reports.pages.judged import Judged, JudgedRow
 from reports.pages.model import Banner, Cell, Chart, Chip, Column, Comparison, Kind, Page, Sentence, Table
+from reports.pages.several.judged import Judged, JudgedRow
 from reports.pages.tables import latency_column, table_of
 from reports.stats.confidence import ChangeVerdict
 from reports.stats.lead import lead_series, with_lead
