@@ -22,12 +22,14 @@ def figure(bars: pd.DataFrame, *, quantity: str, latency: bool = False) -> theme
     """Panels of horizontal bars over one axis.
 
     ``bars`` has the columns ``panel``, ``row``, ``part`` (parts of one bar are stacked; one empty text for plain bars)
-    and ``value``, in the order to draw. Values of a ``latency`` are nanoseconds, and drawn in milliseconds.
+    and ``value``, in the order to draw, and ``low`` and ``high`` for whiskers where bounds are known and finite. Values
+    of a ``latency`` are nanoseconds, and drawn in milliseconds.
     """
     panels, rows, parts = (list(dict.fromkeys(bars[name].tolist())) for name in ("panel", "row", "part"))
     inner = BAR_PX * len(rows)
     drawn = len(panels) * (inner + PANEL_PX)
-    values = bars.assign(value=bars["value"] / 1e6) if latency else bars
+    scale = 1e6 if latency else 1.0
+    values = bars.assign(**{name: bars[name] / scale for name in ("value", "low", "high") if name in bars})
     title = f"{quantity} ({{unit}})" if latency else quantity
     axes: dict[str, Any] = {"xaxis": theme.axis(title, rangemode="tozero", fixedrange=True, anchor="free", position=0)}
     notes = []
@@ -92,4 +94,17 @@ def _trace(bars: pd.DataFrame, rows: list[str], panel: int, part: str, colour: s
         "marker": {"color": colour, "line": {"color": "@page", "width": 1}},
         "hovertemplate": f"<b>%{{customdata}}</b> {name}<br>%{{x:,.4~r}}{unit}<extra></extra>",
         "meta": {"latency": ["x"] if latency else []},
-    }
+    } | _whiskers(bars)
+
+
+def _whiskers(bars: pd.DataFrame) -> dict[str, Any]:
+    """The error bars of a trace, where a bar has bounds."""
+    if "low" not in bars:
+        return {}
+    value, low, high = (bars[name].astype(float) for name in ("value", "low", "high"))
+    known = high.abs() < float("inf")
+    if not known.any():
+        return {}
+    ends = {"array": (high - value).where(known, 0.0), "arrayminus": (value - low).where(known, 0.0)}
+    look = {"type": "data", "symmetric": False, "color": "@ink", "thickness": 1.5, "width": 4}
+    return {"error_x": look | {name: end.round(6).tolist() for name, end in ends.items()}}

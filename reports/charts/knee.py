@@ -26,7 +26,9 @@ class Path:
 
     ``points`` has the columns ``step``, ``setting`` (text), ``delivered_per_s`` and ``latency_ns``; a row without a
     latency is left out. ``knee`` is the ``step`` to be marked, if there is one, and ``rule`` the text beside the mark.
-    Steps that are not ``joined`` lie on no line: nothing leads from one step to the next.
+    Steps that are not ``joined`` lie on no line: nothing leads from one step to the next. Points with the columns
+    ``rate_low``, ``rate_high``, ``latency_low`` and ``latency_high`` have whiskers; infinite bounds have none. A
+    ``faint`` line is thin. One that is not ``labelled`` has its settings in the boxes that the mouse opens alone.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Path:
     knee: int | None = None
     rule: str = "knee"
     joined: bool = True
+    faint: bool = False
+    labelled: bool = True
 
 
 def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.Figure:
@@ -45,8 +49,11 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
     rates = pd.concat([path.points["delivered_per_s"] for path in drawn]) if drawn else pd.Series(dtype=float)
     logarithmic = _wide(rates)
     span = _span(drawn, logarithmic=logarithmic)
-    many = len(drawn) > 1
-    traces = [_trace(path, span, logarithmic=logarithmic, named=many) for path in drawn]
+    many = sum(not path.faint for path in drawn) > 1
+    traces = [
+        _faint(path) if path.faint else _trace(path, span, logarithmic=logarithmic, named=many)
+        for path in sorted(drawn, key=lambda path: not path.faint)
+    ]
     rings = [ring for path in drawn if (ring := _ring(path)) is not None]
     return {
         "data": [*rings, *traces],
@@ -82,7 +89,7 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool, named: b
     where = f", {theme.plain(path.name)}" if named else ""
     return {
         "type": "scatter",
-        "mode": "lines+markers+text" if path.joined else "markers+text",
+        "mode": "+".join([*["lines"] * path.joined, "markers", *["text"] * path.labelled]),
         "name": theme.plain(path.name),
         "x": points["delivered_per_s"].round(1).tolist(),
         "y": (points["latency_ns"] / 1e6).round(6).tolist(),
@@ -95,6 +102,42 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool, named: b
         "marker": {"color": path.colour, "size": 8, "symbol": path.marker},
         "hovertemplate": f"<b>%{{text}}{where}</b><br>%{{x:,.0f}} msg/s delivered<br>"
         "%{y:,.3~r} {unit}<extra></extra>",
+        "cliponaxis": False,
+        "meta": {"latency": ["y"]},
+    } | _whiskers(path)
+
+
+def _whiskers(path: Path) -> dict[str, Any]:
+    """The error bars of a path, those of the latency in milliseconds."""
+    points = path.points
+    if "rate_low" not in points or not points["rate_high"].abs().max() < float("inf"):
+        return {}
+    look = {"type": "data", "symmetric": False, "color": path.colour, "thickness": 1.25, "width": 3}
+    rate, latency_ms = points["delivered_per_s"], points["latency_ns"] / 1e6
+    return {
+        "error_x": look | _bars(rate, points["rate_low"], points["rate_high"]),
+        "error_y": look | _bars(latency_ms, points["latency_low"] / 1e6, points["latency_high"] / 1e6),
+    }
+
+
+def _bars(value: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> dict[str, list[float]]:
+    return {"array": (high - value).round(6).tolist(), "arrayminus": (value - low).round(6).tolist()}
+
+
+def _faint(path: Path) -> dict[str, Any]:
+    points = path.points
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": theme.plain(path.name),
+        "x": points["delivered_per_s"].round(1).tolist(),
+        "y": (points["latency_ns"] / 1e6).round(6).tolist(),
+        "text": [theme.plain(setting) for setting in points["setting"]],
+        "opacity": 0.45,
+        "line": {"color": path.colour, "width": 1},
+        "hovertemplate": f"<b>%{{text}}, {theme.plain(path.name)}</b><br>%{{x:,.0f}} msg/s delivered<br>"
+        "%{y:,.3~r} {unit}<extra></extra>",
+        "showlegend": False,
         "cliponaxis": False,
         "meta": {"latency": ["y"]},
     }
@@ -112,7 +155,7 @@ def _ring(path: Path) -> dict[str, Any] | None:
         "name": "knee",
         "x": [round(rate, 1)],
         "y": [round(float(at["latency_ns"].iloc[0]) / 1e6, 6)],
-        "text": [path.rule],
+        "text": [path.rule if path.labelled else ""],
         "textposition": "bottom right",
         "textfont": {"size": 12, "color": "@warn"},
         "marker": {"size": 20, "symbol": "circle-open", "color": "@warn", "line": {"width": 2.5, "color": "@warn"}},

@@ -26,8 +26,8 @@ from perftest.results.trust import title
 from reports.charts import theme
 from reports.errors import PageError
 from reports.pages import words
-from reports.pages.kinds import Article, articles
-from reports.pages.model import Cell, Chart, Column, Kind, Page
+from reports.pages.kinds import Article, articles, charts
+from reports.pages.model import Cell, Column, Kind, Page
 
 _HERE: Final = Path(__file__).parent
 
@@ -151,12 +151,11 @@ def raw(value: Cell) -> str:
 
 
 def _island_data(parts: Sequence[Article]) -> dict[str, Any]:
-    blocks = [block for part in parts for section in part.sections for block in section.blocks]
-    charts = [block for block in blocks if isinstance(block, Chart)]
+    drawn = [chart for part in parts for section in part.sections for chart in charts(section)]
     return {
         "palettes": theme.PALETTES,
         "scales": theme.SCALES,
-        "figures": {chart.anchor: chart.figure for chart in charts},
+        "figures": {chart.anchor: chart.figure for chart in drawn},
     }
 
 

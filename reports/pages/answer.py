@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,11 +49,15 @@ class Curve:
         return self.sweep.steps
 
 
-def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
-    """The knee curve of a run; None without a sweep, or with fewer than two settings that delivered."""
+def curve(run: pd.Series[Any], steps: pd.DataFrame, also: Collection[int] = ()) -> Curve | None:
+    """The knee curve of a run; None without a sweep, or with fewer than two settings that delivered. Steps in which the
+    load generator was the limit are left out; ``also`` are the numbers of more of them."""
     names = settings.swept(run)
     latency = f"{lead_series(run, 'e2e')}_p99_ns"
-    found = knee.sweep(steps, settings.values(steps, names), latency=latency, limited=limited(steps)) if names else None
+    if not names:
+        return None
+    left_out = {*limited(steps), *also}
+    found = knee.sweep(steps, settings.values(steps, names), latency=latency, limited=left_out)
     return None if found is None else Curve(sweep=found, names=tuple(settings.long(found.steps, names)))
 
 
@@ -133,9 +138,11 @@ def _merits(sweep: knee.SweepShape) -> dict[int, str]:
 
 def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
     at_knee, at_steps = f"{prefix}knee", f"{prefix}steps"
+    sweep = found.sweep
+    rivals = "" if sweep.limited else _rivals(found, sweep.steps[sweep.rate], sweep.peak, of="the highest rate")
     said = [
         Sentence(text=_peak(found), anchor=at_knee),
-        Sentence(text=_knee(found), anchor=at_knee),
+        Sentence(text=_knee(found) + rivals, anchor=at_knee),
         Sentence(text=_gain(found), anchor=at_steps, see="table"),
     ]
     beyond = " ".join(_beyond(found, each) for each in found.sweep.beyond)
@@ -151,21 +158,19 @@ def _peak(found: Curve) -> str:
             f"there. More is not known: with {', '.join(sweep.limited)} the load generator or its machine was the "
             "limit."
         )
-    rivals = _rivals(found, sweep.steps[sweep.rate], sweep.peak)
     return (
-        f"The highest delivered rate measured is {rate}, with {found.names[sweep.peak]}; "
-        f"p99 end to end is {p99} there.{rivals}"
+        f"The highest delivered rate measured is {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} there."
     )
 
 
-def _rivals(found: Curve, merit: pd.Series[float], best: int) -> str:
+def _rivals(found: Curve, merit: pd.Series[float], best: int, *, of: str = "that") -> str:
     """The settings that come so near the best that another run may put them first."""
     near = [row for row in range(len(merit)) if row != best and merit.iloc[row] * NOTICEABLE > merit.iloc[best]]
     if not near:
         return ""
     named = found.names[near[0]] if len(near) == 1 else words.plural(len(near), "other setting")
     one = f"{named[0].upper()}{named[1:]} {'comes' if len(near) == 1 else 'come'}"
-    return f" {one} within 5 % of that, which one run does not tell apart."
+    return f" {one} within 5 % of {of}, which one run does not tell apart."
 
 
 def _p99(found: Curve, row: int) -> str:

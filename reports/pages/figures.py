@@ -59,6 +59,7 @@ def knee_paths(run: pd.Series[Any], sweep: SweepShape, **look: Any) -> list[knee
             "settings": settings.short(sweep.steps, names),
             "delivered_per_s": sweep.steps["delivered_per_s"],
             "latency_ns": sweep.steps[sweep.latency],
+            **_bounds(sweep),
         }
     )
     shared = look | {"knee": int(points["step"].iloc[sweep.knee])}
@@ -69,6 +70,13 @@ def knee_paths(run: pd.Series[Any], sweep: SweepShape, **look: Any) -> list[knee
         alone = alone.assign(setting=alone["settings"])
         paths.append(knee.Path(name=settings.words_of(names), points=alone, joined=False, **shared))
     return paths
+
+
+def _bounds(sweep: SweepShape) -> dict[str, pd.Series[float]]:
+    """The columns of the intervals over rounds; none of steps of one round."""
+    names = {f"{sweep.rate}_low": "rate_low", f"{sweep.rate}_high": "rate_high"}
+    names |= {f"{sweep.latency}_low": "latency_low", f"{sweep.latency}_high": "latency_high"}
+    return {name: sweep.steps[column] for column, name in names.items() if column in sweep.steps}
 
 
 def knee_chart(run: pd.Series[Any], sweep: SweepShape, *, finding: str, prefix: str) -> Chart:

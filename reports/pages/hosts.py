@@ -48,7 +48,7 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
     counted = [words.plural(loads, "load host")] + ([words.plural(brokers, "broker host")] if brokers else [])
     return Hosts(
         prefix=prefix,
-        title=f"Hosts of {run['run_id']}",
+        title=f"Hosts of {run['title'] or run['name']}",
         subtitle=", ".join(counted),
         sentences=tuple(_sentences(tables, steps, limits, prefix)),
         drawn=tuple(_drawn(tables)),

@@ -46,18 +46,26 @@ from reports.pages.reproduction import named
 
 UNFOLDED_MAX: Final = 12
 """Largest number of rows with which a folded table is open at first."""
+RUNS_MAX: Final = 50
+"""Most runs that a page lists openly."""
 FIGURES_MAX: Final = 25
 """Most figures of a page: a browser keeps all drawn ones."""
+OPENING_PX: Final = 340
+"""Height of a picture beside the answer."""
+LOWERED_MAX_PX: Final = 480
+"""Largest height of a picture that is lowered to :data:`OPENING_PX`."""
 DATA_MAX_BYTES: Final = 2_000_000
 """Most data of all figures of a page together, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """The answer for a reader with one minute: sentences, and a small table beside them."""
+    """The answer for a reader with one minute: the first of the sentences, large, beside the picture that decides; the
+    other sentences, and the table that carries them."""
 
     sentences: tuple[Sentence, ...]
     headline: Table | None
+    picture: Chart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Article:
 
     kind: str
     prefix: str
+    name: str
     title: str
     subtitle: str
     chips: tuple[Chip, ...]
@@ -131,9 +140,25 @@ class Article:
     sections: tuple[Section, ...]
 
     @property
+    def anchor(self) -> str:
+        """The anchor of the part; empty for the only part of a page."""
+        return f"{self.prefix}run" if self.prefix else ""
+
+    @property
+    def opens(self) -> bool:
+        """Whether the part begins with its answer."""
+        return any(isinstance(block, Minute) for section in self.sections[:1] for block in section.blocks)
+
+    @property
     def links(self) -> list[tuple[str, str]]:
         """The table of contents: anchors and titles."""
         return [link for section in self.sections for link in section.links]
+
+
+def charts(section: Section) -> list[Chart]:
+    """The figures of a section, in its order."""
+    found = (block.picture if isinstance(block, Minute) else block for block in section.blocks)
+    return [chart for chart in found if isinstance(chart, Chart)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +200,9 @@ class _Budget:
         return replace(section, blocks=tuple(map(self._block, section.blocks)))
 
     def _block(self, block: Block) -> Block:
-        if not isinstance(block, Chart):
-            return block
-        octets = len(json.dumps(block.figure, ensure_ascii=False))
-        if self._figures and octets <= self._octets:
-            self._figures -= 1
-            self._octets -= octets
+        if isinstance(block, Minute) and block.picture is not None:
+            return block if self._takes(block.picture) else replace(block, picture=None)
+        if not isinstance(block, Chart) or self._takes(block):
             return block
         return Data(
             table=block.table,
@@ -188,13 +210,22 @@ class _Budget:
             anchor=block.anchor,
         )
 
+    def _takes(self, chart: Chart) -> bool:
+        octets = len(json.dumps(chart.figure, ensure_ascii=False))
+        fits = self._figures > 0 and octets <= self._octets
+        self._figures -= fits
+        self._octets -= octets * fits
+        return fits
+
 
 def _article(kind: PageKind, model: Any) -> Article:
     found = (section(model) for section in kind.sections)
+    name = model.name if isinstance(model, Run) else ""
     return Article(
         kind=kind.name,
         prefix=model.prefix,
-        title=model.title,
+        name=name or model.title,
+        title=", ".join(filter(None, (model.title, name))),
         subtitle=model.subtitle,
         chips=model.chips,
         banners=model.banners,
@@ -208,7 +239,27 @@ def _section(run: Run, name: str, title: str, *blocks: Block, link: str = "") ->
 
 
 def _result(run: Run) -> Section:
-    return _section(run, "result", "Result in one minute", Minute(run.sentences, run.headline), link="Result")
+    """The answer; the first figure of the run is its picture."""
+    picture = run.charts[0] if run.charts else None
+    return _opening(run.prefix, "result", Minute(run.sentences, run.headline, picture))
+
+
+def _opening(prefix: str, name: str, minute: Minute) -> Section:
+    anchor = f"{prefix}{name}"
+    result = (anchor, "Result")
+    if minute.picture is None:
+        return Section(anchor=anchor, links=(result,), blocks=(minute,))
+    links = (result, (minute.picture.anchor, minute.picture.title))
+    return Section(anchor=anchor, links=links, blocks=(replace(minute, picture=_lowered(minute.picture)),))
+
+
+def _lowered(picture: Chart) -> Chart:
+    """The picture as high as the sentences beside it. One with a line of its own for each row keeps its height."""
+    layout = picture.figure["layout"]
+    if layout["height"] > LOWERED_MAX_PX:
+        return picture
+    lower = layout | {"height": min(layout["height"], OPENING_PX)}
+    return replace(picture, figure=picture.figure | {"layout": lower})
 
 
 def _findings(model: Run | Overview) -> Section | None:
@@ -236,8 +287,8 @@ def _stated(run: Run) -> Section | None:
 
 
 def _figures(run: Run) -> Section:
-    links = tuple((chart.anchor, chart.title) for chart in run.charts)
-    blocks: tuple[Block, ...] = (*map(Remark, run.notes), *run.charts)
+    links = tuple((chart.anchor, chart.title) for chart in run.charts[1:])
+    blocks: tuple[Block, ...] = (*map(Remark, run.notes), *run.charts[1:])
     return Section(anchor=f"{run.prefix}figures", title="Figures", links=links, blocks=blocks)
 
 
@@ -308,13 +359,18 @@ def _provenance(run: Run) -> Section:
     return _section(run, "provenance", "Provenance", run.provenance, *raw)
 
 
+def _all_runs(overview: Overview) -> Section:
+    """The answer over all runs; the first chart is its picture."""
+    picture = overview.charts[0] if overview.charts else None
+    return _opening(overview.prefix, "result", Minute(overview.sentences, overview.headline, picture))
+
+
 def _side_by_side(overview: Overview) -> Section:
-    alone = bool(overview.table.links or overview.notes)
-    few = len(overview.runs) <= UNFOLDED_MAX
-    links = tuple((f"{run.prefix}run", run.run_id) for run in overview.runs) if few and not alone else ()
-    fold = "" if few else f"All {len(overview.runs)} runs"
-    table = Data(table=overview.table, csv=alone, fold=fold, unfolded=bool(overview.table.links))
-    return Section(links=links, blocks=(*map(Remark, overview.notes), table, *overview.charts))
+    fold = f"All {len(overview.runs)} runs" if len(overview.runs) > RUNS_MAX else ""
+    table = Data(table=overview.table, fold=fold, unfolded=bool(overview.table.links))
+    others = overview.charts[1:]
+    links = (("runs", "Runs"), *((chart.anchor, chart.title) for chart in others))
+    return Section(anchor="runs", title="Runs", links=links, blocks=(*map(Remark, overview.notes), table, *others))
 
 
 register(
@@ -358,15 +414,26 @@ def _beside(background: Background) -> Section:
 
 
 register(PageKind("background", (_beside,)))
-register(PageKind("overview", (_side_by_side, _findings)))
+register(PageKind("overview", (_all_runs, _findings, _side_by_side)))
+
+
+def _by_layout(layouts: Layouts) -> Section:
+    """The answer; the rates of all cells are its picture."""
+    picture = layouts.cells[0] if layouts.cells else None
+    return _opening(layouts.prefix, "result", Minute(layouts.sentences, layouts.headline, picture))
+
+
+def _other_cells(layouts: Layouts) -> Section | None:
+    anchor = f"{layouts.prefix}cells"
+    title, charts = "All cells", layouts.cells[1:]
+    return Section(anchor=anchor, title=title, links=((anchor, title),), blocks=charts) if charts else None
 
 
 def _drawn(layouts: Layouts) -> Section:
     anchor = f"{layouts.prefix}drawn"
     how = "Each box is a drive of every node; in the box are the kinds of files that lie on the drive."
     blocks: tuple[Block, ...] = (Remark(Sentence(text=how), "how"), Drawing(layouts.drawn))
-    said = tuple(Remark(sentence, "") for sentence in layouts.sentences)
-    return Section(anchor=anchor, title="Layouts", links=((anchor, "Layouts"),), blocks=(*said, *blocks))
+    return Section(anchor=anchor, title="Layouts", links=((anchor, "Layouts"),), blocks=blocks)
 
 
 def _charts_of(name: str, title: str) -> Callable[[Layouts], Section | None]:
@@ -393,9 +460,10 @@ register(
     PageKind(
         "layouts",
         (
-            _drawn,
+            _by_layout,
             _judged,
-            _charts_of("cells", "All cells"),
+            _other_cells,
+            _drawn,
             _charts_of("interference", "What a background load costs"),
             _charts_of("spectra", "Length of syncs by drive"),
             _charts_of("per_message", "Octets and syncs per message"),
@@ -405,24 +473,24 @@ register(
 )
 
 
-def _changes(history: History) -> Section:
+def _history_result(history: History) -> Section:
+    """The answer; the series that changed last is its picture."""
+    picture = history.charts[0] if history.charts else None
+    return _opening(history.prefix, "result", Minute(history.sentences, history.changes, picture))
+
+
+def _over_time(history: History) -> Section | None:
+    """The other series, and what a change is."""
+    links = (("runs", "Every run"), *((chart.anchor, chart.title) for chart in history.charts[1:]))
     how = (
         "A change is a place from which on the values of the runs are others than before, by more than chance makes. A "
         "run counts once, whatever its length. p is how often values without any order look as much like a change."
     )
-    blocks: tuple[Block, ...] = (*(Remark(each, "") for each in history.sentences), Data(table=history.changes))
-    title = "Changes"
-    return Section(
-        anchor="changes", title=title, links=(("changes", title),), blocks=(*blocks, Remark(Sentence(text=how), "how"))
-    )
+    blocks: tuple[Block, ...] = (Remark(Sentence(text=how), "how"), *history.charts[1:])
+    return Section(anchor="runs", title="Every run", links=links, blocks=blocks)
 
 
-def _over_time(history: History) -> Section | None:
-    links = tuple((chart.anchor, chart.title) for chart in history.charts)
-    return Section(anchor="runs", title="Every run", links=links, blocks=history.charts) if links else None
-
-
-register(PageKind("history", (_changes, _over_time)))
+register(PageKind("history", (_history_result, _over_time)))
 
 
 def _part(hosts: Hosts, name: str, title: str, *blocks: Block, how: str = "") -> Section:
@@ -432,7 +500,8 @@ def _part(hosts: Hosts, name: str, title: str, *blocks: Block, how: str = "") ->
 
 
 def _hosts_result(hosts: Hosts) -> Section:
-    return _part(hosts, "hosts", "Hosts in one minute", Minute(hosts.sentences, None))
+    picture = hosts.each[0] if hosts.each else None
+    return _opening(hosts.prefix, "hosts", Minute(hosts.sentences, None, picture))
 
 
 def _topology(hosts: Hosts) -> Section:
@@ -463,7 +532,8 @@ def _hosts_limits(hosts: Hosts) -> Section:
 
 
 def _each_host(hosts: Hosts) -> Section | None:
-    return _part(hosts, "each", "Each host by itself", *hosts.each) if hosts.each else None
+    """The figures of each host; the first stands beside the answer."""
+    return _part(hosts, "each", "Each host by itself", *hosts.each[1:]) if hosts.each[1:] else None
 
 
 def _clocks(hosts: Hosts) -> Section:
@@ -504,7 +574,8 @@ register(
 
 
 def _verdict_sentences(comparison: Comparison) -> Section | None:
-    return _side_part(comparison, "minute", "Result in one minute", Minute(comparison.sentences, None), link="Result")
+    minute = Minute(comparison.sentences, comparison.headline, comparison.gravest)
+    return _opening(comparison.prefix, "minute", minute)
 
 
 def _alike(comparison: Comparison) -> Section | None:

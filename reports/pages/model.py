@@ -94,11 +94,12 @@ Named = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banner:
-    """Something that must be read before anything else."""
+    """Something that must be read before anything else. ``lines`` are its points, one below the other."""
 
     status: Status
     title: str
     text: str
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +155,13 @@ class Stated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run. ``factors`` are
-    the figures of what each swept setting does."""
+    """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run. ``name`` says
+    what tells the run from the others of the page, and ``measured`` what was measured. ``factors`` are the figures of
+    what each swept setting does."""
 
     prefix: str
     run_id: str
+    measured: str
     title: str
     subtitle: str
     chips: tuple[Chip, ...]
@@ -179,6 +182,7 @@ class Run:
     recoveries: Table | None = None
     verdicts: tuple[Verdicts, ...] = ()
     stated: Stated | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +226,7 @@ class Layouts:
     title: str
     subtitle: str
     sentences: tuple[Sentence, ...]
+    headline: Table
     drawn: tuple[DrawnLayout, ...]
     cells: tuple[Chart, ...]
     spectra: tuple[Chart, ...]
@@ -297,11 +302,13 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Several runs side by side: the best that each did, and the charts that show all of them. ``notes`` say where the
-    details of the runs are if they are not on this page."""
+    """Several runs side by side: the answer over all of them with its table, the charts that show all of them, and the
+    table of the runs. ``notes`` say where the details of the runs are if they are not on this page."""
 
     title: str
     subtitle: str
+    sentences: tuple[Sentence, ...]
+    headline: Table
     runs: tuple[Run, ...]
     table: Table
     charts: tuple[Chart, ...]
@@ -317,12 +324,15 @@ class Comparison:
     """Two sides, each of one run or several repetitions: whether they are alike, what changed, and what changed along.
 
     ``differences`` is None if the sides differ in nothing; ``alike`` says whether they can be compared, and why. Sides
-    that cannot be compared have no ``verdicts``. ``inside`` shows the stages of the broker.
+    that cannot be compared have no ``verdicts``. ``headline`` and ``gravest`` are the rows to read first, as a table
+    and as a picture; ``forest`` has all, if there are more. ``inside`` shows the stages of the broker.
     """
 
     title: str
     subtitle: str
     sentences: tuple[Sentence, ...]
+    headline: Table | None
+    gravest: Chart | None
     alike: Sentence
     differences: Table | None
     verdicts: Table | None

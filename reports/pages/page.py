@@ -4,39 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
-
-import pandas as pd
+from typing import Final
 
 from perftest.results.trust import Status
-from reports.charts import knee, theme
-from reports.pages import answer, settings, words
+from reports.pages import answer
 from reports.pages.background import background_section
-from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.hosts import hosts_section
+from reports.pages.invalid import invalid_runs
 from reports.pages.model import (
     Background,
     Banner,
-    Chart,
-    Column,
+    Chip,
     Hosts,
-    Kind,
     Link,
-    Overview,
     Page,
     Run,
     Sentence,
-    Table,
-    Verdicts,
 )
 from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
+from reports.pages.several.apart import rounds_of
 from reports.pages.several.layouts import layouts_section
-from reports.pages.simulated import marked_overview
-from reports.pages.sweep import shared_charts
-from reports.pages.tables import latency_column, table_of
+from reports.pages.several.overview import Side, overview_section
 from reports.stats.foreign import without_unknown
-from reports.stats.lead import lead_series, with_lead
+from reports.stats.lead import with_lead
 from reports.store.tables import Tables
 
 DETAILS_MAX: Final = 8
@@ -66,8 +57,9 @@ def page(
     page is an overview without the details of each. ``home`` is the page that leads to this one.
     """
     known, tables = files or {}, with_lead(without_unknown(tables))
-    ids = tables.loads
-    loads = [_named(tables.of(run_id, group), group) for run_id, group in ids]
+    sides = [Side(each) for each in rounds_of([_named(tables.of(*load), load[1]) for load in tables.loads])]
+    loads = [load for side in sides for load in side.rounds.loads]
+    names = [name for side in sides for name in side.rounds.round_names()]
     curves = [answer.curve(load.runs.iloc[0], load.steps) for load in loads]
     many = len(loads) > 1 or bool(pages)
     detailed = len(loads) <= DETAILS_MAX and not pages
@@ -75,27 +67,30 @@ def page(
         run_section(
             load,
             curve,
+            name=name,
             prefix=f"r{number}-" if many else "",
             rebuild=rebuild,
-            files=known.get(run_id, ()),
+            files=known.get(_run_id(load), ()),
             drawn=detailed,
         )
-        for number, (load, curve, (run_id, _)) in enumerate(zip(loads, curves, ids, strict=True), 1)
+        for number, (load, curve, name) in enumerate(zip(loads, curves, names, strict=True), 1)
     ]
     title = _title(sections)
-    beside = _background(tables)
+    beside, spread = _background(tables), _hosts(tables)
     sections = [
-        _with_notes(section, beside.get(run_id, ())) for section, (run_id, _) in zip(sections, ids, strict=True)
+        _with_hosts(_with_notes(section, beside.get(_run_id(load), ())), spread.get(_run_id(load)))
+        for section, load in zip(sections, loads, strict=True)
     ]
-    spread = _hosts(tables)
-    sections = [_with_hosts(section, spread.get(run_id)) for section, (run_id, _) in zip(sections, ids, strict=True)]
     judged = verdicts(loads)
     sections = sections if many else [replace(section, verdicts=judged) for section in sections]
     placed = layouts_section(loads, judged)
-    overview = _side_by_side(loads, curves, sections, judged, title=title, noted=not detailed and not pages)
+    notes = () if detailed or pages else (_NO_DETAILS,)
+    overview = overview_section(sides, sections, judged, title=title, notes=notes)
     if pages:
-        links = tuple(pages[run_id] for run_id, _ in ids)
+        links = tuple(pages[_run_id(load)] for load in loads)
         overview = replace(overview, table=replace(overview.table, links=links))
+    several: list[tuple[str, object]] = [("overview", overview)] if many else []
+    several = several if placed is None else [("layouts", replace(placed, chips=overview.chips)), *several]
     details: list[tuple[str, object]] = [
         *(("run", section) for section in sections),
         *(("hosts", part) for part in spread.values()),
@@ -106,38 +101,18 @@ def page(
         generated=generated,
         home=home,
         parts=(
-            *([("overview", overview)] if many else []),
-            *([] if placed is None else [("layouts", placed)]),
+            *several,
             *(details if detailed else ()),
         ),
-        banners=tuple(
-            Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
-            for path, reason in (left_out or {}).items()
+        banners=(
+            *(invalid_runs(sections) if many else ()),
+            *(
+                Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
+                for path, reason in (left_out or {}).items()
+            ),
         ),
         verdicts=judged,
     )
-
-
-def _side_by_side(
-    loads: Sequence[Tables],
-    curves: Sequence[answer.Curve | None],
-    sections: Sequence[Run],
-    judged: tuple[Verdicts, ...],
-    *,
-    title: str,
-    noted: bool,
-) -> Overview:
-    """The overview of the runs, each with its knee curve; ``noted`` if it has to say why it lacks their details."""
-    overview = Overview(
-        title=title,
-        subtitle=f"{words.plural(len(sections), 'run')} side by side",
-        runs=tuple(sections),
-        table=_overview(loads),
-        charts=tuple(_shared(loads, curves)),
-        verdicts=judged,
-        notes=(Sentence(text=_NO_DETAILS),) if noted else (),
-    )
-    return marked_overview(overview, [is_simulated(load.runs.iloc[0]) for load in loads])
 
 
 def _background(tables: Tables) -> dict[str, list[Background]]:
@@ -177,7 +152,15 @@ def _with_hosts(section: Run, part: Hosts | None) -> Run:
     note = Sentence(
         text=f"This load ran on several hosts ({part.subtitle}).", anchor=f"{part.prefix}hosts", see="each of them"
     )
-    return replace(section, notes=(*section.notes, note))
+    chip = Chip(name="Hosts", value=part.subtitle)
+    return replace(section, notes=(*section.notes, note), chips=(*section.chips, chip))
+
+
+def _run_id(load: Tables) -> str:
+    """The id of the run of a load, without the group that :func:`_named` adds."""
+    run = load.runs.iloc[0]
+    group = str(load.steps["group"].iloc[0]) if len(load.steps) else ""
+    return str(run["run_id"]).removesuffix(f"-{group}") if group else str(run["run_id"])
 
 
 def _named(load: Tables, group: str) -> Tables:
@@ -188,98 +171,3 @@ def _named(load: Tables, group: str) -> Tables:
 def _title(sections: Sequence[Run]) -> str:
     titles = list(dict.fromkeys(section.title for section in sections))
     return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
-
-
-def _shared(loads: Sequence[Tables], curves: Sequence[answer.Curve | None]) -> list[Chart]:
-    """The knee curves of all sweeps on one pair of axes, and what each setting does in each of them."""
-    swept = [(load, found) for load, found in zip(loads, curves, strict=True) if found is not None]
-    if len(swept) < 2:
-        return []
-    sweeps = [(load.runs.iloc[0], found) for load, found in swept]
-    paths = _paths(sweeps)
-    return [
-        Chart(
-            anchor="all-knee",
-            title="End-to-end p99 against delivered rate, all runs",
-            unit="ms",
-            latency=True,
-            how_to_read="Each line is a run, or a line through the grid of a run; each point is a step, labelled by "
-            "its setting. Points further to the right and further down are better. The colour tells the queue type, "
-            "the dash tells runs of one type apart, and rings mark the knees.",
-            finding=_best(sweeps),
-            figure=knee.figure(paths, quantity="end-to-end p99"),
-            table=_points_table(paths),
-        ),
-        *shared_charts(swept),
-    ]
-
-
-def _paths(sweeps: Sequence[tuple[pd.Series[Any], answer.Curve]]) -> list[knee.Path]:
-    """The lines of every run: colour and marker by queue type, dash by its turn among the runs of that type."""
-    seen: dict[str, int] = {}
-    paths: list[knee.Path] = []
-    for run, found in sweeps:
-        queue = str(run["queue_types"]).split(",")[0]
-        turn = seen[queue] = seen.get(queue, -1) + 1
-        paths += [
-            replace(path, name=", ".join(filter(None, (str(run["run_id"]), path.name))))
-            for path in knee_paths(
-                run,
-                found.sweep,
-                colour=theme.queue_token(queue),
-                marker=theme.QUEUE_MARKERS.get(queue, "circle"),
-                dash=theme.DASHES[turn % len(theme.DASHES)],
-            )
-        ]
-    return paths
-
-
-def _best(sweeps: Sequence[tuple[pd.Series[Any], answer.Curve]]) -> str:
-    run, found = max(sweeps, key=lambda sweep: sweep[1].sweep.rate_at(sweep[1].sweep.peak))
-    return (
-        f"The highest delivered rate measured is that of {run['run_id']}, with {found.names[found.sweep.peak]}. "
-        "Whether the runs differ by more than chance is not known from one of each: perftest compare tells it, over "
-        "repetitions."
-    )
-
-
-def _points_table(paths: Sequence[knee.Path]) -> Table:
-    columns = (
-        Column(name="run", title="run"),
-        Column(name="setting", title="setting"),
-        Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
-        latency_column("latency_ns", "end-to-end p99"),
-    )
-    frame = pd.concat([path.points.assign(run=path.name, setting=path.points["settings"]) for path in paths])
-    return table_of(frame, columns, caption="Delivered rate and p99 of all runs", file="knee.csv")
-
-
-def _overview(loads: Sequence[Tables]) -> Table:
-    """One row per run: the run, and its highest delivered rate."""
-    columns = (
-        Column(name="run", title="run"),
-        Column(name="queue_types", title="queue"),
-        Column(name="broker", title="broker"),
-        Column(name="loop", title="loop"),
-        Column(name="peak_per_s", title="peak delivered", kind=Kind.RATE, unit="msg/s"),
-        Column(name="at", title="at"),
-        latency_column("p99_ns", "p99 there"),
-        Column(name="state", title="state"),
-    )
-    frame = pd.DataFrame([_overview_row(load.runs.iloc[0], load.steps) for load in loads])
-    return table_of(frame, columns, caption="The runs", file="runs.csv")
-
-
-def _overview_row(run: pd.Series[Any], steps: pd.DataFrame) -> dict[str, Any]:
-    row = {name: run[name] for name in ("queue_types", "loop", "state")}
-    row |= {"run": run["run_id"], "broker": f"{run['product']} {run['broker_version']}".strip()}
-    if steps.empty:
-        return row | {"peak_per_s": None, "at": "", "p99_ns": None}
-    at = int(steps["delivered_per_s"].argmax())
-    best = steps.iloc[at]
-    name = settings.long(steps, settings.swept(run))[at]
-    return row | {
-        "peak_per_s": best["delivered_per_s"],
-        "at": name,
-        "p99_ns": best[f"{lead_series(run, 'e2e')}_p99_ns"],
-    }

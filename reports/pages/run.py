@@ -13,6 +13,7 @@ from reports.pages import answer, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, manifest_of, spectrum_chart, timeline_chart
 from reports.pages.foreign import imported
+from reports.pages.invalid import invalid_run
 from reports.pages.link_traffic import link_traffic
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
@@ -34,13 +35,14 @@ def run_section(
     tables: Tables,
     curve: answer.Curve | None,
     *,
+    name: str = "",
     prefix: str,
     rebuild: Sequence[str],
     files: Sequence[tuple[str, int]],
     drawn: bool = True,
 ) -> Run:
-    """Everything about the one run that ``tables`` hold, with its knee ``curve``; ``prefix`` goes before each anchor. A
-    run that is not ``drawn`` has no figures."""
+    """Everything about the one run that ``tables`` hold, with its knee ``curve``. ``name`` tells the run from others of
+    the page; ``prefix`` goes before each anchor. A run that is not ``drawn`` has no figures."""
     run = tables.runs.iloc[0]
     tables = replace(tables, steps=settings.in_order(tables.steps, settings.swept(run)))
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
@@ -49,8 +51,10 @@ def run_section(
     section = Run(
         prefix=prefix,
         run_id=str(run["run_id"]),
+        name=name,
+        measured=(measured := _measured(run)),
         title=str(run["title"] or run["name"]),
-        subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
+        subtitle=f"{measured} · {run['run_id']}",
         chips=tuple(_chips(run, ledger, found, modelled_drives(tables))),
         banners=tuple(_banners(run, tables.steps, ledger, found)),
         sentences=tuple(answer.sentences(run, tables.steps, curve, ledger, prefix=prefix)),
@@ -72,13 +76,20 @@ def run_section(
     return marked(section, manifest_of(run).get("simulated") or {})
 
 
+def _measured(run: pd.Series[Any]) -> str:
+    """What was measured, on what, and when."""
+    broker = f"{run['product'] or 'unknown broker'} {run['broker_version']}".strip()
+    nodes = int(run["broker_nodes"])
+    known = f"{broker}, {words.plural(nodes, 'node')}" if nodes else broker
+    return f"{run['name']} · {known} · {utc(int(run['started_ns']))}"
+
+
 def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check], drives: str) -> list[Chip]:
     verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.FAIL))
     return [
         Chip(name="Ledger", value=verdict, status=status),
         trust_chip(found),
         Chip(name="Loop", value=str(run["loop"])),
-        Chip(name="Broker", value=f"{run['product'] or 'unknown'} {run['broker_version']}".strip()),
         Chip(name="Queue", value=str(run["queue_types"]).replace(",", ", ")),
         *([Chip(name="Drives", value=f"modelled: {drives}")] if drives else []),
         *([Chip(name="A confirm means", value=str(run["durability"]))] if run["durability"] else []),
@@ -88,19 +99,17 @@ def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[C
 def _banners(
     run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None, found: Sequence[Check]
 ) -> list[Banner]:
-    banners = []
+    banners, own = [], set()
     if ledger is not None and ledger["verdict"] == "violated":
+        own.add("ledger")
         text = answer.ledger_sentence(ledger) + " No other figure on this page matters until that is explained."
         banners.append(
             Banner(status=Status.FAIL, title="The broker broke its promise, or the generator its account", text=text)
         )
-    limited = [check for check in found if check.check == "generator_cpu" and check.status is Status.FAIL]
-    banners += [
-        Banner(status=Status.FAIL, title="INVALID: limited by the load generator", text=c.text) for c in limited
-    ]
     if run["state"] != "finished":
+        own.add("finished")
         banners.append(_unfinished(run, len(steps)))
-    return banners
+    return [*banners, *invalid_run([check for check in found if check.check not in own])]
 
 
 def _unfinished(run: pd.Series[Any], begun: int) -> Banner:

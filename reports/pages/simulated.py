@@ -34,7 +34,12 @@ def marked_overview(overview: Overview, simulated: Collection[bool]) -> Overview
     mark = _mark_of(simulated)
     if not mark:
         return overview
-    return replace(overview, charts=_charts(overview.charts, mark), table=_table(overview.table, mark))
+    return replace(
+        overview,
+        charts=_charts(overview.charts, mark),
+        headline=_table(overview.headline, mark),
+        table=_table(overview.table, mark),
+    )
 
 
 def marked_layouts(layouts: Layouts, simulated: Collection[bool]) -> Layouts:
@@ -45,6 +50,7 @@ def marked_layouts(layouts: Layouts, simulated: Collection[bool]) -> Layouts:
         return layouts
     return replace(
         layouts,
+        headline=_table(layouts.headline, mark),
         cells=_charts(layouts.cells, mark),
         spectra=_charts(layouts.spectra, mark),
         over_time=_charts(layouts.over_time, mark) if all(simulated) else layouts.over_time,

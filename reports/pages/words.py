@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 LATENCY_UNITS: Final = {"µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -75,3 +76,14 @@ def duration(seconds: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 step``, ``6 steps``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def between(low: str, high: str) -> str:
+    """Two figures as a range, with the unit once if both have the same: ``119 to 130 ms``."""
+    first, last = low.rpartition(" "), high.rpartition(" ")
+    return f"{first[0]} to {high}" if first[2] == last[2] and first[0] else f"{low} to {high}"

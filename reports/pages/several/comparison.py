@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, log1p
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,8 @@ from reports.stats.confidence import ChangeVerdict
 from reports.stats.lead import lead_series, with_lead
 from reports.store.tables import Tables
 
+GRAVEST_MAX: Final = 12
+"""Most rows of the picture beside the answer."""
 FOREST_MAX: Final = 60
 """Most rows of the forest plot; the table of verdicts has all."""
 SPECTRA_MAX: Final = 6
@@ -85,20 +87,31 @@ def comparison_part(found: Judged, tables: Tables, *, names: tuple[str, str]) ->
     steps = _worst_steps(found.rows) if both else []
     counted = [words.plural(len(side), "run") for side in (found.base, found.candidate)]
     return Comparison(
-        title=f"{names[1]} against {names[0]}",
+        title=_title(base, candidate),
         subtitle=f"baseline: {counted[0]} of {names[0]} · candidate: {counted[1]} of {names[1]}",
         chips=tuple(_chips(found)),
         banners=tuple(_banners(found)),
         sentences=tuple(_sentences(found)),
+        headline=_verdicts(found.rows[:GRAVEST_MAX]) if found.rows else None,
+        gravest=next(_forest(found.rows[:GRAVEST_MAX], "gravest", "The gravest changes with their intervals"), None),
         alike=_alike(found),
         differences=_differences(found),
         verdicts=_verdicts(found.rows) if found.rows else None,
-        forest=tuple(_forest(found.rows)),
+        forest=tuple(_forest(found.rows)) if len(found.rows) > GRAVEST_MAX else (),
         spectra=tuple(_spectra(base, candidate, steps, found.noise_latency)) if both else (),
         over_time=(*_over_time(base, candidate), *_heat(base, candidate, found.noise_latency)) if both else (),
         inside=tuple(_inside(base, candidate, steps)) if both else (),
         resources=_resources(base, candidate) if both else None,
     )
+
+
+def _title(base: _Side, candidate: _Side) -> str:
+    """The workload, if both sides have the same."""
+    titles = [str(side.runs[0].runs.iloc[0]["title"]) for side in (base, candidate) if side.runs]
+    return f"{titles[0]}: candidate against baseline" if len(set(titles)) == 1 and titles[0] else _NO_TITLE
+
+
+_NO_TITLE: Final = "Candidate against baseline"
 
 
 def _worst_steps(rows: Sequence[JudgedRow]) -> list[str]:
@@ -107,8 +120,8 @@ def _worst_steps(rows: Sequence[JudgedRow]) -> list[str]:
 
 
 def _chips(found: Judged) -> Iterator[Chip]:
-    status = Status.PASS if found.comparable else Status.FAIL
-    yield Chip(name="Comparable", value="yes" if found.comparable else "no", status=status)
+    said = "yes" if found.rows else "yes, but nothing was" if found.comparable else "no"
+    yield Chip(name="Comparable", value=said, status=Status.PASS if found.rows else Status.FAIL)
     counts = pd.Series([row.verdict for row in found.rows], dtype=object).value_counts()
     for verdict in ChangeVerdict:
         if verdict in counts:
@@ -128,9 +141,26 @@ def _banners(found: Judged) -> Iterator[Banner]:
 
 
 def _sentences(found: Judged) -> Iterator[Sentence]:
+    if found.rows and (lead := _lead(found.rows)):
+        yield Sentence(text=lead)
     for number, sentence in enumerate(found.sentences):
         text = f"{sentence[:1].upper()}{sentence[1:]}."
         yield Sentence(text=text, anchor="" if number else "verdicts", see="table")
+
+
+def _lead(rows: Sequence[JudgedRow]) -> str:
+    """The gravest change by name; empty without a change. ``rows`` are in the order of their verdicts."""
+    for verdict, word in ((ChangeVerdict.REGRESSED, "worse"), (ChangeVerdict.IMPROVED, "better")):
+        changed = [row for row in rows if row.verdict is verdict]
+        if changed:
+            most = max(changed, key=lambda row: abs(log1p(row.value)))
+            figures = f"{100 * most.value:+.3g} % ({100 * most.low:+.3g} to {100 * most.high:+.3g} %)"
+            where = f"{most.metric} at {most.step}" if most.step else most.metric
+            return (
+                f"The candidate is {word} in {len(changed)} of {words.plural(len(rows), 'figure')}, most in {where}: "
+                f"{figures}."
+            )
+    return ""
 
 
 def _alike(found: Judged) -> Sentence:
@@ -198,7 +228,9 @@ def _percent(part: float) -> float | None:
     return 100 * part if isfinite(part) else None
 
 
-def _forest(rows: Sequence[JudgedRow]) -> Iterator[Chart]:
+def _forest(
+    rows: Sequence[JudgedRow], anchor: str = "forest", title: str = "Change of each metric with its interval"
+) -> Iterator[Chart]:
     shown = [row for row in rows if isfinite(row.value)][:FOREST_MAX]
     if not shown:
         return
@@ -213,8 +245,8 @@ def _forest(rows: Sequence[JudgedRow]) -> Iterator[Chart]:
         f" The {len(shown)} gravest of {len(rows)} rows are drawn; the table has all." if len(shown) < len(rows) else ""
     )
     yield Chart(
-        anchor="forest",
-        title="Change of each metric with its interval",
+        anchor=anchor,
+        title=title,
         unit="%",
         how_to_read="Each row is a metric of a step: the mark is the change, the line its interval, and the grey band "
         "is what counts as noise. A line wholly outside the band is a change; a line that reaches into the band and "

@@ -24,11 +24,34 @@ def history_page(found: Found, *, workload: str, generated: str) -> Page:
     model = History(
         title=f"{found.metric.name} of {workload}",
         subtitle=f"{words.plural(runs, 'run')}, one value each",
-        sentences=tuple(Sentence(text=text) for text in sentences(found)),
+        sentences=tuple(Sentence(text=text) for text in [*_latest(found), *sentences(found)]),
         changes=_changes(found),
-        charts=tuple(_chart(found.metric, series, number) for number, series in enumerate(found.series, 1)),
+        charts=tuple(_chart(found.metric, series, number) for number, series in enumerate(_latest_first(found), 1)),
     )
     return Page(title=model.title, generated=generated, parts=(("history", model),))
+
+
+def _latest(found: Found) -> list[str]:
+    """The latest change as the answer of the page; nothing without a change."""
+    series = _latest_first(found)[0] if found.series else None
+    if series is None or not series.changes:
+        return []
+    change = series.changes[-1]
+    before, after = (value_in_words(found.metric, value) for value in (change.before, change.after))
+    verdict = "better" if (change.after > change.before) == found.metric.more_is_better else "worse"
+    day = moment(int(series.runs["started_ns"].iloc[change.index])).partition(" ")[0]
+    where = f" ({series.name})" if series.name else ""
+    return [f"{found.metric.name}{where} is {verdict} since {day}: {after} instead of {before}, {_percent(change)}."]
+
+
+def _latest_first(found: Found) -> list[MetricSeries]:
+    """The series with the latest change first; the others as they were."""
+    latest = max((s for s in found.series if s.changes), key=_last_change, default=None)
+    return sorted(found.series, key=lambda series: series is not latest)
+
+
+def _last_change(series: MetricSeries) -> int:
+    return int(series.runs["started_ns"].iloc[series.changes[-1].index])
 
 
 def sentences(found: Found) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -17,11 +18,23 @@ from reports.charts import bars, lanes, spectrum
 from reports.pages import settings, words
 from reports.pages.anatomy import SYNCS
 from reports.pages.figures import is_simulated, manifest_of
-from reports.pages.model import Chart, Column, DrawnDrive, DrawnLayout, Kind, Layouts, Sentence, Verdicts
+from reports.pages.model import (
+    Chart,
+    Column,
+    DrawnDrive,
+    DrawnLayout,
+    Kind,
+    Layouts,
+    Sentence,
+    Table,
+    Verdicts,
+)
 from reports.pages.reproduction import named
 from reports.pages.simulated import marked_layouts
 from reports.pages.tables import latency_column, supports, table_of
+from reports.stats.confidence import change
 from reports.stats.lead import lead_series
+from reports.stats.rounds import CONFIDENCE, interval
 from reports.store.schema import PERCENTILES
 from reports.store.tables import Tables
 
@@ -50,10 +63,14 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
         return None
     drawn = {layout.name: layout for load in placed if (layout := layout_of(load.runs.iloc[0])) is not None}
     cells = pd.concat([_cells(load) for load in placed], ignore_index=True)
+    run = placed[0].runs.iloc[0]
+    rounds = cells.groupby(["panel", "layout"])["run_id"].nunique().max()
+    counted = (words.plural(len(drawn), "layout"), words.plural(int(rounds), "round"))
     part = Layouts(
-        title="Layouts of drives",
-        subtitle=f"{words.plural(len(drawn), 'layout')}, {words.plural(len(cells), 'cell')}",
+        title=_title(placed),
+        subtitle=f"{' of drives, '.join(counted)} · {run['product']} {run['broker_version']}",
         sentences=tuple(_sentences(cells)),
+        headline=_headline(cells),
         drawn=tuple(drawn.values()),
         cells=tuple(_cell_charts(cells)),
         spectra=tuple(_spectra(placed, drawn)),
@@ -63,6 +80,46 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
         verdicts=tuple(named(each, among=judged) for each in judged),
     )
     return marked_layouts(part, [is_simulated(load.runs.iloc[0]) for load in placed])
+
+
+def _title(placed: Sequence[Tables]) -> str:
+    """The titles of the workloads, on how many layouts."""
+    titles = list(dict.fromkeys(str(load.runs.iloc[0]["title"] or load.runs.iloc[0]["name"]) for load in placed))
+    named = titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
+    return f"{named}, by layout of drives"
+
+
+def _headline(cells: pd.DataFrame) -> Table:
+    """Each load on each layout, over its rounds."""
+    keys = ["panel", "layout"]
+    rate = _centres(cells.rename(columns={"delivered_per_s": "value"}), keys)
+    tail = _centres(cells.rename(columns={"p99_ns": "value"}), keys)
+    frame = rate.merge(tail, how="left", on=keys, suffixes=("", "_p99")).replace([float("inf"), -float("inf")], None)
+    several = bool((rate["rounds"] > 1).any())
+    low = Column(name="low", title="from", kind=Kind.RATE, unit="msg/s")
+    ends = (low, replace(low, name="high", title="to")) if several else ()
+    columns = (
+        Column(name="layout", title="layout"),
+        *((Column(name="panel", title="load"),) if frame["panel"].nunique() > 1 else ()),
+        Column(name="value", title="delivered", kind=Kind.RATE, unit="msg/s"),
+        *ends,
+        latency_column("value_p99", "p99"),
+        *((Column(name="rounds", title="rounds", kind=Kind.COUNT),) if several else ()),
+    )
+    return table_of(frame, columns, caption="Each load on each layout", file="layouts.csv")
+
+
+def _centres(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The centre of ``value`` over the rounds of each of ``keys``, with the bounds ``low`` and ``high``, and how many
+    ``rounds`` there were. Values of 0 have no centre."""
+    known = frame[frame["value"] > 0]
+    rows = [
+        dict(
+            zip((*keys, "value", "low", "high", "rounds"), (*key, *interval(values.tolist()), len(values)), strict=True)
+        )
+        for key, values in known.groupby(keys, sort=False)["value"]
+    ]
+    return pd.DataFrame(rows, columns=[*keys, "value", "low", "high", "rounds"])
 
 
 def _place(load: Tables) -> tuple[Any, ...]:
@@ -177,22 +234,39 @@ def _background_rate(background: Mapping[str, Any]) -> float:
 
 
 def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
-    """For each panel with several layouts, the best layout and the span."""
-    for panel, rows in cells.groupby("panel", sort=False):
-        means = rows.groupby("layout", sort=False)["delivered_per_s"].mean()
-        if len(means) < 2:
+    """For each panel with several layouts, the best layout, the worst, and whether chance may have made the order."""
+    panels = list(cells.groupby("panel", sort=False))
+    for panel, rows in panels:
+        rates = {str(layout): found.tolist() for layout, found in rows.groupby("layout", sort=False)["delivered_per_s"]}
+        rates = {layout: values for layout, values in rates.items() if all(value > 0 for value in values)}
+        if len(rates) < 2:
             continue
-        best, worst = str(means.idxmax()), str(means.idxmin())
-        most, least = words.rate(float(means.max())), words.rate(float(means.min()))
-        text = f"{best} delivered most ({most}), {worst} least ({least})"
-        text = text if most != least else f"all layouts delivered {most}"
-        yield Sentence(text=f"{panel}: {text}.", anchor="l-cells-rate")
+        yield Sentence(text=f"{panel}: {_order(rates)}" if len(panels) > 1 else _order(rates))
+    if len(set(cells["layout"])) == 1:
+        yield Sentence(
+            text=f"One layout was measured: {cells['layout'].iloc[0]}. Another one to compare it with is missing."
+        )
+
+
+def _order(rates: Mapping[str, list[float]]) -> str:
+    """The best and the worst layout, from the rates of each layout's rounds."""
+    centres = {layout: interval(values)[0] for layout, values in rates.items()}
+    best, worst = max(centres, key=lambda each: centres[each]), min(centres, key=lambda each: centres[each])
+    most, least = words.rate(centres[best]), words.rate(centres[worst])
+    if most == least:
+        return f"all layouts delivered {most}."
+    less = words.share(1 - centres[worst] / centres[best])
+    said = f"{best} delivered most ({most}), {worst} least ({least}, {less} less)"
+    found = change(rates[best], rates[worst], CONFIDENCE)
+    if not abs(found.high) < float("inf"):
+        return f"{said}; one run of each does not tell whether that is more than chance."
+    return f"{said}; over the rounds, that may be chance." if found.high >= 0 else f"{said}, which is more than chance."
 
 
 def _cell_charts(cells: pd.DataFrame) -> Iterator[Chart]:
     for name, column, title, unit, word, latency in _MEASURES:
-        frame = _mean(cells.rename(columns={column: "value"}), ["panel", "layout"]).rename(columns={"layout": "row"})
-        frame = frame.assign(part="").dropna(subset=["value"])
+        frame = _centres(cells.rename(columns={column: "value"}), ["panel", "layout"]).rename(columns={"layout": "row"})
+        frame = frame.assign(part="")
         if frame.empty:
             continue
         value = (
@@ -205,7 +279,7 @@ def _cell_charts(cells: pd.DataFrame) -> Iterator[Chart]:
             unit="ms" if latency else unit,
             latency=latency,
             how_to_read="Each panel is a load; its bars are the layouts, over one axis for all panels. A bar of "
-            "several runs is the mean of their figures.",
+            "several rounds is their geometric mean, and its whiskers are the 95 % interval.",
             finding=_extremes(frame, latency),
             figure=bars.figure(frame, quantity=f"{title}" if latency else f"{title} ({unit})", latency=latency),
             table=table_of(frame, columns, caption=f"{title} by cell", file=f"cells-{name}.csv"),

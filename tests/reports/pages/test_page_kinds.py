@@ -76,4 +76,4 @@ def test_the_pages_of_runs_are_kinds_like_any_other(sample_tables: ModuleType) -
     assert [kind for kind, _ in one.parts] == ["run"]
     assert [kind for kind, _ in two.parts] == ["overview", "run", "run"]
     titles = [section.title for section in articles(one)[0].sections]
-    assert titles[:3] == ["Result in one minute", "Can I trust this?", "Figures"] and titles[-1] == "Provenance"
+    assert titles[:3] == ["", "Can I trust this?", "Figures"] and titles[-1] == "Provenance"

@@ -74,7 +74,9 @@ def _has_all_tables(made: Page) -> None:
     parser = _Cells()
     parser.feed(render(made))
     blocks = [block for article in kinds.articles(made) for section in article.sections for block in section.blocks]
-    tables = [block.table for block in blocks if isinstance(block, kinds.Data | Chart)]
+    minutes = [block for block in blocks if isinstance(block, kinds.Minute)]
+    shown = [*(block for block in blocks if isinstance(block, kinds.Data | Chart)), *(each.picture for each in minutes)]
+    tables = [block.table for block in shown if block] + [each.headline for each in minutes if each.headline]
     assert any(table.rows for table in tables)
     for table in tables:
         assert (table.file, _as_shown(table)) in [(file, rows[1:]) for file, rows in parser.tables], table.file
