@@ -16,6 +16,9 @@ RULE_PX: Final = 92
 
 _CLEAR: Final = "\u2002"
 
+LABEL_WIDTH, LABEL_HEIGHT = 0.12, 0.08
+"""Room of a label, as parts of the width and the height of the chart."""
+
 LOG_RATIO: Final = 30.0
 """Rates further apart than this go on a logarithmic axis: otherwise the small settings fall on one point."""
 
@@ -49,6 +52,7 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
     rates = pd.concat([path.points["delivered_per_s"] for path in drawn]) if drawn else pd.Series(dtype=float)
     logarithmic = _wide(rates)
     span = _span(drawn, logarithmic=logarithmic)
+    drawn = _thinned(drawn, span, logarithmic=logarithmic)
     many = sum(not path.faint for path in drawn) > 1
     traces = [
         _faint(path) if path.faint else _trace(path, span, logarithmic=logarithmic, named=many)
@@ -66,6 +70,30 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
             yaxis=theme.latency_axis(quantity, [value for path in drawn for value in path.points["latency_ns"]]),
         ),
     }
+
+
+def _thinned(paths: Sequence[Path], span: tuple[float, float], *, logarithmic: bool) -> list[Path]:
+    """The paths without labels that would lie on another: knees keep theirs first, then the ends of lines."""
+    kept: list[tuple[float, float]] = []
+    texts = [["" for _ in path.points["setting"]] for path in paths]
+    for number, row in _by_weight(paths):
+        x, y = _places(paths[number].points, logarithmic=logarithmic)[row]
+        at = (x / span[0], y / span[1])
+        if all(abs(at[0] - other[0]) > LABEL_WIDTH or abs(at[1] - other[1]) > LABEL_HEIGHT for other in kept):
+            kept.append(at)
+            texts[number][row] = str(paths[number].points["setting"].iloc[row])
+    return [replace(path, points=path.points.assign(label=text)) for path, text in zip(paths, texts, strict=True)]
+
+
+def _by_weight(paths: Sequence[Path]) -> list[tuple[int, int]]:
+    """Each point that may have a label, as the numbers of its path and row, the weightiest first."""
+    points = []
+    for number, path in enumerate(paths):
+        steps = path.points["step"].tolist()
+        for row, step in enumerate(steps):
+            is_inner = 0 < row < len(steps) - 1
+            points.append((step != path.knee, is_inner, number, row))
+    return [(number, row) for *_, number, row in sorted(points) if paths[number].labelled and not paths[number].faint]
 
 
 def _with_latency(path: Path) -> Path:
@@ -94,13 +122,14 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool, named: b
         "x": points["delivered_per_s"].round(1).tolist(),
         "y": (points["latency_ns"] / 1e6).round(6).tolist(),
         "text": [
-            _label(setting, step == path.knee) for setting, step in zip(points["setting"], points["step"], strict=True)
+            _label(setting, step == path.knee) for setting, step in zip(points["label"], points["step"], strict=True)
         ],
+        "customdata": [theme.plain(setting) for setting in points["setting"]],
         "textposition": _text_positions(_places(points, logarithmic=logarithmic), span),
         "textfont": {"size": 12.5, "color": "@ink"},
         "line": {"color": path.colour, "width": 2, "dash": path.dash, "shape": "linear"},
         "marker": {"color": path.colour, "size": 8, "symbol": path.marker},
-        "hovertemplate": f"<b>%{{text}}{where}</b><br>%{{x:,.0f}} msg/s delivered<br>"
+        "hovertemplate": f"<b>%{{customdata}}{where}</b><br>%{{x:,.0f}} msg/s delivered<br>"
         "%{y:,.3~r} {unit}<extra></extra>",
         "cliponaxis": False,
         "meta": {"latency": ["y"]},

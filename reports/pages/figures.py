@@ -86,8 +86,14 @@ def knee_chart(run: pd.Series[Any], sweep: SweepShape, *, finding: str, prefix: 
         run, sweep, rule=KNEE_RULE, colour=theme.queue_token(queue), marker=theme.QUEUE_MARKERS.get(queue, "circle")
     )
     if len(paths) > 1:
+        knee_step = int(sweep.steps["step"].iloc[sweep.knee])
         paths = [
-            replace(path, colour=theme.scale_token(at, len(paths)), marker=theme.marker(at))
+            replace(
+                path,
+                colour=theme.scale_token(at, len(paths)),
+                marker=theme.marker(at),
+                labelled=knee_step in set(path.points["step"]),
+            )
             for at, path in enumerate(paths)
         ]
     return Chart(

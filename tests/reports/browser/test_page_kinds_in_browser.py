@@ -91,6 +91,53 @@ def test_a_page_fits_360_pixels(browser: Browser, html: Callable[[str], str], ki
     assert wide == [] and scrolled <= 360
 
 
+FIRST: Final = """
+  drawn();
+  const seen = (selector) => [...document.querySelectorAll(selector)].filter((each) => {
+    const box = each.getBoundingClientRect();
+    return box.height > 0 && box.top < innerHeight;
+  }).map((each) => each.textContent.trim());
+  const holdsText = (each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  const isShown = (each) => each.tagName !== "CAPTION" && each.checkVisibility();
+  const texts = [...document.querySelectorAll(".title *, .opening *")].filter((each) => holdsText(each) && isShown(each));
+  const stands = (each) => each.closest("svg") || getComputedStyle(each).display !== "inline";
+  const boxes = texts.filter(stands).map((each) => [each.textContent.trim(), each.getBoundingClientRect()]);
+  const beside = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1;
+  const above = (a, b) => a.bottom <= b.top + 3 || b.bottom <= a.top + 3;
+  const over = [];
+  for (const [at, [first, one]] of boxes.entries()) {
+    for (const [second, two] of boxes.slice(at + 1)) {
+      if (!beside(one, two) && !above(one, two)) over.push(`${first} | ${second}`);
+    }
+  }
+  const hides = (each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX === "hidden";
+  return {
+    answers: seen(".opening .answer"),
+    pictures: seen(".opening .main-svg").length,
+    verdicts: seen(".chips .chip, .banner"),
+    over,
+    cut: texts.filter(hides).map((each) => each.textContent),
+  };
+"""
+NO_OPENING: Final = ("background",)
+"""Parts that stand below the opening of their run."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(1280, 900), (400, 1400)])
+@pytest.mark.parametrize("kind", [kind for kind in PAGES if kind not in NO_OPENING])
+def test_the_first_screen_has_answer_picture_and_verdict(
+    browser: Browser, html: Callable[[str], str], kind: str, size: tuple[int, int]
+) -> None:
+    """In ten seconds: what was measured, what is the answer, may I believe it? No text lies on another or is cut."""
+    found = browser.ask(html(kind), FIRST, size=size)
+    assert len(found["answers"]) == 1 and found["answers"][0].endswith("."), found
+    assert found["pictures"] > 0, found
+    assert found["verdicts"] or kind in ("hosts", "layouts", "history"), "a part alone has no verdict of its own"
+    assert found["over"] == [], found["over"]
+    assert found["cut"] == [], found["cut"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
 def test_a_page_without_script_is_a_report(browser: Browser, html: Callable[[str], str], kind: str) -> None:
