@@ -135,9 +135,13 @@ def cell(value: Cell, column: Column) -> str:
 _CODE: Final = re.compile("`([^`]+)`")
 
 
+_ADDRESS: Final = re.compile(r"https?://[^\s<>]*[^\s<>.,;:)]")
+
+
 def coded(text: str) -> Markup:
-    """The text as HTML, with what stands between backticks as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+    """The text as HTML, with what stands between backticks as code, and addresses as links."""
+    with_code = _CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(_ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', with_code))
 
 
 def slug(value: str) -> str:

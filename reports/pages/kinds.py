@@ -267,11 +267,7 @@ def _findings(model: Run | Overview) -> Section | None:
         return None
     anchor = f"{model.prefix}findings"
     title = "Findings of the source"
-    blocks = [
-        block
-        for each in model.verdicts
-        for block in (Remark(named(each, among=model.verdicts), ""), Data(table=each.table))
-    ]
+    blocks = [block for each in model.verdicts for block in (Remark(named(each, among=model.verdicts), ""), each.chart)]
     return Section(anchor=anchor, title=title, links=((anchor, title),), blocks=tuple(blocks))
 
 

@@ -134,11 +134,13 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """The verdicts on the findings of one plan, in words; ``record`` is the same for programs."""
+    """The verdicts on the findings of one plan: in words, as a figure and as a table; ``record`` is the same for
+    programs."""
 
     name: str
     verdict: str
     sentence: Sentence
+    chart: Chart
     table: Table
     lines: tuple[str, ...]
     record: Mapping[str, object]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf, nan
 from typing import Any, Final
 
 import pandas as pd
 
+from reports.charts import claims
 from reports.pages.figures import manifest_of
-from reports.pages.model import Column, Sentence, Table, Verdicts
+from reports.pages.model import Chart, Column, Sentence, Table, Verdicts
 from reports.pages.tables import table_of
 from reports.stats.reproduction import Reproduction, judge_runs
 from reports.stats.validity import steps_of
@@ -58,9 +60,38 @@ def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:
         name=name,
         verdict=str(judged.outcome),
         sentence=Sentence(text=judged.sentence + source),
+        chart=_chart(judged, name),
         table=_table(judged, name),
         lines=tuple(judged.lines()),
         record=judged.to_json(),
+    )
+
+
+def _chart(judged: Reproduction, name: str) -> Chart:
+    """Each finding by the claim that decides it."""
+    deciding = [(each, each.claims[0] if each.claims else None) for each in judged.findings]
+    rows = [
+        {
+            "says": each.finding.says,
+            "verdict": str(each.outcome),
+            "ratio": claim.ratio if claim else nan,
+            "low": claim.low if claim else nan,
+            "high": claim.high if claim else nan,
+            "least": claim.claim.least if claim else 0.0,
+            "most": claim.claim.most if claim else inf,
+        }
+        for each, claim in deciding
+    ]
+    return Chart(
+        anchor=f"findings-{name.replace('/', '-')}",
+        title="Measured against claimed",
+        unit="times",
+        how_to_read="Each row is a finding of the source. The thick line is the range that the finding claims for the "
+        "ratio of two measured figures; the mark is the measured ratio with its interval. A finding holds if the whole "
+        "interval lies on the thick line. Of several ratios, the row shows the one that decides; the table has all.",
+        finding="",
+        figure=claims.figure(pd.DataFrame(rows)),
+        table=_table(judged, name),
     )
 
 

@@ -97,9 +97,11 @@ FIRST: Final = """
     const box = each.getBoundingClientRect();
     return box.height > 0 && box.top < innerHeight;
   }).map((each) => each.textContent.trim());
-  const holdsText = (each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  const isText = (node) => node.nodeType === 3 && node.textContent.trim();
+  const holdsText = (each) => [...each.childNodes].some(isText);
   const isShown = (each) => each.tagName !== "CAPTION" && each.checkVisibility();
-  const texts = [...document.querySelectorAll(".title *, .opening *")].filter((each) => holdsText(each) && isShown(each));
+  const all = [...document.querySelectorAll(".title *, .opening *")];
+  const texts = all.filter((each) => holdsText(each) && isShown(each));
   const stands = (each) => each.closest("svg") || getComputedStyle(each).display !== "inline";
   const boxes = texts.filter(stands).map((each) => [each.textContent.trim(), each.getBoundingClientRect()]);
   const beside = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1;
