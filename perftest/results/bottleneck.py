@@ -98,7 +98,7 @@ def bottleneck_checks(found: Sequence[Bottleneck]) -> Iterator[Check]:
         if mine:
             at = tuple(sorted({one.step for one in mine}))
             which = "every step was" if len(mine) == len(found) else f"{', '.join(one.label for one in mine)}:"
-            status = Status.WARN if limit is Limit.NETWORK else Status.NOTE
+            status = Status.WARN if limit in (Limit.NETWORK, Limit.GENERATOR) else Status.NOTE
             text = f"{which} {limit}: {mine[-1].why}" if limit is not Limit.NONE else f"{mine[-1].why}"
             yield Check("bottleneck", status, text, steps=at if status is Status.WARN else ())
 

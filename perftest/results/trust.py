@@ -28,6 +28,9 @@ few messages consists of its start alone."""
 WAIT_SHARE_WARN: Final = 0.05
 """Share of its time without a core at which a worker was held up by other work on its machine. Its figures then measure
 that machine as much as the broker."""
+WAIT_SHARE_LONG: Final = 0.2
+"""Share of its time without a core at which even a worker with time to spare is warned of: its waits are in the
+latencies."""
 PAUSE_WARN: Final = 1.0
 """Ratio of the generator's longest pause to the p99 of its step from which on the pause is warned of. A pause below the
 p99 is lost among latencies that were as long without it. A pause above made the highest percentiles. A limit in
@@ -222,7 +225,9 @@ def _generator_wait(row: Facts) -> Check | None:
         return _too_short(row, "generator_wait", "whether a load worker had to wait for a core")
     text = f"a load worker that was ready to run waited for a core {wait:.0%} of the time"
     meaning = "it ran the rest, so this machine had no core left for the generator"
-    return judged("generator_wait", text, wait, warn=(_is_hindered(row), meaning))
+    if not _is_hindered(row):
+        meaning = "each of these waits is in a latency"
+    return judged("generator_wait", text, wait, warn=(_is_hindered(row) or wait >= WAIT_SHARE_LONG, meaning))
 
 
 def _is_hindered(row: Facts) -> bool:
@@ -351,10 +356,11 @@ def _samples(row: Facts) -> Check:
     name = min(counts, key=counts.__getitem__)
     count, best = counts[name], supported(counts[name])
     missing = [shown for shown, percentile in _SHOWN.items() if not supports(count, percentile)]
-    text = f"{count:,} samples of {name} are too few for {', '.join(missing)}"
-    if not missing:
-        text = f"{count:,} samples of {name}: enough for {best}"
-    return Check("samples", Status.WARN if "p99" in missing else Status.PASS, text, -count)
+    if "p99" in missing:
+        text = f"{count:,} samples of {name} are too few for {', '.join(missing)}"
+        return Check("samples", Status.WARN, text, -count)
+    beyond = f", not for {', '.join(missing)}" if missing else ""
+    return Check("samples", Status.PASS, f"{count:,} samples of {name}: enough for {best}{beyond}", -count)
 
 
 def _histograms(row: Facts) -> Check | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 import pandas as pd
@@ -37,6 +38,10 @@ class Curve:
     def along(self, setting: str, row: int) -> str:
         """The value of one setting: ``in-flight limit 200``."""
         return settings.long(self.steps.iloc[[row]], (setting,))[0]
+
+    def is_unlimited(self, setting: str, row: int) -> bool:
+        """Whether the value of one setting switches its limit off, so that no value is above it."""
+        return bool(settings.values(self.steps.iloc[[row]], (setting,))[setting].iloc[0] == inf)
 
     def held(self, setting: str, row: int) -> str:
         """The values of the other settings while one changes: `` at prefetch 1000``; empty when no other changes."""
@@ -139,7 +144,8 @@ def _merits(sweep: knee.SweepShape) -> dict[int, str]:
 def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
     at_knee, at_steps = f"{prefix}knee", f"{prefix}steps"
     sweep = found.sweep
-    rivals = "" if sweep.limited else _rivals(found, sweep.steps[sweep.rate], sweep.peak, of="the highest rate")
+    is_told = sweep.limited or sweep.knee == sweep.peak
+    rivals = "" if is_told else _rivals(found, sweep.steps[sweep.rate], sweep.peak, of="the highest rate")
     said = [
         Sentence(text=_peak(found), anchor=at_knee),
         Sentence(text=_knee(found) + rivals, anchor=at_knee),
@@ -189,6 +195,9 @@ def knee_sentences(found: Curve) -> str:
 
 
 def _enough(found: Curve, least: knee.Enough) -> str:
+    if found.is_unlimited(least.setting, least.row):
+        only = found.along(least.setting, least.row)
+        return f"Only {only} has {_ENOUGH} of the peak{found.held(least.setting, least.row)}."
     name = settings.words_of((least.setting,)) if len(found.sweep.varied) > 1 else "setting"
     value = found.along(least.setting, least.row).removeprefix("" if name == "setting" else f"{name} ")
     return f"The smallest {name} with {_ENOUGH} of the peak{found.held(least.setting, least.row)} is {value}."
@@ -198,10 +207,11 @@ def _knee(found: Curve) -> str:
     """The place of the knee, its rule, and the rate given up there."""
     sweep = found.sweep
     name = found.names[sweep.knee]
-    part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
+    part = f"{words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))} of the peak"
+    part = "also the highest rate," if sweep.knee == sweep.peak else part
     return (
         f"{name[0].upper()}{name[1:]} is the knee, the highest delivered rate per unit of p99: "
-        f"{part} of the peak at p99 {_p99(found, sweep.knee)}."
+        f"{part} at p99 {_p99(found, sweep.knee)}."
         f"{_rivals(found, sweep.steps[sweep.rate] / sweep.steps[sweep.latency], sweep.knee)}"
     )
 

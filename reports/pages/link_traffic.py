@@ -89,9 +89,11 @@ def links_chart(links: pd.DataFrame, steps: pd.DataFrame, *, anchor: str) -> Cha
 
 def _most(mine: pd.DataFrame) -> str:
     whole = mine.groupby("step")["bytes_per_message"].sum()
-    by_purpose = mine[mine["step"] == whole.idxmax()].groupby("purpose")["bytes_per_message"].sum()
+    busiest = mine[mine["step"] == whole.idxmax()]
+    by_purpose = busiest.groupby("purpose")["bytes_per_message"].sum()
     told = ", ".join(f"{words.octets(float(value))} {name}" for name, value in by_purpose.items() if value > 0)
-    return f"All links together carried at most {words.octets(float(whole.max()))} per message: {told}."
+    where = f"In {busiest['label'].iloc[0]}, all" if mine["step"].nunique() > 1 else "All"
+    return f"{where} links together carried {words.octets(float(whole.max()))} per message: {told}."
 
 
 def _in_order(links: pd.DataFrame) -> pd.DataFrame:

@@ -60,20 +60,19 @@ def page(
     sides = [Side(each) for each in rounds_of([_named(tables.of(*load), load[1]) for load in tables.loads])]
     loads = [load for side in sides for load in side.rounds.loads]
     names = [name for side in sides for name in side.rounds.round_names()]
-    curves = [answer.curve(load.runs.iloc[0], load.steps) for load in loads]
     many = len(loads) > 1 or bool(pages)
     detailed = len(loads) <= DETAILS_MAX and not pages
     sections = [
         run_section(
             load,
-            curve,
+            answer.curve(load.runs.iloc[0], load.steps),
             name=name,
             prefix=f"r{number}-" if many else "",
             rebuild=rebuild,
             files=known.get(_run_id(load), ()),
             drawn=detailed,
         )
-        for number, (load, curve, name) in enumerate(zip(loads, curves, names, strict=True), 1)
+        for number, (load, name) in enumerate(zip(loads, names, strict=True), 1)
     ]
     title = _title(sections)
     beside, spread = _background(tables), _hosts(tables)
@@ -90,7 +89,8 @@ def page(
         links = tuple(pages[_run_id(load)] for load in loads)
         overview = replace(overview, table=replace(overview.table, links=links))
     several: list[tuple[str, object]] = [("overview", overview)] if many else []
-    several = several if placed is None else [("layouts", replace(placed, chips=overview.chips)), *several]
+    if placed is not None:
+        several.insert(0, ("layouts", replace(placed, chips=overview.chips)))
     details: list[tuple[str, object]] = [
         *(("run", section) for section in sections),
         *(("hosts", part) for part in spread.values()),
@@ -104,15 +104,17 @@ def page(
             *several,
             *(details if detailed else ()),
         ),
-        banners=(
-            *(invalid_runs(sections) if many else ()),
-            *(
-                Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
-                for path, reason in (left_out or {}).items()
-            ),
-        ),
+        banners=(*(invalid_runs(sections) if many else ()), *_left_out(left_out or {})),
         verdicts=judged,
     )
+
+
+def _left_out(reasons: Mapping[str, str]) -> list[Banner]:
+    """A banner for each run directory that could not be reported."""
+    return [
+        Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
+        for path, reason in reasons.items()
+    ]
 
 
 def _background(tables: Tables) -> dict[str, list[Background]]:

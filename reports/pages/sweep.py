@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf, log2
 from typing import Final
 
@@ -92,12 +91,15 @@ def _factors_finding(found: Curve) -> str:
     rates = {}
     for line in sweep.lines:
         if sweep.knee in line.rows:
-            own = [sweep.rate_at(row) for row in line.rows]
-            rates[line.setting] = (max(own) / min(own), line)
+            least, most = min(line.rows, key=sweep.rate_at), max(line.rows, key=sweep.rate_at)
+            rates[line.setting] = (
+                sweep.rate_at(most) / sweep.rate_at(least),
+                sorted((least, most), key=line.rows.index),
+            )
     if not rates:
         return ""
-    setting, (factor, line) = max(rates.items(), key=lambda each: each[1][0])
-    low, high = (settings.long(sweep.steps.iloc[[line.rows[at]]], (setting,))[0] for at in (0, -1))
+    setting, (factor, ends) = max(rates.items(), key=lambda each: each[1][0])
+    low, high = (settings.long(sweep.steps.iloc[[row]], (setting,))[0] for row in ends)
     strongest = "Of the settings, " if len(rates) > 1 else ""
     name = settings.words_of((setting,))
     verb = f"{name} moves the rate most" if len(rates) > 1 else f"{name[:1].upper()}{name[1:]} moves the rate"
@@ -297,7 +299,8 @@ def _changes(steps: pd.DataFrame, names: tuple[str, ...], found: Sequence[Settli
     texts = dict(zip(ran["step"].tolist(), settings.short(ran, names), strict=True))
     values = dict(zip(ran["step"].tolist(), settings.values(ran, names).to_numpy().tolist(), strict=True))
     known = [each for each in found if each.step in texts]
-    befores = [None, *(before.step for before, _ in pairwise(known))]
+    order = ran["step"].tolist()
+    befores = [order[place - 1] if (place := order.index(each.step)) else None for each in known]
     rows = [
         {
             "change": f"{number}. {'start' if before is None else texts[before]} → {texts[each.step]}",

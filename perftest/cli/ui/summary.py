@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,6 +92,15 @@ def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     return " ".join(f"{group}: {sentence}" if group else sentence for group, sentence in said.items() if sentence)
 
 
+def _smallest(found: Any, each: Any, unlimited: Collection[int]) -> str:
+    """The step with the lowest value that is enough, in words; ``unlimited`` are steps without a limit, which have no
+    value above."""
+    name = found.label(each.row)
+    if found.steps["step"].iloc[each.row] in unlimited:
+        return f"only {name}"
+    return f"{name} is the smallest{'' if len(found.varied) == 1 else f' {each.setting}'}"
+
+
 def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
     # pandas takes 0.3 s to import: only here, after the measurement.
     import pandas as pd
@@ -105,13 +115,12 @@ def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
     settings = [row["settings"] for row in rows]
     names = list(settings[0]) if settings else []
     limited = [row["step"] for row in rows if is_limited(row.get("trust", ()))]
-    found = sweep(pd.DataFrame(columns), axes(settings, names), latency="p99_ns", limited=limited) if columns else None
+    values = axes(settings, names)
+    found = sweep(pd.DataFrame(columns), values, latency="p99_ns", limited=limited) if columns else None
     if found is None or len(found.steps) < 3:
         return ""
-    smallest = [
-        f"{found.label(each.row)} is the smallest{'' if len(found.varied) == 1 else f' {each.setting}'}"
-        for each in found.enough
-    ]
+    ends = {row["step"] for row, known in zip(rows, values.isin([math.inf]).any(axis=1), strict=True) if known}
+    smallest = [_smallest(found, each, ends) for each in found.enough]
     enough = f"; {', '.join(smallest)} with {ENOUGH:.0%} of it" if smallest else ""
     peak = f"{'at least ' if found.limited else ''}{found.rate_at(found.peak):,.0f} msg/s"
     unknown = f" Not known of {', '.join(found.limited)}: the load generator or its machine was the limit."

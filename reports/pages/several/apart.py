@@ -21,7 +21,7 @@ _GROUP: Final = "group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class RepeatedLoads:
     """Loads that repeat each other, in the order of their seeds and starts; ``name`` is empty if the page has no
     other."""
 
@@ -35,7 +35,7 @@ class Rounds:
         return [_joined(self.name, f"round {number}") for number in range(1, len(self.loads) + 1)]
 
 
-def rounds_of(loads: Sequence[Tables]) -> list[Rounds]:
+def rounds_of(loads: Sequence[Tables]) -> list[RepeatedLoads]:
     """The loads in groups of rounds, in the order of their first loads."""
     found: dict[tuple[str, ...], list[Tables]] = {}
     for load in loads:
@@ -46,7 +46,7 @@ def rounds_of(loads: Sequence[Tables]) -> list[Rounds]:
     repeated = {name for name, count in Counter(names).items() if count > 1}
     starts = [_start(each[0]) for each in found.values()]
     return [
-        Rounds(name=_joined(name, start) if name in repeated else name, loads=_ordered(each))
+        RepeatedLoads(name=_joined(name, start) if name in repeated else name, loads=_ordered(each))
         for name, start, each in zip(names, starts, found.values(), strict=True)
     ]
 

@@ -15,7 +15,7 @@ from reports.pages import answer, settings, words
 from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.invalid import failed, usable
 from reports.pages.model import Chart, Chip, Column, Kind, Overview, Run, Sentence, Table, Verdicts
-from reports.pages.several.apart import Rounds
+from reports.pages.several.apart import RepeatedLoads
 from reports.pages.simulated import marked_overview
 from reports.pages.sweep import shared_charts
 from reports.pages.tables import latency_column, table_of
@@ -32,9 +32,9 @@ LINES_MAX: Final = 8
 
 @dataclass(frozen=True)
 class Side:
-    """Rounds of one load as one: its steps over all rounds, and the knee curve of these."""
+    """RepeatedLoads of one load as one: its steps over all rounds, and the knee curve of these."""
 
-    rounds: Rounds
+    rounds: RepeatedLoads
 
     @property
     def name(self) -> str:

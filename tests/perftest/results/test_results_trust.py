@@ -95,7 +95,8 @@ def test_a_pause_longer_than_the_tail_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("changes", "check", "status"),
     [
-        ({"worker_wait_share": 0.3, "worker_cpu_share": 0.4}, "generator_wait", "pass"),  # it had time to spare
+        ({"worker_wait_share": 0.1, "worker_cpu_share": 0.4}, "generator_wait", "pass"),  # it had time to spare
+        ({"worker_wait_share": 0.3, "worker_cpu_share": 0.4}, "generator_wait", "warn"),  # and lost much of that
         ({"worker_wait_share": 0.3, "worker_cpu_share": 0.65}, "generator_wait", "warn"),
         ({"worker_wait_share": 0.04, "worker_cpu_share": 0.92}, "generator_wait", "pass"),
         ({"worker_cpu_share": None}, "generator_cpu", "warn"),

@@ -133,7 +133,7 @@ def _frame(table: TableSpec, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         if column.nullable and column.type in (Type.INT, Type.FLOAT):
             frame[column.name] = frame[column.name].astype("float64")
         elif not column.nullable and column.type is Type.INT and frame[column.name].isna().any():
-            frame[column.name] = frame[column.name].fillna(0).astype("int64")
+            frame[column.name] = pd.to_numeric(frame[column.name]).fillna(0).astype("int64")
         elif not column.nullable and column.type is Type.FLOAT:
             frame[column.name] = frame[column.name].astype("float64").fillna(0.0)
         elif not column.nullable and column.type is Type.TEXT:

@@ -1,0 +1,180 @@
+"""Every generated sentence agrees with the tables of its page, whatever the runs are like.
+
+The runs are generated: steps in any order, ties, one step, steps that delivered nothing, several rounds, layouts, and
+steps in which the generator was the limit. The oracle reads the sentences as a reader does, and looks the figures up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.pages import kinds, words
+from reports.pages.model import Chart, Page, Table
+from reports.pages.page import page
+from reports.store.tables import Tables
+from tests.examples import dear
+from tests.reports.conftest import _load
+
+SAMPLES: ModuleType = _load("sample_tables")
+SETTINGS = (1, 5, 20, 200, 1000, 10_000, None)
+
+FIGURE = re.compile(r"(?<!\w)(\d(?:[\d,.]*\d)?)(?: to (\d(?:[\d,.]*\d)?))? (msg/s|µs|ms|s)(?![a-z/])")
+
+steps = st.lists(
+    st.builds(
+        SAMPLES.Step,
+        setting=st.sampled_from(SETTINGS),
+        rate=st.one_of(
+            st.just(0.0), st.sampled_from([1_000.0, 50_000.0]), st.floats(min_value=1.0, max_value=300_000.0)
+        ),
+        p50_ns=st.floats(min_value=1e5, max_value=5e8),
+    ),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda step: step.setting,
+)
+
+
+def shown(made: Page) -> dict[str, list[Table]]:
+    """All tables of each part of a page, those of its figures too."""
+    found: dict[str, list[Table]] = {}
+    for article in kinds.articles(made):
+        for section in article.sections:
+            for block in section.blocks:
+                parts = [block, *([block.picture] if isinstance(block, kinds.Minute) and block.picture else [])]
+                tables = [part.table for part in parts if isinstance(part, kinds.Data | Chart)]
+                tables += [block.headline] if isinstance(block, kinds.Minute) and block.headline else []
+                found.setdefault(article.anchor, []).extend(tables)
+    return found
+
+
+def figures(tables: list[Table]) -> set[str]:
+    """Every number of the tables, as a sentence would say it: as a rate, and as a latency."""
+    numbers = {cell for table in tables for row in table.rows for cell in row if isinstance(cell, int | float)}
+    return {say(float(number)) for number in numbers for say in (words.rate, words.latency) if number >= 0}
+
+
+def said(made: Page) -> Iterator[tuple[str, str]]:
+    """The sentences of each opening, with the anchor of the part."""
+    for article in kinds.articles(made):
+        for block in article.sections[0].blocks if article.opens else ():
+            assert isinstance(block, kinds.Minute)
+            yield from ((article.anchor, sentence.text) for sentence in block.sentences)
+
+
+def assert_true(made: Page) -> None:
+    """Each rate and latency of a sentence is in a table of its part."""
+    tables = shown(made)
+    for anchor, text in said(made):
+        known = figures(tables[anchor])
+        for low, high, unit in FIGURE.findall(text):
+            for number in filter(None, (low, high)):
+                if unit != "s":  # "s" may be a length of time
+                    assert f"{number} {unit}" in known, (f"{number} {unit}", text)
+
+
+def sample(number: int, found: list[Any], **more: Any) -> Any:
+    """A run with these steps."""
+    return replace(SAMPLES.SWEEP, run_id=f"20261121-10150{number}-in_flight-{number:04}", steps=tuple(found), **more)
+
+
+def highest(tables: Tables) -> pd.Series[Any] | None:
+    """The step with the highest rate of all steps that the generator did not limit."""
+    known = tables.steps[(tables.steps["delivered_per_s"] > 0) & (tables.steps["worker_cpu_share"] < 0.95)]
+    return None if known.empty else known.iloc[int(known["delivered_per_s"].argmax())]
+
+
+@dear(20)
+@given(steps, st.randoms(use_true_random=False))
+def test_one_run(found: list[Any], chance: Any) -> None:
+    """The answer names the highest rate that the broker, and not the generator, set."""
+    tables = SAMPLES.tables(sample(1, found))
+    shares = [chance.choice([0.4, 0.4, 0.97]) for _ in tables.steps.index]
+    tables = replace(tables, steps=tables.steps.assign(worker_cpu_share=shares))
+    made = page(tables, generated="")
+    assert_true(made)
+    best = highest(tables)
+    (run,) = made.runs
+    if best is not None and run.charts and run.charts[0].anchor == "knee":
+        assert words.rate(float(best["delivered_per_s"])) in run.sentences[0].text
+        assert ("at least" in run.sentences[0].text) == any(share >= 0.95 for share in shares)
+    is_invalid = any(banner.title.startswith("INVALID") for banner in run.banners)
+    assert is_invalid == any(check.status == "fail" for check in run.checks)
+
+
+@dear(10)
+@given(steps, st.integers(2, 4), st.randoms(use_true_random=False))
+def test_rounds_of_one_plan(found: list[Any], count: int, chance: Any) -> None:
+    """The centre lies between the rounds, and the interval around the centre."""
+    rounds = []
+    for number in range(count):
+        moved = [replace(each, rate=each.rate * chance.uniform(0.9, 1.1)) for each in found]
+        rounds.append(sample(number, moved))
+    made = page(SAMPLES.tables(*rounds), generated="")
+    assert_true(made)
+    ((_, overview), *_rest) = made.parts
+    for row in overview.headline.rows:
+        rate, low, high = row[1:4]
+        if rate is not None and low is not None:
+            assert low <= rate <= high
+        rates = [step.rate for each in rounds for step in each.steps if str(step.setting or 0) == row[0]]
+        if rates and rate is not None:
+            assert min(rates) * 0.99 <= rate <= max(rates) * 1.01
+
+
+@dear(10)
+@given(st.lists(st.floats(min_value=10.0, max_value=200_000.0), min_size=2, max_size=4), st.integers(1, 3))
+def test_layouts(rates: list[float], rounds: int) -> None:
+    """The best layout is the best, and one round of each is not called more than chance."""
+    samples = [
+        sample(
+            number * 10 + turn,
+            [SAMPLES.Step(setting=None, rate=rate * (1 + 0.001 * turn), p50_ns=1e6)],
+            swept=(),
+            layout={
+                "name": f"layout{number}", "io": "dedicated", "roles": {"wal": "d1"},
+                "drives": [{"name": "d1", "kind": "modelled", "profile": "st1"}],
+            },
+        )
+        for number, rate in enumerate(rates)
+        for turn in range(rounds)
+    ]  # fmt: skip
+    made = page(SAMPLES.tables(*samples), generated="")
+    assert_true(made)
+    ((kind, layouts), *_rest) = made.parts
+    assert kind == "layouts"
+    text = layouts.sentences[0].text
+    best = max(range(len(rates)), key=rates.__getitem__)
+    if len(set(map(words.rate, rates))) > 1:
+        assert text.startswith(f"layout{best} delivered most") or rates.count(rates[best]) > 1
+    if rounds == 1:
+        assert "which is more than chance" not in text
+
+
+def test_the_range_of_a_setting_names_its_ends() -> None:
+    """Of rates that rise and fall again: the factor lies between the lowest and the highest, not the first and last."""
+    rates = {1: 100.0, 20: 15_500.0, 1000: 9_000.0}
+    found = [SAMPLES.Step(setting=setting, rate=rate, p50_ns=1e6) for setting, rate in rates.items()]
+    (run,) = page(SAMPLES.tables(sample(1, found)), generated="").runs
+    (factors,) = (chart for chart in run.factors if "One setting at a time" in chart.title)
+    assert "155 times between in-flight limit 1 and in-flight limit 20" in factors.finding
+
+
+def test_only_the_first_step_starts_from_idle() -> None:
+    """Steps without a settled p99 are no reason to call the next one the first."""
+    tables = SAMPLES.tables(sample(1, list(SAMPLES.IN_FLIGHT)))
+    few = tables.timeline["step"] < 3
+    tables = replace(tables, timeline=tables.timeline[~few])
+    (run,) = page(tables, generated="").runs
+    charts = [chart for chart in run.factors if chart.anchor == "settling"]
+    told = json.dumps([chart.table.rows for chart in charts])
+    assert "from idle" not in told
