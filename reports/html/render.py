@@ -15,7 +15,6 @@ from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from markupsafe import Markup, escape
 
 from perftest.results.trust import title
 from reports.charts import theme
-from reports.errors import PageError
 from reports.pages import words
 from reports.pages.kinds import Article, articles, charts
 from reports.pages.model import Cell, Column, Kind, Page
@@ -63,28 +61,9 @@ def shared_files() -> dict[str, str]:
 
 
 def plotly_script() -> str:
-    """The text of plotly.js out of the installed plotly package, without importing that package (it takes seconds).
-
-    Raises PageError when it is not there or could not be inserted into a page unchanged.
-    """
-    spec = find_spec("plotly")
-    places = list(spec.submodule_search_locations or []) if spec else []
-    file = Path(places[0]) / "package_data" / "plotly.min.js" if places else Path("plotly.min.js")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PageError(
-            what="the chart library is not installed completely",
-            where=str(file),
-            fix="install it again: python -m pip install --force-reinstall plotly",
-        ) from error
-    if "</script" in text.lower() or "\r" in text:
-        raise PageError(
-            what="this version of the chart library cannot be put into a page",
-            where=str(file),
-            fix="install a version of plotly this project names in its dependencies",
-        )
-    return text
+    """The text of plotly.js with the charts that pages have: the bundle for Cartesian axes, which comes with this
+    package."""
+    return _own("plotly/plotly-cartesian.min.js")
 
 
 def content_policy(*scripts: str) -> str:
