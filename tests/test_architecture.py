@@ -161,6 +161,7 @@ MAY_IMPORT = {
     "perftest.spec": ("perftest.spec", "perftest.errors", "workloads"),
     "perftest.search": ("perftest.search", "perftest.spec"),
     "perftest.importers": ("perftest.importers", "perftest.spec"),
+    "perftest.exporters": ("perftest.exporters", "hdr_buckets", "perftest.metrics", "perftest.results"),
     "perftest.amqp": ("perftest.amqp", "perftest.metrics"),
     "perftest.engine": ("perftest.engine", "perftest.amqp", "perftest.metrics", "perftest.spec"),
     "perftest.engine.accounting": (
@@ -285,6 +286,7 @@ PURE = (
     "reference_broker.classic.part_codec",
     "reference_broker.classic.parts",
     *(f"perftest.foreign.{each}" for each in ("formats", "hdr_log", "hdr_payload", "openmessaging", "perftest_csv")),
+    "perftest.exporters",
     *(f"perftest.results.{each}" for each in ("bottleneck", "course", "foreign", "hosts", "run_checks")),
     *(f"perftest.results.{each}" for each in ("steadiness", "trust", "trust_list")),
     "perftest.amqp.assembly",

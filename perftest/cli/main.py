@@ -40,6 +40,7 @@ COMMANDS: Final = {
         ),
         "query": ("perftest.cli.store.query:query", "Ask the tables of many runs in SQL."),
         "import-results": ("perftest.cli.import_results:import_results", "Make runs of result files of other tools."),
+        "export": ("perftest.cli.export:export", "Write a run in the format of another program."),
         "history": ("perftest.cli.store.history:history", "Show a metric over time, and where it changed."),
         "compare": ("perftest.cli.compare:compare", "Compare two sets of runs, and judge each change."),
     },

@@ -23,6 +23,7 @@ HELPS = {
     "report": ["report"],
     "report-spark-archive": ["report", "spark-archive"],
     "compare": ["compare"],
+    "export": ["export"],
     "history": ["history"],
     "import-results": ["import-results"],
     "query": ["query"],
