@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from perftest.ci.job_outputs import Annotations, JobOutputs
 from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
 from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
+from perftest.cli.target import job_options
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
+    from perftest.ci.cases import Case
     from perftest.results.reader import Run
     from reports.comparison.compare import CompareResult
 
@@ -73,6 +76,7 @@ _compare_options = options(
 )
 @click.argument("places", nargs=-1, metavar="BASE CANDIDATE | --collect N ... -- COMMAND")
 @_compare_options
+@job_options
 @json_option
 @click.pass_context
 def compare(
@@ -89,6 +93,8 @@ def compare(
     out: Path | None,
     as_markdown: bool,
     as_json: bool,
+    junit: Path | None,
+    annotations: Annotations | None,
     **asked: Any,
 ) -> None:
     """Compare two sets of runs: each metric with its change, the interval of the change, and a verdict.
@@ -134,6 +140,7 @@ def compare(
         kept = f"the same command line with --collect 10 goes on with the repetitions in {out}"
         click.echo(f"more repetitions: {kept}", err=True)
     code = exit_code(result)
+    _publish(JobOutputs(junit=junit, annotations=annotations), result, candidate, code)
     if result.refused and not as_json:
         raise _unlike(result, base, candidate, code)
     ctx.exit(int(code))
@@ -193,6 +200,39 @@ def exit_code(result: CompareResult) -> Exit:
     if any(run.damages for run in (*result.base, *result.candidate)):
         return Exit.DAMAGED
     return Exit.REGRESSED if result.count(ChangeVerdict.REGRESSED) else Exit.OK
+
+
+def _publish(job: JobOutputs, result: CompareResult, candidate: Path, code: Exit) -> None:
+    """Write the verdicts for the job of a build pipeline: a case for each metric, or for each reason why the runs are
+    not compared."""
+    if job.is_empty:
+        return
+    from perftest.ci.cases import Suite, with_exit
+    from perftest.ci.publish import place_of, publish
+
+    started_ns = min((run.manifest["started_ns"] for run in (*result.base, *result.candidate)), default=0)
+    cases = with_exit(_cases(result), code)
+    publish(job, Suite(name="compare", place=place_of(candidate), cases=cases, started_ns=started_ns))
+
+
+def _cases(result: CompareResult) -> list[Case]:
+    from perftest.ci.cases import Case, CaseOutcome
+    from reports.comparison import text
+    from reports.stats.confidence import ChangeVerdict
+
+    outcomes = {
+        ChangeVerdict.REGRESSED: CaseOutcome.FAILED,
+        ChangeVerdict.INCONCLUSIVE: CaseOutcome.SKIPPED,
+    }
+    refused = [Case(str(each.where), CaseOutcome.ERROR, text.difference(each)) for each in result.refused]
+    return refused + [
+        Case(
+            f"{line.step}: {line.metric}" if line.step else line.metric,
+            outcomes.get(line.verdict, CaseOutcome.PASSED),
+            text.sentence(line),
+        )
+        for line in result.sorted_lines()
+    ]
 
 
 def _unlike(result: CompareResult, base: Path, candidate: Path, code: Exit) -> CliError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
+from perftest.ci.cases import Suite, cases_of_checks, cases_of_findings, cases_of_objectives, with_exit
+from perftest.ci.publish import place_of, publish
 from perftest.cli.ui.summary import (
     INVALID,
     clocks_note,
@@ -143,6 +145,27 @@ class Conclusion:
         source = self._writer.path / schema.LATENCY_HLOG
         with explained("the histograms cannot be copied", target, f"they are in {source}"):
             shutil.copyfile(source, target)
+
+    def publish(self, code: Exit) -> None:
+        """Write the verdicts for the job of a build pipeline. The rounds of a sweep are judged together, at its end.
+        Raises CliError."""
+        writer, options = self._writer, self._options
+        if options.job.is_empty or options.is_round:
+            return
+        found = writer.findings.to_json()["findings"] if writer.findings is not None else ()
+        cases = [
+            *cases_of_objectives(writer.verdicts),
+            *cases_of_findings(cast("Iterable[Mapping[str, Any]]", found), asserted=options.assert_findings),
+            *cases_of_checks(writer.trust, valid=writer.valid),
+        ]
+        suite = Suite(
+            name=writer.plan.name,
+            place=place_of(writer.path / schema.MANIFEST),
+            cases=with_exit(cases, code),
+            started_ns=writer.started_ns,
+            length_s=sum(row["length_ns"] for row in writer.rows) / 1e9,
+        )
+        publish(options.job, suite)
 
     @property
     def _json(self) -> bool:

@@ -38,6 +38,7 @@ def measure(plan: Plan, options: Options) -> int:
         if doubt is not None:
             click.echo(doubt.lines(), err=True)
         conclusion.copy_hlog()
+        conclusion.publish(code)
     return int(code)
 
 

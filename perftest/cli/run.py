@@ -56,6 +56,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 def run_options(choices: Choices) -> Options:
     """The options that concern the command and not the plan."""
+    from perftest.ci.job_outputs import JobOutputs
     from perftest.measuring.placement import layout_of
     from perftest.measuring.session_options import Options
     from perftest.spec.cluster import Product
@@ -84,6 +85,7 @@ def run_options(choices: Choices) -> Options:
         actions=tuple(words for words, _ in choices["at"]),
         percentiles=choices["percentiles"] or (),
         legacy_latency=choices["legacy_latency"],
+        job=JobOutputs(junit=_path(choices["junit"]), annotations=choices["annotations"]),
         metrics=_metrics(choices),
         broker_metrics=_broker_metrics(choices),
     )

@@ -10,9 +10,13 @@ from typing import Any
 
 import click
 
+from perftest.ci.cases import Suite, cases_of_findings, with_exit
+from perftest.ci.publish import place_of, publish
 from perftest.cli.measure import report_or_doubt
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.measuring.session_options import Options
+from perftest.results.reader import read_manifest
+from perftest.results.schema import LAYOUTS, ROUNDS
 from perftest.series.layout_series import sides_in
 from perftest.series.rounds import Ended, Mean, Rounds, means
 from perftest.spec.expected.slo import Objective, parse_objective, shown
@@ -64,6 +68,20 @@ def _end(end: Ended, options: Options, kind: str, compare: Sequence[str], record
         click.echo("\n" + where_and_next(kind, end.place, report, _commands(end, options, report, compare)))
     if doubt is not None:
         click.echo(doubt.lines(), err=True)
+    if not options.job.is_empty:
+        publish(options.job, _suite(end, options))
+
+
+def _suite(end: Ended, options: Options) -> Suite:
+    """The findings over all runs, and what their exit codes tell besides."""
+    found = (
+        cases_of_findings((each.to_json() for each in end.found.findings), asserted=options.assert_findings)
+        if end.found
+        else []
+    )
+    place = place_of(end.place / (ROUNDS if (end.place / ROUNDS).exists() else LAYOUTS))
+    started_ns = min((read_manifest(run)["started_ns"] for run in end.runs), default=0)
+    return Suite(name=end.place.name, place=place, cases=with_exit(found, end.code), started_ns=started_ns)
 
 
 def _commands(end: Ended, options: Options, report: Path | None, compare: Iterable[str]) -> list[str]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.extras import require_report
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
-from perftest.cli.target import broker_option, layout_option, out_options, target_options
+from perftest.cli.target import broker_option, job_options, layout_option, out_options, target_options
 from perftest.exits import Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.measuring.placement import layout_of
@@ -58,6 +59,7 @@ _own_options = options(
 @sweep_options
 @_own_options
 @out_options
+@job_options
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the sweep, or none.")
 @json_option
 @click.pass_context
@@ -92,6 +94,7 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], cluster=target.cluster,
         layout=placed, target=typed_after(target.uris, target.cluster, target.layout), actions=request.actions,
         broker_metrics=flags["broker_metrics"] if target.uris else (), assert_findings=flags["assert_findings"],
+        job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
     )  # fmt: skip
     ctx.exit(measure_all(plan, options, work.rounds, several, resume))
 

@@ -7,10 +7,30 @@ from typing import Final
 
 import click
 
+from perftest.ci.job_outputs import Annotations, parse_annotations
 from perftest.cli.sections import option, options
 from perftest.options.targets import BROKER_HELP
 from perftest.screen import UI_NAMES
 from perftest.spec.cluster import Product
+from perftest.spec.units import UnitError
+
+
+class AnnotationsType(click.ParamType[Annotations]):
+    """``github``, ``gitlab`` or ``gitlab=FILE``."""
+
+    name = "annotations"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Annotations:
+        """The service and its file. click reports another word, with the option's name."""
+        if isinstance(value, Annotations):
+            return value
+        try:
+            return parse_annotations(str(value))
+        except UnitError as error:
+            self.fail(f"{error.rule}; {error.fix}", param, ctx)
+
+
+ANNOTATIONS: Final = AnnotationsType()
 
 # fmt: off
 target_options = options(
@@ -29,6 +49,14 @@ out_options = options(
            help="How progress is shown: live screen, line per interval, plain lines of PerfTest, JSON lines, or none."),
 )
 """``--out`` and ``--ui``."""
+job_options = options(
+    option("--junit", section="Output", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+           help="Write the verdicts to FILE as JUnit XML, a case for each."),
+    option("--annotations", section="Output", type=ANNOTATIONS, default=None, metavar="github|gitlab[=FILE]",
+           help="Annotate the build with what failed: print GitHub's lines to stderr, or write GitLab's code quality "
+                "report (FILE, or gl-code-quality-report.json)."),
+)
+"""``--junit`` and ``--annotations``: the parts of :class:`~perftest.ci.job_outputs.JobOutputs`."""
 # fmt: on
 
 LAYOUT_PATH: Final = click.Path(path_type=Path, dir_okay=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from infra.layout import PlacedLayout
+from perftest.ci.job_outputs import JobOutputs
 from perftest.spec.expected.slo import Objective
 from perftest.spec.load_hosts import LoadHost
 
@@ -95,6 +96,8 @@ class Options:
     ``prepare``
         starts on other hosts what one run needs there, gives the options with ``load_from``, ``faults``, ``cluster``
         and ``nodes``, and ends everything with the run; None: all of the run is on this machine.
+    ``job``
+        files and lines with the verdicts for a build pipeline.
     ``is_round``
         whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
@@ -118,6 +121,7 @@ class Options:
     again: str = "perftest sweep"
     target: str = ""
     resumed: Path | None = None
+    job: JobOutputs = field(default_factory=JobOutputs)
     is_round: bool = False
     broker_metrics: tuple[str, ...] = ()
     command: tuple[str, ...] = ()

@@ -75,6 +75,11 @@ _GENERAL = (
               help="Directory in which the run directory is created."),
         value("--ui", "ui", "NAME", default="auto", perftest=False,
               help=f"How progress is shown: {', '.join(UI_NAMES)}."),
+        value("--junit", "path", "FILE", perftest=False,
+              help="Write the verdicts to FILE as JUnit XML: a case for each objective, and one for the trust in all."),
+        value("--annotations", "annotations", "github|gitlab[=FILE]", perftest=False,
+              help="Annotate the build: print GitHub's lines for missed objectives to stderr, or write GitLab's code "
+                   "quality report (FILE, or gl-code-quality-report.json)."),
         flag("--report", perftest=False, help="Make an HTML report after the run."),
         flag("--no-report", perftest=False, help="Make no HTML report after the run."),
         flag("--json", perftest=False, key="as_json", help="Print the result as JSON instead of a table."),

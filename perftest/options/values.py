@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from perftest.ci.job_outputs import parse_annotations
 from perftest.screen import METRICS_FORMATS, UI_NAMES
 from perftest.spec.actions import parse_action
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
@@ -240,6 +241,7 @@ _exit_when: Final = _one_of("empty", "idle", "never")
 _allocation: Final = _one_of(*Allocation)
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "annotations": parse_annotations,
     "ack_interval": _ack_interval,
     "action": _action,
     "allocation": lambda text: Allocation(_allocation(text)),

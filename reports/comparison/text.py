@@ -23,6 +23,13 @@ def rows(result: CompareResult) -> list[tuple[str, ...]]:
     return [_row(line) for line in result.sorted_lines()]
 
 
+def sentence(line: ComparedMetric) -> str:
+    """The verdict on a metric in one sentence, with its reason if the verdict is inconclusive."""
+    base, candidate, change, bounds = _row(line)[2:6]
+    reason = f" ({line.reason})" if line.reason else ""
+    return f"{line.verdict}: {base} before, {candidate} now, {change} ({bounds}){reason}"
+
+
 def sentences(result: CompareResult) -> list[str]:
     """The sentences beside the table, the summary first."""
     counts = [(result.count(verdict), verdict) for verdict in ChangeVerdict]
@@ -49,12 +56,12 @@ def _doubts(result: CompareResult) -> list[str]:
 
 def refusal(result: CompareResult) -> str:
     """Why the runs are not compared: a line for each difference."""
-    return "\n".join(_difference(each) for each in result.refused)
+    return "\n".join(difference(each) for each in result.refused)
 
 
 def shown_differences(result: CompareResult) -> list[str]:
     """The differences that are shown and not refused."""
-    return [_difference(each) for each in result.differences if each not in result.refused]
+    return [difference(each) for each in result.differences if each not in result.refused]
 
 
 def markdown(result: CompareResult) -> str:
@@ -172,7 +179,8 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`|]|(?<=\])\()", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
-def _difference(each: Difference) -> str:
+def difference(each: Difference) -> str:
+    """A difference between the sides in words."""
     if each.base == each.candidate:
         return f"{each.where}: {each.base}, on both sides"
     return f"{each.where}: {each.base} against {each.candidate}"

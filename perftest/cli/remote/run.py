@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.remote.host_options import hosts_argument, show_steps
 from perftest.cli.sections import SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
-from perftest.cli.target import layout_option, out_options
+from perftest.cli.target import job_options, layout_option, out_options
 from perftest.exits import CliError, Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused
 from perftest.measuring.placement import layout_of
@@ -63,6 +64,7 @@ _run_options = options(
 @click.argument("workload", metavar="[WORKLOAD]", required=False)
 @_run_options
 @out_options
+@job_options
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the run, or none.")
 @json_option
 @click.pass_context
@@ -108,6 +110,7 @@ def run(ctx: click.Context, /, inventory: Path, workload: str | None, **flags: A
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], layout=placed,
         actions=request.actions, assert_findings=flags["assert_findings"],
+        job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
         prepare=partial(_prepared, inventory, taking_part, nodes, plan),
         again=f"perftest remote run {shlex.quote(str(inventory))}", target=typed_after(targets, None, layout),
     )  # fmt: skip

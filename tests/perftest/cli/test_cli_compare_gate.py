@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 
@@ -51,6 +52,19 @@ def test_the_command_fails_where_a_p99_got_worse_by_a_tenth(call: Call, tmp_path
         candidate[:, P99] *= 1.1
         codes.append(gate(call, tmp_path / str(number), base, candidate))
     assert set(codes) <= {0, 8} and codes.count(8) >= 0.8 * COMMANDS
+
+
+def test_the_job_of_a_comparison_gets_a_case_for_each_metric(call: Call, tmp_path: Path) -> None:
+    """The page of the build names the metric that got worse, in the words of the terminal."""
+    base, candidate = simulated(np.random.default_rng(9), 0.03)
+    candidate[:, P99] *= 2
+    sides = (side(tmp_path / "base", base), side(tmp_path / "candidate", candidate))
+    junit = tmp_path / "junit.xml"
+    code, _, err = call("compare", *map(str, sides), "--junit", str(junit), "--annotations", "github")
+    cases = ET.parse(junit).getroot().findall(".//testcase")
+    (failed,) = [case for case in cases if case.find("failure") is not None]
+    assert code == 8 and len(cases) > 3 and "p99" in str(failed.get("name"))
+    assert err.startswith("::error title=compare%3A ") and "regressed: " in err
 
 
 def test_four_repetitions_pass_and_ask_for_more(call: Call, tmp_path: Path) -> None:

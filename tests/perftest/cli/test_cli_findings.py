@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -66,11 +67,14 @@ def test_rounds_are_judged_together(
     """The lines, the file beside the rounds, and with --assert the exit code."""
     monkeypatch.setattr(measuring, "measure", measured)
     asked = ("sweep", workload(second), "--repeats", "4", "--no-report", "--out", str(tmp_path / "runs"))
-    found, out, _ = call(*asked, "--assert")
+    found, out, _ = call(*asked, "--assert", "--junit", str(tmp_path / "junit.xml"))
     assert found == code, out
     assert f"The source's findings: {verdict}, " in out and "over 4 rounds" in out
     (file,) = (tmp_path / "runs").glob("*/findings.json")
     assert json.loads(file.read_text())["verdict"] == verdict
+    cases = ET.parse(tmp_path / "junit.xml").getroot().findall(".//testcase")
+    assert [case.get("name") for case in cases] == ["The rate grows.", "The rate stays."]
+    assert len([case for case in cases if case.find("failure") is not None]) == (code == 4)
     assert call(*asked)[0] == 0
 
 

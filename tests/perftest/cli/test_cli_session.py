@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -363,6 +364,17 @@ def test_sweep_makes_its_report(call: Call, engine: Any, tmp_path: Path, monkeyp
     out_dir = str(tmp_path / "runs")
     _, out, _ = call("sweep", "flow_control/in_flight", "--quick", "-h", URI, "--out", out_dir)
     assert made == [[directory(tmp_path)]] and f"report  {directory(tmp_path) / 'report.html'}" in out
+
+
+def test_the_job_of_a_run_gets_its_verdicts(run: Run, engine: Any, tmp_path: Path) -> None:
+    """A case for each objective, and one for the trust in all figures."""
+    junit = tmp_path / "junit.xml"
+    asked = ("--slo", "e2e.p99<1us", "--slo", "loss==0", "--junit", str(junit), "--annotations", "github")
+    code, _, err = run("-z", "4", *asked)
+    cases = ET.parse(junit).getroot().findall(".//testcase")
+    assert [case.get("name") for case in cases] == ["e2e.p99<1us", "loss==0", "the figures can be trusted"]
+    assert code == 4 and [case.find("failure") is not None for case in cases] == [True, False, False]
+    assert "::error title=" in err and "missed e2e.p99<1us" in err
 
 
 @pytest.mark.parametrize(
