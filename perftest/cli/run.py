@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.extras import require_report
+from perftest.cli.extras import require, require_report
 from perftest.cli.run_command import ENVIRONMENT, REPEATED, WORDS, TableCommand, show_and_leave
 from perftest.exits import Exit
 
@@ -49,6 +49,8 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     plan = plan_of(choices)
     options = run_options(choices)
     require_report(options.report, "leave out --report")
+    if options.otlp:
+        require("otlp", "--otlp")
     for note in choices.notes:
         click.echo(f"note: {note}", err=True)
     ctx.exit(measure(plan, replace(options, command=("perftest", "run", *ctx.meta[WORDS]))))
@@ -87,6 +89,7 @@ def run_options(choices: Choices) -> Options:
         legacy_latency=choices["legacy_latency"],
         job=JobOutputs(junit=_path(choices["junit"]), annotations=choices["annotations"]),
         metrics=_metrics(choices),
+        otlp=choices["otlp"] or "",
         broker_metrics=_broker_metrics(choices),
     )
 

@@ -77,6 +77,8 @@ class Options:
         further latencies to show below the table at the end.
     ``metrics``
         metrics endpoint for Prometheus; None: no endpoint.
+    ``otlp``
+        address of a collector of OpenTelemetry that is sent metrics; empty: none.
     ``again``, ``target``
         command that continues an interrupted run, and the option that names the broker in that command.
     ``resumed``
@@ -118,6 +120,7 @@ class Options:
     percentiles: tuple[float, ...] = ()
     legacy_latency: bool = False
     metrics: MetricsOptions | None = None
+    otlp: str = ""
     again: str = "perftest sweep"
     target: str = ""
     resumed: Path | None = None

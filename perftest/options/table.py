@@ -100,6 +100,9 @@ _GENERAL = (
              help="Serve one more metric, perftest_args, with the command line as its label."),
         value("-em --exposed-metrics", "gauges", "K=V,...",
               help="Constant gauges to serve beside the metrics, such as expected_published=50000."),
+        value("--otlp", "http_url", "URL", perftest=False,
+              help="Send metrics to a collector of OpenTelemetry (OTLP over HTTP), such as http://collector:4318. This "
+                   "needs the extra otlp."),
     ),
     *section(
         "Other",

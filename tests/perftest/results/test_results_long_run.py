@@ -14,11 +14,11 @@ import numpy as np
 
 from perftest.engine.accounting.account import CONFIRMED
 from perftest.engine.accounting.ledger import Ledger
-from perftest.results.exposition import RunCollector
 from perftest.results.legacy import LegacyLatency
 from perftest.screen.board import Board
 from perftest.screen.perftest_lines import Style
 from perftest.screen.views import PlainView
+from perftest.telemetry.prometheus import RunCollector
 
 RUN = 3
 HOUR_S = 3600

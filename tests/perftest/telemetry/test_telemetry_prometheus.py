@@ -10,10 +10,15 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from perftest.results.exposition import Endpoint, RunCollector
+from hdr_buckets import BUCKET_HIGHEST_NS
+from perftest.metrics.histogram import Histogram
+from perftest.metrics.interval import Series
+from perftest.telemetry.latency_buckets import BOUNDS_NS, bucket_counts
+from perftest.telemetry.prometheus import Endpoint, RunCollector
 from tests.perftest.results import records
 from tests.perftest.testing.figures import figures
 
@@ -40,7 +45,7 @@ def scraped(endpoint: Endpoint) -> dict[tuple[str, str], float]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             assert sample.labels["type"] == "mine"
-            found[sample.name, sample.labels.get("quantile", "")] = sample.value
+            found[sample.name, sample.labels.get("quantile", sample.labels.get("le", ""))] = sample.value
     return found
 
 
@@ -71,6 +76,22 @@ def test_latencies_are_summaries_in_seconds(collector: RunCollector, endpoint: E
     assert found["perftest_latency_seconds_count", ""] == 4 * 200
     assert found["perftest_latency_seconds_sum", ""] == pytest.approx(4 * 200 * 2e-3, rel=0.2)
     assert found["perftest_latency_seconds_max", ""] >= series["e2e"].max_ns / 1e9
+
+
+def test_latencies_are_histograms_that_can_be_added_up(collector: RunCollector, endpoint: Endpoint) -> None:
+    """Of the whole run, with the very counts of the intervals, within the 0.1 % of their buckets."""
+    whole = Histogram()
+    for record in records.intervals(records.plan(steps=2)):
+        collector.interval(record)
+        whole.add_sparse(record.latencies[Series.E2E])
+    found = scraped(endpoint)
+    name = "perftest_latency_histogram_seconds"
+    below = [found[f"{name}_bucket", f"{bound_ns / 1e9:g}"] for bound_ns in BOUNDS_NS]
+    values = np.repeat(BUCKET_HIGHEST_NS[: len(whole.counts)], whole.counts)
+    assert below == [np.count_nonzero(values <= bound_ns) for bound_ns in BOUNDS_NS]
+    assert found[f"{name}_bucket", "+Inf"] == found[f"{name}_count", ""] == whole.total == 4 * 200 + 4 * 400
+    assert found[f"{name}_sum", ""] == found["perftest_latency_seconds_sum", ""]
+    assert sum(bucket_counts(whole)) == whole.total and bucket_counts(Histogram()) == [0] * (len(BOUNDS_NS) + 1)
 
 
 def test_before_the_first_interval_there_is_an_answer(endpoint: Endpoint) -> None:

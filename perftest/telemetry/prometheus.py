@@ -3,7 +3,8 @@
 PerfTest's own figures are gauges of the last interval's rate, and summaries of latencies in seconds; a dashboard that
 was made for it works. A gauge that is scraped less often than it changes misses values in between, so every count is
 there as a counter too (``_total``), which gives any rate. Quantiles are read from the exact histogram of the last
-interval over all workers, sums and counts go on for the whole run.
+interval over all workers, sums and counts go on for the whole run. Quantiles of several runs cannot be added up, so the
+latencies of the whole run are there as a histogram, too.
 
 Imported only when an endpoint was asked for.
 """
@@ -13,16 +14,18 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Series
+from perftest.telemetry.latency_buckets import BOUNDS_NS, bucket_counts
 
 DEFAULT_PORT: Final = 8080
 DEFAULT_PATH: Final = "/metrics"
@@ -49,6 +52,11 @@ _LATENCIES: Final = {
     "confirm_latency_seconds": (Series.CONFIRM_SCHED, Series.CONFIRM),
 }
 """Series of latencies, from the intended time if there is a schedule."""
+_HISTOGRAMS: Final = {
+    "latency_seconds": "latency_histogram_seconds",
+    "confirm_latency_seconds": "confirm_latency_histogram_seconds",
+}
+"""The name of the histogram of each summary; two kinds of metric cannot share a name."""
 
 
 class RunCollector:
@@ -73,9 +81,8 @@ class RunCollector:
         self._lock = threading.Lock()
         self._last: dict[tuple[str, ...], Interval] = {}
         self._totals: dict[str, int] = dict.fromkeys(_COUNTS, 0)
-        self._latency_counts: dict[str, int] = dict.fromkeys(_LATENCIES, 0)
+        self._whole = {name: Histogram() for name in _LATENCIES}
         self._latency_sums_s: dict[str, float] = dict.fromkeys(_LATENCIES, 0.0)
-        self._latency_max_ns: dict[str, int] = dict.fromkeys(_LATENCIES, 0)
 
     def interval(self, record: Interval) -> None:
         """Take an interval of one worker."""
@@ -85,9 +92,8 @@ class RunCollector:
                 self._totals[name] += getattr(record, counter)
             for name in _LATENCIES:
                 merged = _merged([record], name)
-                self._latency_counts[name] += merged.total
+                self._whole[name].add(merged)
                 self._latency_sums_s[name] += merged.mean_ns * merged.total / 1e9
-                self._latency_max_ns[name] = max(self._latency_max_ns[name], merged.max_ns)
 
     def collect(self) -> Iterator[Metric]:
         """As prometheus-client asks for it."""
@@ -113,6 +119,7 @@ class RunCollector:
             yield self._counter(f"{name}_messages", f"messages {name} since the start", total)
         for name in _LATENCIES:
             yield self._summary(name, _merged(records, name))
+            yield self._histogram(name)
         if self._command:
             args = GaugeMetricFamily(f"{self._prefix}args", "command line", labels=["command_line", *self._labels])
             args.add_metric([self._command, *self._labels.values()], 1)
@@ -142,10 +149,20 @@ class RunCollector:
             metric.add_sample(
                 full, {**self._labels, "quantile": f"{quantile:g}"}, value_ns / 1e9 if merged.total else math.nan
             )
-        metric.add_sample(f"{full}_count", self._labels, self._latency_counts[name])
+        metric.add_sample(f"{full}_count", self._labels, self._whole[name].total)
         metric.add_sample(f"{full}_sum", self._labels, self._latency_sums_s[name])
-        metric.add_sample(f"{full}_max", self._labels, self._latency_max_ns[name] / 1e9)
+        metric.add_sample(f"{full}_max", self._labels, self._whole[name].max_ns / 1e9)
         return metric
+
+    def _histogram(self, name: str) -> Metric:
+        """The latencies of the whole run in buckets, whose sums over runs and hosts give quantiles."""
+        about = "latency of the whole run, from the intended time where there is a schedule"
+        family = HistogramMetricFamily(f"{self._prefix}{_HISTOGRAMS[name]}", about, labels=list(self._labels))
+        bounds = (*(f"{bound_ns / 1e9:g}" for bound_ns in BOUNDS_NS), "+Inf")
+        below = accumulate(bucket_counts(self._whole[name]))
+        buckets = [(bound, float(count)) for bound, count in zip(bounds, below, strict=True)]
+        family.add_metric(list(self._labels.values()), buckets, self._latency_sums_s[name])
+        return family
 
 
 class Endpoint:
