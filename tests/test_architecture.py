@@ -228,7 +228,9 @@ MAY_IMPORT = {
         "perftest.results.trust",
         "perftest.results.hosts",
     ),
-    "reports.store": ("reports.store", "reports.errors", "perftest.errors", "perftest.results"),
+    "reports.store": (
+        *("reports.store", "reports.errors", "perftest.errors", "perftest.installation", "perftest.results"),
+    ),
     "reports.pipeline": (
         "hdr_buckets",
         *(f"reports.{each}" for each in ("pipeline", "compute", "store", "errors")),

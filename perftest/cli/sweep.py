@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.ci.job_outputs import JobOutputs
-from perftest.cli.extras import require_report
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
 from perftest.cli.target import broker_option, job_options, layout_option, out_options, target_options
@@ -45,7 +44,7 @@ _own_options = options(
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.NOT_INSTALLED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest sweep flow_control/in_flight --quick",
         "perftest sweep -h amqp://rabbit1 --vary in_flight=10,100,1000 --vary prefetch=100,1000",
@@ -72,7 +71,6 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     from perftest.measuring.session_options import Options
     from perftest.series.sweep_plan import SweepRequest, check_layouts, refuse_layouts_beside, work_of
 
-    require_report(flags["report"] and not flags["dry_run"], "add --no-report")
     target, request, resume = Target.of(flags), SweepRequest.of(name, flags), flags["resume"]
     refuse_layouts_beside(request, target.layout, *target.running)
     work = work_of(request, resume, is_placed=bool(target.layout or target.running))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from infra.remote.host import RemoteError, RemoteHost
-from infra.remote.ssh import SshConnection, connect
 from perftest.errors import HelpfulError
 from perftest.exits import CliError, Exit
 from perftest.spec.hosts import HostSpec, Jump
+
+if TYPE_CHECKING:
+    from infra.remote.ssh import SshConnection
 
 AT_ONCE: Final = 32
 """Number of hosts that are worked on at the same time."""
@@ -71,7 +73,7 @@ def chosen(hosts: Sequence[HostSpec], only: Sequence[str]) -> tuple[HostSpec, ..
 
 def connect_all(hosts: Sequence[HostSpec]) -> dict[str, SshConnection]:
     """A connection to each host, by name. Raises HostsError with all hosts that cannot be reached."""
-    done, errors = on_all({host.name: host for host in hosts}, lambda host: connect(reached(host)))
+    done, errors = on_all({host.name: host for host in hosts}, _connected)
     if errors:
         close_all(done)
         raise HostsError(errors)
@@ -85,10 +87,17 @@ def on_reachable(
     results by name, and the errors of the other hosts."""
 
     def connected(host: HostSpec) -> _R:
-        with connect(reached(host)) as connection:
+        with _connected(host) as connection:
             return work(connection)
 
     return on_all({host.name: host for host in hosts}, connected)
+
+
+def _connected(host: HostSpec) -> SshConnection:
+    # paramiko is an extra, and takes a while to import: help needs no connection.
+    from infra.remote.ssh import connect
+
+    return connect(reached(host))
 
 
 def close_all(connections: Mapping[str, SshConnection]) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs as arrow_fs
 
+from perftest.installation import command_for
 from perftest.results.folder import Content, Folder, FolderEntry, LocalFolder
 from reports.errors import StoreError
 
@@ -239,7 +240,7 @@ class S3Folder:
                 import boto3
                 from botocore.config import Config
             except ImportError as error:
-                fix = "install it: pip install 'quorum-perftest[s3]'"
+                fix = f"install it: {command_for('s3')}"
                 raise StoreError("boto3 is needed to write to an object storage", self.where, fix) from error
             config = Config(connect_timeout=CONNECT_S, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
             # A session of its own: the default one keeps the credentials that it found first.

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from perftest.cli.extras import is_installed
 from perftest.cli.ui.table import AT_MOST, DOUBTFUL, render
+from perftest.installation import command_for
 from perftest.results.summary import PhaseTotals, Tally
 from perftest.results.trust import SAMPLES_ABOVE, Check, Status, below_the_clocks, is_limited, supports, title
 from perftest.screen.board import milliseconds
@@ -86,7 +87,7 @@ def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     than three settings have a rate and a latency.
     """
     if not is_installed("report"):
-        return "No knee: that needs `pip install 'quorum-perftest[report]'`." if len(rows) > 2 else ""
+        return f"No knee: that needs `{command_for('report')}`." if len(rows) > 2 else ""
     groups = dict.fromkeys(row.get("group", "") for row in rows)
     said = {group: _knee([row for row in rows if row.get("group", "") == group]) for group in groups}
     return " ".join(f"{group}: {sentence}" if group else sentence for group, sentence in said.items() if sentence)

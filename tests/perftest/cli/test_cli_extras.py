@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from perftest.cli.extras import MODULES
+from perftest.cli.main import COMMANDS
+from perftest.installation import command_for, target
 
 Call = Callable[..., tuple[int, str, str]]
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -81,18 +83,74 @@ def test_load_and_broker_hosts_need_only_the_base() -> None:
 @pytest.mark.parametrize(
     ("arguments", "module", "extra"),
     [
-        (["report", "runs/x"], "duckdb", "report"),
-        (["sweep", "flow_control/in_flight", "--quick"], "duckdb", "report"),
-        (["run", "-z", "1", "--report"], "duckdb", "report"),
+        (["report", "--serve"], "duckdb", "report"),
+        (["query", "SELECT 1"], "duckdb", "report"),
+        (["run", "-z", "1", "--otlp", "http://x:1"], "opentelemetry", "otlp"),
         (["remote", "exec", "hosts.yaml", "--", "true"], "paramiko", "remote"),
     ],
 )
-def test_a_command_names_what_it_needs(arguments: list[str], module: str, extra: str) -> None:
+def test_a_command_names_what_it_needs(arguments: list[str], module: str, extra: str, tmp_path: Path) -> None:
     """One sentence with the command that helps, and before anything is measured."""
-    done = without_extras("from perftest.cli.main import main; main()", *arguments)
+    hosts = tmp_path / "hosts.yaml"
+    hosts.write_text("hosts: {load1: {}}\n")
+    words = [str(hosts) if word == hosts.name else word for word in arguments]
+    done = without_extras("from perftest.cli.main import main; main()", *words)
     assert done.returncode == 7 and done.stdout == ""
-    assert f"needs {module}, which is not installed" in done.stderr
-    assert f"pip install 'quorum-perftest[{extra}]'" in done.stderr and "Traceback" not in done.stderr
+    assert f"needs {module}" in done.stderr and ", which is not installed" in done.stderr
+    assert f"fix  {command_for(extra)}\n" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["sweep", "flow_control/in_fligt"],
+        ["simulate", "flow_control/in_fligt"],
+        ["report", "runs/none"],
+        ["remote", "exec", "none.yaml", "--", "true"],
+    ],
+)
+def test_a_mistyped_name_is_told_before_a_missing_package(arguments: list[str]) -> None:
+    """Whoever installs half a gigabyte to be told of a typing error will not be back."""
+    done = without_extras("from perftest.cli.main import main; main()", *arguments)
+    assert done.returncode in (1, 2) and "installed" not in done.stderr and "  fix  " in done.stderr, done.stderr
+
+
+HELP = """
+from perftest.cli.main import call
+for name in sys.argv[1:]:
+    assert call([name, "--help"]) == 0, name
+"""
+
+
+def test_help_needs_no_extra() -> None:
+    """Help is what a person reads to find out what to install."""
+    done = without_extras(HELP, *(name for commands in COMMANDS.values() for name in commands))
+    assert done.returncode == 0, done.stderr
+
+
+CLONE, WHEEL = Path("/home/me/clone"), "file:///home/me/dist/quorum_perftest-1.0.0-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    ("origin", "here", "words"),
+    [
+        (None, CLONE, "'quorum-perftest[report]'"),
+        ({"url": CLONE.as_uri(), "dir_info": {"editable": True}}, CLONE, "-e '.[report]'"),
+        ({"url": CLONE.as_uri(), "dir_info": {"editable": True}}, Path("/tmp"), "-e '/home/me/clone[report]'"),
+        ({"url": CLONE.as_uri(), "dir_info": {}}, Path("/home/me"), "'./clone[report]'"),
+        ({"url": WHEEL}, Path("/tmp"), "'/home/me/dist/quorum_perftest-1.0.0-py3-none-any.whl[report]'"),
+        ({"url": "https://x.org/q.whl"}, CLONE, "'quorum-perftest[report] @ https://x.org/q.whl'"),
+        (
+            {"url": "https://x.org/q.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            *(CLONE, "'quorum-perftest[report] @ git+https://x.org/q.git@abc'"),
+        ),
+    ],
+)
+def test_a_fix_names_the_place_that_this_was_installed_from(
+    origin: dict[str, Any] | None, here: Path, words: str
+) -> None:
+    """No index may know the name: a fix that fails is worse than none."""
+    assert target(origin, "report", here) == words
 
 
 def test_a_module_that_nobody_checked_for_is_no_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

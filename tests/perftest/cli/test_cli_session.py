@@ -15,6 +15,7 @@ import pytest
 from infra import local_cluster
 from infra.drives import DriveError
 from perftest.engine.api import RunError
+from perftest.installation import command_for
 from perftest.measuring.exit_code import exit_code
 from perftest.results.errors import RunNotWritableError
 from perftest.results.reader import read_run
@@ -375,6 +376,17 @@ def test_the_job_of_a_run_gets_its_verdicts(run: Run, engine: Any, tmp_path: Pat
     assert [case.get("name") for case in cases] == ["e2e.p99<1us", "loss==0", "the figures can be trusted"]
     assert code == 4 and [case.find("failure") is not None for case in cases] == [True, False, False]
     assert "::error title=" in err and "missed e2e.p99<1us" in err
+
+
+@pytest.mark.parametrize("command", [("sweep", "flow_control/in_flight", "--quick"), ("run", "-z", "1", "--report")])
+def test_a_run_without_the_packages_of_reports_says_how_to_get_its_report(
+    call: Call, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """The figures are there, and the page can follow: no error, and nothing is refused at the start."""
+    monkeypatch.setattr("perftest.cli.measure.is_installed", lambda extra: False)
+    code, _, err = call(*command, "-h", URI, "--out", str(tmp_path / "runs"))
+    again = f"no report: {command_for('report')} && perftest report {directory(tmp_path)}\n"
+    assert code == 0 and err.endswith(again) and "error" not in err
 
 
 @pytest.mark.parametrize(
