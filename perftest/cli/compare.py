@@ -15,6 +15,7 @@ from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
 from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
 from perftest.cli.target import job_options
+from perftest.cli.ui.completion import run_places
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ _compare_options = options(
         "perftest compare --collect 10 --base-program old/bin/perftest -- perftest run -z 30   two versions",
     ),
 )
-@click.argument("places", nargs=-1, metavar="BASE CANDIDATE | --collect N ... -- COMMAND")
+@click.argument("places", nargs=-1, metavar="BASE CANDIDATE | --collect N ... -- COMMAND", shell_complete=run_places)
 @_compare_options
 @job_options
 @json_option

@@ -12,6 +12,7 @@ import click
 
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, option, options
+from perftest.cli.ui.completion import run_places
 from perftest.exits import CliError, Exit, explained, name_damage
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ _options = options(
         "perftest export runs/20261121-101502-in_flight-3fa1 --format perftest --out results.json",
     ),
 )
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path), shell_complete=run_places)
 @_options
 @click.pass_context
 def export(ctx: click.Context, /, run: Path, name: str, out: Path | None, **asked: Any) -> None:

@@ -133,7 +133,7 @@ def call(arguments: Sequence[str]) -> int:
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
     except (BrokenPipeError, SystemExit):
-        # click turns a broken pipe into SystemExit, and raises it for nothing else here.
+        # click ends with SystemExit where a pipe is broken, and where a shell has asked for completions.
         return _broken_pipe()
     except Exception as error:
         return _translate(error)

@@ -26,6 +26,7 @@ from perftest.cli.sections import SectionedCommand, json_option, option
 from perftest.cli.store.catalogue import RUN_PLACE, STORE_VARIABLE, spark_options
 from perftest.cli.store.spark_archive import NAME as SPARK_ARCHIVE
 from perftest.cli.store.spark_archive import spark_archive
+from perftest.cli.ui.completion import run_places
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ReportCommand(SectionedCommand):
         "perftest report --serve                                all runs in the browser",
     ),
 )
-@click.argument("runs", metavar="RUN...", nargs=-1, type=RUN_PLACE)
+@click.argument("runs", metavar="RUN...", nargs=-1, type=RUN_PLACE, shell_complete=run_places)
 @option(
     "--out",
     section="Output",

@@ -10,6 +10,7 @@ import click
 
 import perftest
 from perftest.cli.sections import SectionedCommand, SectionedOption
+from perftest.cli.ui.completion import of_option
 from perftest.options import tokens
 from perftest.options.option import Arity, Effect, Option
 from perftest.options.table import BY_KEY, OPTIONS, by_effect
@@ -42,7 +43,7 @@ class TableCommand(SectionedCommand):
         if any(word in ("-?", "-help", "--help") for word in args):
             return super().parse_args(ctx, ["--help"])
         line = tokens.read(args)
-        if line.complaints:
+        if line.complaints and not ctx.resilient_parsing:  # a shell asks how an unfinished line may go on
             raise UnreadableError(line.complaints, ctx)
         surrounding = tokens.from_environment(os.environ)
         obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
@@ -101,6 +102,7 @@ def _parameter(option: Option) -> SectionedOption:
         type=click.STRING,
         metavar=option.metavar,
         multiple=option.arity is Arity.MANY,
+        shell_complete=of_option(option),
         **common,
     )
 

@@ -23,6 +23,7 @@ from perftest.cli.sections import (
     options,
 )
 from perftest.cli.target import broker_option, layout_option, target_options
+from perftest.cli.ui.completion import metric_names, workload_names
 from perftest.exits import Exit
 from perftest.options.targets import no_broker_beside, no_layout_beside, only_one_target, split_uris, typed_again
 
@@ -53,7 +54,7 @@ NUMBERS: Final = NumbersType()
 
 # fmt: off
 _search_options = options(
-    option("--workload", "workload", section="Load", default=None, metavar="WORKLOAD",
+    option("--workload", "workload", section="Load", default=None, metavar="WORKLOAD", shell_complete=workload_names,
            help="Take queues and load from a workload file or a bundled workload. The options below change its load."),
     option("-x", "--producers", "publishers", section="Load", type=COUNT, default=None,
            help="Number of publishers.  [default: 1]"),
@@ -69,7 +70,7 @@ _search_options = options(
            help="Acknowledge every N deliveries together; automatic: automatic acknowledgement.  [default: 1]"),
     option("-s", "--size", "size_bytes", section="Load", type=SIZE, default=None,
            help="Size of each message body in octets.  [default: 1000]"),
-    option("--slo", "slos", section="Judgement", metavar="EXPR", multiple=True,
+    option("--slo", "slos", section="Judgement", metavar="EXPR", multiple=True, shell_complete=metric_names,
            help='Objective that each probe must meet, such as "e2e.p99<20ms". Repeatable.'),
     option("--tolerance", section="Judgement", type=PART, default="5%",
            help="The search ends when the lowest rate that fails is at most this part above the highest rate that "

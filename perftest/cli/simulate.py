@@ -11,6 +11,7 @@ import click
 
 from perftest.cli.sections import COUNT, DURATION, SectionedCommand, json_option, option, options
 from perftest.cli.target import LAYOUT_PATH
+from perftest.cli.ui.completion import layout_names, setting_names, workload_names
 from perftest.exits import CliError, Exit
 from perftest.spec.cluster import NODES
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _simulate_options = options(
     option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
            help="Change a key of the workloads, such as load.prefetch=100. Repeatable."),
-    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
+    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True, shell_complete=setting_names,
            help="Sweep these values instead of the workload's, such as in_flight=10,100. Repeatable."),
     option("--quick", section="Timing", is_flag=True, help="Simulate the workload's short steps."),
     option("--isolated", section="Measurement", is_flag=True,
@@ -52,6 +53,7 @@ _simulate_options = options(
     option("--bandwidth", "bandwidth_mbit", section="Target", type=COUNT, default="10000",
            help="Bandwidth between two machines in Mbit/s, each way."),
     option("--layout", "layouts", section="Target", metavar="FILE", multiple=True, type=LAYOUT_PATH,
+           shell_complete=layout_names,
            help="Layout file or bundled layout, such as disks/three_hdd: the modelled drives of each node, and what "
                 "lies on them. Repeatable: every workload is simulated on every layout."),
     option("--drive", "drives", section="Target", metavar="[ROLE=]PROFILE", multiple=True,
@@ -90,7 +92,7 @@ _simulate_options = options(
         "perftest simulate disks/pure_one_queue disks/pure_four_queues --nodes 9 --drive wal=nvme --drive st1-1t",
     ),
 )
-@click.argument("names", metavar="[WORKLOAD]...", nargs=-1)
+@click.argument("names", metavar="[WORKLOAD]...", nargs=-1, shell_complete=workload_names)
 @_simulate_options
 @json_option
 @click.pass_context

@@ -14,6 +14,7 @@ from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
 from perftest.cli.target import broker_option, job_options, layout_option, out_options, target_options
+from perftest.cli.ui.completion import workload_names
 from perftest.exits import Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.measuring.placement import layout_of
@@ -51,7 +52,7 @@ _own_options = options(
         "perftest sweep mine.yaml --repeats 10 --until e2e.p99=5%   repeat until each p99 is known to 5 %",
     ),
 )
-@click.argument("name", metavar="[WORKLOAD]", required=False)
+@click.argument("name", metavar="[WORKLOAD]", required=False, shell_complete=workload_names)
 @target_options
 @layout_option
 @broker_option

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perftest.cli.sections import COUNT, option, options
+from perftest.cli.ui.completion import metric_names, setting_names
 from perftest.exits import CliError, Exit
 from perftest.options.targets import typed_again
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 sweep_options = options(
     option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
            help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10]. Repeatable."),
-    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
+    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True, shell_complete=setting_names,
            help="Sweep these values instead of the workload's, such as in_flight=10,100. With several --vary, every "
                 "combination is a step. layout=A,B runs all steps on a cluster of each layout. Repeatable."),
     option("--quick", section="Timing", is_flag=True,
@@ -33,7 +34,7 @@ sweep_options = options(
            help="Run the steps in a random order, which the seed of the workload determines."),
     option("--repeats", section="Measurement", type=COUNT, default="1",
            help="Most rounds to measure. Each round runs all steps and is a run of its own."),
-    option("--until", section="Measurement", metavar="METRIC=PART", default=None,
+    option("--until", section="Measurement", metavar="METRIC=PART", default=None, shell_complete=metric_names,
            help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
     option("--assert", "assert_findings", section="Measurement", is_flag=True,
            help="End with exit code 4 unless all findings of the workload are reproduced."),

@@ -9,6 +9,7 @@ import click
 
 from perftest.ci.job_outputs import Annotations, parse_annotations
 from perftest.cli.sections import option, options
+from perftest.cli.ui.completion import layout_names
 from perftest.options.targets import BROKER_HELP
 from perftest.screen import UI_NAMES
 from perftest.spec.cluster import Product
@@ -65,6 +66,7 @@ layout_option = option(
     "--layout",
     section="Target",
     type=LAYOUT_PATH,
+    shell_complete=layout_names,
     default=None,
     help="Layout file or bundled layout, such as disks/three_hdd: which drives hold which files of the nodes of the "
     "cluster that is started for this command.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option
+from perftest.cli.ui.completion import workload_names
 from perftest.cli.workload_import import import_
 from perftest.exits import Exit
 from perftest.measuring.workload_file import find
@@ -66,7 +67,7 @@ def list_(as_json: bool) -> None:
         "perftest workload show mine.yaml --json                     show all keys with their defaults",
     ),
 )
-@click.argument("name", metavar="WORKLOAD")
+@click.argument("name", metavar="WORKLOAD", shell_complete=workload_names)
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show a workload file; with --json, all of its keys and their defaults."""
@@ -88,7 +89,7 @@ def show(name: str, as_json: bool) -> None:
         "perftest workload validate workloads/*/*.yaml --json",
     ),
 )
-@click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True)
+@click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True, shell_complete=workload_names)
 @option(
     "--set",
     "overrides",

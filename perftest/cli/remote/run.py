@@ -17,6 +17,7 @@ from perftest.cli.remote.host_options import hosts_argument, show_steps
 from perftest.cli.sections import SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
 from perftest.cli.target import job_options, layout_option, out_options
+from perftest.cli.ui.completion import workload_names
 from perftest.exits import CliError, Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused
 from perftest.measuring.placement import layout_of
@@ -61,7 +62,7 @@ _run_options = options(
     ),
 )
 @hosts_argument
-@click.argument("workload", metavar="[WORKLOAD]", required=False)
+@click.argument("workload", metavar="[WORKLOAD]", required=False, shell_complete=workload_names)
 @_run_options
 @out_options
 @job_options
