@@ -378,6 +378,17 @@ def test_the_job_of_a_run_gets_its_verdicts(run: Run, engine: Any, tmp_path: Pat
     assert "::error title=" in err and "missed e2e.p99<1us" in err
 
 
+def test_the_metrics_of_a_run_reach_a_collector(run: Run, engine: Any) -> None:
+    """The totals of the whole run, at its end."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    from tests.perftest.testing.otlp_collector import collecting
+
+    with collecting() as collector:
+        assert run("-z", "4", "--id", "mine", "--otlp", collector.url)[0] == 0
+    (point,) = collector.metrics()["messaging.client.sent.messages"].sum.data_points
+    assert point.as_int == 4 * engine.messages
+
+
 @pytest.mark.parametrize("command", [("sweep", "flow_control/in_flight", "--quick"), ("run", "-z", "1", "--report")])
 def test_a_run_without_the_packages_of_reports_says_how_to_get_its_report(
     call: Call, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
@@ -16,58 +13,14 @@ from tests.perftest.results import records
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
-import gzip
-
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
 from perftest.telemetry.otlp import OtlpSender, address_of
-
-
-class Collector(ThreadingHTTPServer):
-    """Keeps what it is sent; ``status`` is its answer."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = 200
-        self.got: list[tuple[str, Any]] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        octets = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            octets = gzip.decompress(octets)
-        self.server.got.append((self.path, ExportMetricsServiceRequest.FromString(octets)))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
-        """Say nothing."""
+from tests.perftest.testing.otlp_collector import Collector, attributes, collecting
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    made = Collector()
-    thread = threading.Thread(target=made.serve_forever)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
-
-
-def metrics(request: Any) -> dict[str, Any]:
-    (resource,) = request.resource_metrics
-    (scope,) = resource.scope_metrics
-    return {metric.name: metric for metric in scope.metrics}
-
-
-def attributes(of: Any) -> dict[str, Any]:
-    return {each.key: each.value.string_value or each.value.int_value for each in of.attributes}
+    with collecting() as made:
+        yield made
 
 
 def test_the_totals_of_a_run_reach_the_collector(collector: Collector) -> None:
@@ -83,7 +36,7 @@ def test_the_totals_of_a_run_reach_the_collector(collector: Collector) -> None:
     assert path == "/v1/metrics"
     facts = attributes(request.resource_metrics[0].resource)
     assert (facts["service.name"], facts["service.instance.id"]) == ("perftest", "mine")
-    found = metrics(request)
+    found = collector.metrics()
     sent = found["messaging.client.sent.messages"]
     assert sent.unit == "{message}" and sent.sum.is_monotonic
     assert {attributes(point)["perftest.step"]: point.as_int for point in sent.sum.data_points} == {1: 800, 2: 1600}
