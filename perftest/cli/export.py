@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, option, options
 from perftest.cli.ui.completion import run_places
 from perftest.exits import CliError, Exit, explained, name_damage
@@ -168,8 +167,7 @@ def _parquet(rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
     """Write the rows as a Parquet file. Raises CliError."""
     if out is None:
         raise CliError("a Parquet file is not printed", "--out", "name a file: --out steps.parquet", Exit.USAGE)
-    require("report", "a Parquet file")
-    import pyarrow as pa
+    import pyarrow as pa  # the extra report: the entry point of the command says so if pyarrow is missing
     import pyarrow.parquet
 
     from perftest.exporters.tables import columns_of

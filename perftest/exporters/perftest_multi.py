@@ -28,7 +28,7 @@ def results(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], slots: S
     """The content of the file, with a scenario for each group of load.
 
     :param plan: the plan as in a manifest
-    :param rows: the steps of ``result.json``
+    :param rows: the steps of ``result.json``; a rate that another tool did not tell is 0
     """
     names = {row["group"]: ": ".join(filter(None, (plan.get("name") or "run", row["group"]))) for row in rows}
     swept = [str(each) for each in plan.get("swept") or ()]
@@ -60,10 +60,10 @@ def _load(row: Mapping[str, Any], slots: Iterable[Slot]) -> dict[str, Any]:
     own = [slot for slot in slots if (slot.step, slot.group) == (row["step"], row["group"])]
     seen = [slot for slot in own if slot.phase is not Phase.DRAIN]
     start_ns = min((slot.start_ns for slot in seen), default=0)
-    size = row["published_bytes"] / row["published"] if row.get("published") else 0
+    size = row.get("published_bytes", 0) / row["published"] if row.get("published") else 0
     whole = merged((slot for slot in seen if slot.phase is Phase.STEADY), Series.E2E)
     return {
-        **_rates(row["published_per_s"], row["delivered_per_s"], size),
+        **_rates(row.get("published_per_s", 0.0), row.get("delivered_per_s", 0.0), size),
         **({"avg-latency": round(whole.mean_ns / 1000)} if whole.total else {}),
         "samples": [_sample(slot, start_ns, size) for slot in seen],
     }

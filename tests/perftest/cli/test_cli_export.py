@@ -67,6 +67,19 @@ def test_an_error_says_what_to_ask_for(call: Call, place: str, words: tuple[str,
     assert found == code and not out and what in err
 
 
+def test_a_run_of_another_tool_has_the_figures_that_it_told(call: Call, place: str, tmp_path: Path) -> None:
+    """An interval log tells no counts; its latencies are histograms here, too."""
+    hlog, out = tmp_path / "e2e.hlog", str(tmp_path / "imported")
+    assert call("export", place, "--format", "hlog", "--series", "e2e", "--step", "2", "--out", str(hlog))[0] == 0
+    assert call("import-results", str(hlog), "--unit", "ns", "--tag", "e2e=e2e", "--out", out)[0] == 0
+    (imported,) = map(str, Path(out).iterdir())
+    for name in ("csv", "json", "hlog", "perftest"):
+        assert call("export", imported, "--format", name)[0] == 0
+    direct = call("export", place, "--format", "hgrm", "--series", "e2e", "--step", "2")[1]
+    again = call("export", imported, "--format", "hgrm")[1]
+    assert again.splitlines()[:40] == direct.splitlines()[:40], "an import knows no exact maximum"
+
+
 def test_damage_is_named_and_the_rest_is_exported(call: Call, place: str) -> None:
     with (Path(place) / "latency.hlog").open("a") as log:
         log.write("cut short")
