@@ -14,6 +14,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from perftest.ci.job_outputs import GITHUB, GITLAB
 from perftest.options.option import Option
 from perftest.screen import UI_NAMES
 from perftest.spec.cluster import Product
@@ -26,7 +27,11 @@ _QUEUE_ARGUMENTS: Final = (
     *(f"x-queue-type={kind}" for kind in ("quorum", "classic", "keyed")),
     *("x-max-length=", "x-max-length-bytes=", "x-overflow=", "x-message-ttl=", "x-single-active-consumer="),
 )
-_WORDS: Final = {"ui": UI_NAMES, "product": tuple(product.value for product in Product)}
+_WORDS: Final = {
+    "annotations": (GITHUB, GITLAB),
+    "product": tuple(product.value for product in Product),
+    "ui": UI_NAMES,
+}
 """The words of an option, by its kind, where its metavar does not name them."""
 
 

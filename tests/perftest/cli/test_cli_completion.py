@@ -49,6 +49,7 @@ def offered(line: str, place: Path, word: str = "") -> list[tuple[str, str]]:
         ("run --out", "", ("dir", "")),
         ("run --ui", "p", ("plain", "plain")),
         ("run --broker", "", ("plain", "rabbitmq")),
+        ("run --annotations", "g", ("plain", "gitlab")),
         ("search --workload", "scale/", ("plain", "scale/thousand_queues")),
         ("workload show", "local", ("plain", "locality/quorum_leader")),
         ("compare", "", ("dir", "")),
