@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from perftest.ci.job_outputs import parse_annotations
@@ -32,8 +33,6 @@ from perftest.spec.units import (
     parse_size_bytes,
 )
 
-_BYTES: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b?|b)?\s*$", re.IGNORECASE)
-_POWERS: Final = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _PATTERN: Final = re.compile(r"^(?:[^%]|%%)*%(?P<zero>0?)(?P<width>\d*)d(?:[^%]|%%)*$")
 _INTERVAL_MIN_S: Final = 0.1
 
@@ -80,18 +79,8 @@ def _signed_rate(text: str) -> float | None:
     return None if _is_negative(text) else parse_rate(text)
 
 
-def _octets(text: str) -> int:
-    """A capacity as PerfTest writes it, such as ``20gb`` in upper or lower case; also ``KiB`` and similar units."""
-    match = _BYTES.match(text)
-    if match is None:
-        raise UnitError(f"{text!r} is not a size", "write 1000, 10mb, 20gb or 1GiB")
-    unit = (match[2] or "").lower()
-    base = 1024 if "i" in unit else 1000
-    return int(float(match[1]) * base ** _POWERS[unit[:1]])
-
-
-def _signed_octets(text: str) -> int:
-    return 0 if _is_negative(text) else _octets(text)
+def _signed_size(text: str) -> int:
+    return 0 if _is_negative(text) else parse_size_bytes(text)
 
 
 def _limit_s(text: str) -> float:
@@ -116,9 +105,21 @@ def _range_s(text: str) -> tuple[float, float]:
     return parse_duration_s(first), parse_duration_s(last or first)
 
 
-def _latency_us(text: str) -> int:
-    """A plain number is microseconds, as PerfTest has it."""
-    return int(text) if text.isdecimal() else round(parse_duration_s(text) * 1e6)
+def _whole_time(per_second: int, unit: str) -> Callable[[str], int]:
+    """A reader of a time as a whole number of a unit, which a plain number is counted in."""
+
+    def read_time(text: str) -> int:
+        with suppress(UnitError):
+            return parse_count(text)
+        seconds = parse_duration_s(text)
+        if 0 < seconds * per_second < 0.5:
+            raise UnitError(f"{text!r} is less than 1 {unit}", f"write 1 or more for a time in {unit}, or 0")
+        return round(seconds * per_second)
+
+    return read_time
+
+
+_latency_us: Final = _whole_time(10**6, "µs")
 
 
 def _held(text: str) -> tuple[str, float]:
@@ -265,7 +266,6 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "product": _one_of(*(product.value for product in Product)),
     "names": _names,
     "objective": parse_objective,
-    "octets": _octets,
     "pairs": _pairs,
     "path": _path,
     "paths": _names,
@@ -275,12 +275,14 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "range_s": _range_s,
     "rate_cycle": _rate_cycle,
     "signed": _signed,
-    "signed_octets": _signed_octets,
+    "signed_size": _signed_size,
     "signed_rate": _signed_rate,
     "signed_s": _signed_s,
     "size": parse_size_bytes,
     "size_cycle": _size_cycle,
     "text": str,
+    "time_ms": _whole_time(1000, "ms"),
+    "time_s": _whole_time(1, "s"),
     "ui": _one_of(*UI_NAMES),
 }
 

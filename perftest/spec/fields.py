@@ -81,7 +81,8 @@ class Quantity:
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """What editors check before the parser does."""
         names = "|".join(unit.replace("/", "\\/") for unit in self.units)
-        pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
+        number = "[0-9][0-9_]*(\\.[0-9]+)?\\s*"
+        pattern = f"^({number}({names})\\s*)+$|^{number}$" if self.per_second else f"^{number}({names})?$"
         numbers = [{"type": "number", "minimum": self.least}, {"type": "string", "pattern": pattern}]
         words = [{"const": word} for word in self.words.values()]
         return {"anyOf": [*numbers, *words], "description": self.meaning}
@@ -121,10 +122,10 @@ def _whole(per_second: float) -> Quantity:
     return replace(SECONDS, parse=lambda value: round(parse_duration_s(value) * per_second), per_second=per_second)
 
 
-SECONDS: Final = Quantity(parse_duration_s, DURATION_UNITS, "seconds, or with a unit: 5m, 30s", per_second=1.0)
+SECONDS: Final = Quantity(parse_duration_s, DURATION_UNITS, "seconds, or with units: 30s, 1h30m", per_second=1.0)
 _MICROSECONDS: Final = _whole(1e6)
 COUNT: Final = Quantity(parse_count, COUNT_UNITS, "a whole number; k and M are allowed")
-SIZE: Final = Quantity(parse_size_bytes, SIZE_UNITS, "octets, or with a unit: 1kB (1000), 1KiB (1024)")
+SIZE: Final = Quantity(parse_size_bytes, SIZE_UNITS, "octets, or with a unit: 1k or 1kB (1000), 1KiB (1024)")
 _RATE: Final = Quantity(parse_rate, RATE_UNITS, "messages per second of each publisher", {None: UNLIMITED})
 _PACED: Final = Quantity(_parse_paced, RATE_UNITS, f"{_RATE.meaning}; 0: none for that time")
 _PREFETCH: Final = replace(

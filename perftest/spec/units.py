@@ -1,19 +1,26 @@
 """Quantities as people write them: ``5m``, ``1KiB``, ``40k``. There is one parser and one error.
 
-Decimal prefixes count in thousands (``1kB`` is 1000 octets, ``40k`` is 40,000 messages), binary prefixes in 1024
-(``1KiB`` is 1024 octets). A number without a unit is in the base unit: seconds, octets, messages, messages per second.
+Decimal prefixes count in thousands (``1k`` and ``1kB`` are 1000 octets, ``40k`` is 40,000 messages), binary prefixes in
+1024 (``1KiB`` is 1024 octets). A time may have several units (``1h30m``). A number without a unit is in the base unit:
+seconds, octets, messages, messages per second.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
+from math import isclose
 from typing import Final
 from urllib.parse import urlsplit
 
-_QUANTITY: Final = re.compile(r"^\s*(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?)\s*(?P<unit>[^\d\s].*?)?\s*$")
+_NUMBER: Final = r"[0-9][0-9_]*(?:\.[0-9]+)?"
+_QUANTITY: Final = re.compile(rf"^\s*(?P<number>{_NUMBER})\s*(?P<unit>[^\d\s].*?)?\s*$")
+_PART: Final = rf"\s*({_NUMBER})\s*([a-zµ]+)\s*"
+_SEVERAL_PARTS: Final = re.compile(rf"(?:{_PART}){{2,}}")
 
 DURATION_UNITS: Final[Mapping[str, float]] = {
+    "ns": 1e-9,
     "us": 1e-6,
     "µs": 1e-6,
     "ms": 0.001,
@@ -21,22 +28,36 @@ DURATION_UNITS: Final[Mapping[str, float]] = {
     "m": 60.0,
     "min": 60.0,
     "h": 3600.0,
+    "d": 86400.0,
 }
-SIZE_UNITS: Final[Mapping[str, float]] = {
+_SIZE_UNITS: Final = {
     "B": 1,
+    "k": 1000,
     "kB": 1000,
-    "KB": 1000,
+    "M": 1000**2,
     "MB": 1000**2,
+    "G": 1000**3,
     "GB": 1000**3,
+    "TB": 1000**4,
     "KiB": 1024,
     "MiB": 1024**2,
     "GiB": 1024**3,
+    "TiB": 1024**4,
 }
+SIZE_UNITS: Final[Mapping[str, float]] = {
+    **_SIZE_UNITS,
+    **{unit.lower(): octets for unit, octets in _SIZE_UNITS.items()},
+    **{unit.upper(): octets for unit, octets in _SIZE_UNITS.items()},
+}
+"""Units of sizes. PerfTest writes them in upper or lower case (``20gb``)."""
 COUNT_UNITS: Final[Mapping[str, float]] = {"k": 1000, "K": 1000, "M": 1000**2}
 RATE_UNITS: Final[Mapping[str, float]] = {**COUNT_UNITS, "/s": 1, "k/s": 1000, "M/s": 1000**2}
 
 SHARE_UNITS: Final[Mapping[str, float]] = {"%": 0.01}
 BANDWIDTH_UNITS: Final[Mapping[str, float]] = {"kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
+
+_DURATIONS: Final = "5m, 1h30m, 1.5s or 250ms"
+_SIZES: Final = "1000, 1k, 1kB or 1KiB"
 
 UNLIMITED: Final = "unlimited"
 NO_CONFIRMS: Final = 0
@@ -66,13 +87,22 @@ class UnitError(ValueError):
 
 
 def parse_duration_s(value: object) -> float:
-    """``5m``, ``1.5s``, ``250ms`` or a number of seconds, as seconds. Raises :class:`UnitError`."""
-    return _quantity(value, DURATION_UNITS, "duration", "5m, 30s, 1.5s or 250ms")
+    """``5m``, ``1h30m``, ``250ms`` or a number of seconds, as seconds. Raises :class:`UnitError`."""
+    if isinstance(value, str) and _SEVERAL_PARTS.fullmatch(value):
+        return _sum_of_parts(value)
+    return _quantity(value, DURATION_UNITS, "duration", _DURATIONS)
+
+
+def parse_latency_ns(value: str) -> float:
+    """``500us``, ``20ms``, ``1s``, as nanoseconds. The unit is needed. Raises :class:`UnitError`."""
+    if value.strip()[-1:].isdigit():
+        raise UnitError(f"{value!r} is not a latency with its unit", "write 500us, 20ms or 1s")
+    return round(parse_duration_s(value) * 1e9, 3)
 
 
 def parse_size_bytes(value: object) -> int:
-    """``1kB`` (1000), ``1KiB`` (1024) or a number of octets, as octets. Raises :class:`UnitError`."""
-    return _whole(_quantity(value, SIZE_UNITS, "size", "1000, 1kB or 1KiB"), value, "size", "1000, 1kB or 1KiB")
+    """``1k`` or ``1kB`` (1000), ``1KiB`` (1024) or a number of octets, as octets. Raises :class:`UnitError`."""
+    return _whole(_quantity(value, SIZE_UNITS, "size", _SIZES), value, "size", _SIZES)
 
 
 def parse_count(value: object) -> int:
@@ -181,8 +211,25 @@ def _quantity(value: object, units: Mapping[str, float], kind: str, examples: st
         raise UnitError(f"{value!r} is not a {kind}", f"write {examples}")
     unit = match["unit"]
     if unit is not None and unit not in units:
-        raise UnitError(f"{value!r}: unknown unit {unit!r} of a {kind}", f"use one of {', '.join(units)}")
+        raise UnitError(f"{value!r}: unknown unit {unit!r} of a {kind}", f"use one of {', '.join(_shown(units))}")
     return float(match["number"].replace("_", "")) * (units[unit] if unit else 1.0)
+
+
+def _sum_of_parts(text: str) -> float:
+    """A time of several units, the greatest first: in another order the text may be a slip."""
+    parts = [(float(number.replace("_", "")), unit) for number, unit in re.findall(_PART, text)]
+    if unknown := next((unit for _, unit in parts if unit not in DURATION_UNITS), None):
+        fix = f"use {', '.join(_shown(DURATION_UNITS))}"
+        raise UnitError(f"{text!r}: unknown unit {unknown!r} of a duration", fix)
+    sizes = [DURATION_UNITS[unit] for _, unit in parts]
+    if any(later >= earlier for earlier, later in pairwise(sizes)):
+        raise UnitError(f"{text!r} is not a duration", "write each unit once, the greatest first: 1h30m")
+    return sum(number * DURATION_UNITS[unit] for number, unit in parts)
+
+
+def _shown(units: Mapping[str, float]) -> list[str]:
+    """Units without those that differ in upper and lower case only."""
+    return [unit for at, unit in enumerate(units) if unit.lower() not in map(str.lower, [*units][:at])]
 
 
 def _finite(number: float, value: object, kind: str, examples: str) -> float:
@@ -192,6 +239,7 @@ def _finite(number: float, value: object, kind: str, examples: str) -> float:
 
 
 def _whole(number: float, value: object, kind: str, examples: str) -> int:
-    if number != int(number):
+    nearest = round(number)
+    if not isclose(number, nearest, rel_tol=1e-12):
         raise UnitError(f"{value!r} is not a whole {kind}", f"write {examples}")
-    return int(number)
+    return nearest

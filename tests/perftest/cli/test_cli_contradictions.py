@@ -334,6 +334,39 @@ def test_two_runs_without_a_queue_name_do_not_hear_each_other() -> None:
     assert plan_digest(plan("-h amqp://h -u q -k a")) != plan_digest(plan("-h amqp://h -u q -k b"))
 
 
+@pytest.mark.parametrize(
+    ("typed", "plain"),
+    [
+        ("-s 1k", "-s 1000"),
+        ("-vs 1k:1m", "-vs 1000:60"),
+        ("-M 128K", "-M 128000"),
+        ("-tsbs 64KiB", "-tsbs 65536"),
+        ("-z 1h30m", "-z 5400"),
+        ("-z 2d", "-z 172800"),
+        ("-ct 1m30s", "-ct 90"),
+        ("-L 5ms", "-L 5000"),
+        ("-po -pi 1s", "-po -pi 1000"),
+        ("-b 1m", "-b 60"),
+        ("-A 10 --ack-interval-ms 1s", "-A 10 --ack-interval-ms 1000"),
+    ],
+)
+def test_sizes_and_times_have_units_wherever_they_stand(typed: str, plain: str) -> None:
+    """PerfTest's plain numbers keep their meaning, in the unit that each option has."""
+    from perftest.spec.codec import plan_digest
+
+    one, other = (plan(f"-h amqp://h -u q -k key {words}") for words in (typed, plain))
+    assert plan_digest(one) == plan_digest(other)
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("-b 100ms", "'100ms' is less than 1 s"), ("-pi 100us", "'100us' is less than 1 ms"), ("-pi 5x", "unknown unit 'x'")
+])  # fmt: skip
+def test_a_time_below_its_unit_is_refused(line: str, says: str) -> None:
+    """0 has a meaning of its own."""
+    (problem,) = problems(f"{URI} {line}")
+    assert says in problem.rule
+
+
 def test_sizes_of_queues_are_written_as_perftest_does() -> None:
     """Any case; 0 takes a limit away again."""
     limit = {text: plan(f"-h amqp://h -mlb {text}").queues[0].arguments for text in ("20gb", "10MB", "1KiB", "0")}
