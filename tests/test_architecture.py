@@ -158,8 +158,14 @@ MAY_IMPORT = {
     ),
     "perftest": ("perftest", "workloads"),
     "perftest.metrics": ("perftest.metrics", "hdr_buckets"),
-    "perftest.spec": ("perftest.spec", "perftest.errors", "workloads"),
-    "perftest.search": ("perftest.search", "perftest.spec"),
+    "perftest.spec": (
+        "perftest.spec",
+        "perftest.errors",
+        "perftest.metrics.figures",
+        "perftest.metrics.names",
+        "workloads",
+    ),
+    "perftest.search": ("perftest.search", "perftest.metrics.figures", "perftest.spec"),
     "perftest.importers": ("perftest.importers", "perftest.spec"),
     "perftest.ci": (*("perftest.ci", "perftest.exits", "perftest.results", "perftest.spec", "perftest.tell"),),
     "perftest.telemetry": ("perftest.telemetry", "hdr_buckets", "perftest.metrics", "perftest.tell"),
@@ -257,7 +263,10 @@ MAY_IMPORT = {
         "perftest.results",
         "perftest.metrics",
     ),
-    "reports.stats": ("reports.stats", "reports.store.schema", "reports.store.tables", "perftest.results"),
+    "reports.stats": (
+        *("reports.stats", "reports.store.schema", "reports.store.tables"),
+        *("perftest.results", "perftest.metrics.figures", "perftest.metrics.names"),
+    ),
     "infra": ("infra", "perftest.errors", "perftest.results.provenance"),
 }
 
@@ -306,6 +315,8 @@ PURE = (
     "perftest.amqp.methods",
     "perftest.amqp.uri",
     "perftest.engine.schedule",
+    "perftest.metrics.figures",
+    "perftest.metrics.names",
     "perftest.engine.publishing.inflight",
     "perftest.engine.consuming.ack_policy",
     "perftest.search",

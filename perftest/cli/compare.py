@@ -13,10 +13,11 @@ import click
 from perftest.ci.job_outputs import Annotations, JobOutputs
 from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
-from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
+from perftest.cli.sections import COUNT, PART, SectionedCommand, completed, json_option, option, options
 from perftest.cli.target import job_options
 from perftest.cli.ui.completion import run_places
 from perftest.exits import CliError, Exit, name_damage
+from perftest.metrics.names import COMPARED, MetricNameError, filters_of, metrics_like
 
 if TYPE_CHECKING:
     from perftest.ci.cases import Case
@@ -45,8 +46,10 @@ _compare_options = options(
            help="Directory of the page; implies --report.  [default: runs/compare-TIME] With --collect: directory of "
                 "the repetitions, with base/ and candidate/, and of the page. The same command line goes on with "
                 "repetitions that are missing there.  [default: comparison]"),
-    option("--metric", "metrics", section="Judgement", multiple=True, metavar="TEXT",
-           help="Compare only metrics whose names contain TEXT, such as p99. Repeatable."),
+    option("--metric", "metrics", section="Judgement", multiple=True, metavar="NAME",
+           shell_complete=completed(filters_of(COMPARED)),
+           help="Compare only this metric, such as e2e.p99; p99: of each latency; e2e: all percentiles of this "
+                "latency; rate: all rates. Repeatable."),
     option("--confidence", section="Judgement", type=PART, default="95%",
            help="Confidence of each interval, and of all verdicts together: equal sides look changed at most this "
                 "seldom."),
@@ -109,6 +112,7 @@ def compare(
     from reports.comparison.compare import compare as judge
     from reports.comparison.facets import Facet
 
+    _known_metrics(metrics)
     as_page = as_page or (out is not None and repeats is None)
     if as_page:
         require("report", "a page")
@@ -128,6 +132,8 @@ def compare(
         noise_rate=noise_rate,
         noise_latency=noise_latency,
     )
+    if result.unmatched:
+        raise _unmeasured(result, base, candidate)
     if as_json:
         from reports.comparison.text import to_json
 
@@ -145,6 +151,22 @@ def compare(
     if result.refused and not as_json:
         raise _unlike(result, base, candidate, code)
     ctx.exit(int(code))
+
+
+def _known_metrics(metrics: Sequence[str]) -> None:
+    """Refuse a filter that means no metric, before anything is measured. Raises CliError."""
+    for text in metrics:
+        try:
+            metrics_like(text, COMPARED)
+        except MetricNameError as error:
+            raise CliError(error.rule, "--metric", error.fix, Exit.USAGE) from error
+
+
+def _unmeasured(result: CompareResult, base: Path, candidate: Path) -> CliError:
+    """The error about filters that match nothing: a gate that compares less than it was told to would pass."""
+    what = f"--metric {' and '.join(result.unmatched)}: not every run measured this"
+    fix = f"these runs have {', '.join(result.measured) or 'no figures'}: choose among these, or leave out --metric"
+    return CliError(what, f"{base}, {candidate}", fix, Exit.USAGE)
 
 
 def _two_places(places: Sequence[str], asked: Mapping[str, Any]) -> tuple[Path, Path]:

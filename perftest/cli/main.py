@@ -132,9 +132,9 @@ def call(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
-    except (BrokenPipeError, SystemExit):
-        # click ends with SystemExit where a pipe is broken, and where a shell has asked for completions.
-        return _broken_pipe()
+    except (BrokenPipeError, SystemExit) as error:
+        # click turns a broken pipe into SystemExit, and ends so after it has completed words for the shell.
+        return Exit.OK if getattr(error, "code", 1) == 0 else _broken_pipe()
     except Exception as error:
         return _translate(error)
 

@@ -40,6 +40,8 @@ class TableCommand(SectionedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words with PerfTest's rules, add options from the environment, and hand plain options to click."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, [])  # the shell asks for words, and the line may end in the middle
         if any(word in ("-?", "-help", "--help") for word in args):
             return super().parse_args(ctx, ["--help"])
         line = tokens.read(args)

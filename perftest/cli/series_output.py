@@ -19,12 +19,12 @@ from perftest.results.reader import read_manifest
 from perftest.results.schema import LAYOUTS, ROUNDS
 from perftest.series.layout_series import sides_in
 from perftest.series.rounds import Ended, Mean, Rounds, means
-from perftest.spec.expected.slo import Objective, parse_objective, shown
+from perftest.spec.expected.slo import Objective, any_of, shown
 
 
 def show_rounds(end: Ended, rounds: Rounds, options: Options) -> None:
     """Show each step's metric over the rounds, the verdicts, the directory of the rounds, and the next commands."""
-    metric = rounds.until or parse_objective("rate>0")
+    metric = rounds.until or any_of("rate")
     found = means(end.place, metric)
     if options.as_json:
         record = {"record": "rounds", "metric": metric.metric, "steps": [asdict(each) for each in found]}

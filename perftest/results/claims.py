@@ -31,9 +31,10 @@ from itertools import combinations, pairwise
 from statistics import geometric_mean
 from typing import Any, Final
 
+from perftest.metrics.names import LATENCIES, STATISTICS
 from perftest.results.summary import PERCENTILES
 from perftest.results.trust import Status, samples_for, step_checks, supports
-from perftest.spec.expected.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
+from perftest.spec.expected.slo import any_of, measured, shown
 from perftest.spec.expected.trends import Finding, Trend
 
 __all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of", "labels_of", "layout_title"]
@@ -66,7 +67,7 @@ def findings_of(plan: Mapping[str, Any]) -> tuple[Finding, ...]:
         try:
             named = {name: tuple(plain.get(name, ())) for name in ("steps", "layouts")}
             finding = Finding(**{**plain, "trend": Trend(plain["trend"]), **named})
-            _objective(finding.metric)
+            any_of(finding.metric)
             found.append(finding)
         except (TypeError, ValueError, KeyError):
             continue
@@ -122,16 +123,11 @@ def _measured_rows(rows: Sequence[Row]) -> Iterator[Row]:
     return (row for row in rows if not row.get("group"))
 
 
-def _objective(metric: str) -> Objective:
-    """The metric, as an objective that any value meets. Raises :class:`~perftest.spec.units.UnitError`."""
-    return parse_objective(f"{metric}>=0{'ms' if '.' in metric else ''}")
-
-
 class _Figures:
     """The values of one metric by step or by layout, one of each round. ``where`` is what else the claims must say."""
 
     def __init__(self, metric: str, rounds: Sequence[Mapping[str, Row]], where: str) -> None:
-        self.objective = _objective(metric)
+        self.objective = any_of(metric)
         self._rounds = rounds
         self._where = f"{where}: " if where else ""
 

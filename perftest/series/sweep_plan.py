@@ -14,7 +14,7 @@ from perftest.results.schema import LAYOUTS as SERIES
 from perftest.series.judgement import refuse_one_title, refuse_unjudgeable
 from perftest.series.layout_series import series_of
 from perftest.series.rounds import ROUNDS_MIN, STATE, Rounds, remaining, rounds_of
-from perftest.spec.expected.slo import Objective, parse_objective
+from perftest.spec.expected.slo import Objective, any_of
 from perftest.spec.problem import Problem, SpecError
 from perftest.spec.units import UnitError, parse_share
 
@@ -191,7 +191,7 @@ def _until(text: str) -> tuple[Objective, float]:
     """The metric of ``e2e.p99=5%``, and how wide half of its confidence interval may be, as a part of its value."""
     metric, equals, part = text.partition("=")
     try:
-        objective = parse_objective(f"{metric.strip()}>0{'ms' if '.' in metric else ''}")
+        objective = any_of(metric)
         if not equals:
             raise UnitError(f"{text!r} is not METRIC=PART", "write e2e.p99=5%")
         return objective, parse_share(part.strip())

@@ -7,13 +7,14 @@ one of twenty cases (at 95 % confidence), however many rows it has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 
 import numpy as np
 
+from perftest.metrics.names import COMPARED, metrics_like
 from perftest.results.reader import Run, judged_run, read_run, run_directories
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
 from reports.comparison.figures import Metric, Side, metrics_of
@@ -67,6 +68,10 @@ class CompareResult:
     lines: list[ComparedMetric] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Steps that not every run has."""
+    measured: list[str] = field(default_factory=list)
+    """The metrics that all runs measured, chosen or not."""
+    unmatched: list[str] = field(default_factory=list)
+    """Filters whose metrics the runs did not measure."""
 
     @property
     def comparable(self) -> bool:
@@ -99,8 +104,9 @@ def compare(
     noise_rate: float = NOISE_RATE,
     noise_latency: float = NOISE_LATENCY,
 ) -> CompareResult:
-    """Compare two sides. ``metrics`` are parts of names; without any, all metrics are compared. ``confidence`` and the
-    noise are parts of 1."""
+    """Compare two sides. ``metrics`` are filters (:func:`~perftest.metrics.names.metrics_like`); without any, all
+    metrics are compared. ``confidence`` and the noise are parts of 1. Raises MetricNameError for an unknown filter."""
+    filters = {text: metrics_like(text, COMPARED) for text in metrics}
     found = differences(base[0], candidate[0])
     unlike = [each for side in (base, candidate) for other in side[1:] for each in repeats_differ(side[0], other)]
     faults = [each for other in (*base[1:], *candidate[1:]) for each in differences(other, other) if _is_fault(each)]
@@ -116,7 +122,7 @@ def compare(
         noise_latency=noise_latency,
     )
     if not refused:
-        _fill(result, Side(base), Side(candidate), metrics)
+        _fill(result, Side(base), Side(candidate), filters)
     return result
 
 
@@ -124,16 +130,19 @@ def _is_fault(each: Difference) -> bool:
     return each.facet in (Facet.VALIDITY, Facet.SAFETY)
 
 
-def _fill(result: CompareResult, base: Side, candidate: Side, wanted: Sequence[str]) -> None:
+def _fill(result: CompareResult, base: Side, candidate: Side, filters: Mapping[str, Sequence[str]]) -> None:
     common = [label for label in base.labels if label in candidate.labels]
     result.missing = sorted((base.begun | candidate.begun) - set(common))
-    chosen = [
+    found = [
         _Measured(label, metric, base, candidate)
         for label in common
         for metric in metrics_of(base.series(label) & candidate.series(label))
-        if not wanted or any(part in metric.name for part in wanted)
     ]
-    asked = [each for each in chosen if each.is_measured]
+    found = [each for each in found if each.is_measured]
+    result.measured = list(dict.fromkeys(each.metric.name for each in found))
+    result.unmatched = [text for text, names in filters.items() if not set(names) & set(result.measured)]
+    wanted = {name for names in filters.values() for name in names} or set(result.measured)
+    asked = [each for each in found if each.metric.name in wanted]
     chances = _chances(asked, result)
     adjusted = two_sides.holm([1.0 if np.isnan(p) else p for p in chances])
     result.lines = [

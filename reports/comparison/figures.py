@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perftest.metrics.interval import Series
+from perftest.metrics.names import BROKER_CPU
 from perftest.results.reader import Run
 from perftest.results.trust import supports
 
 PERCENTS: Final = (50.0, 99.0, 99.9)
+_SERIES: Final = {"e2e": (Series.E2E_SCHED, Series.E2E), "confirm": (Series.CONFIRM_SCHED, Series.CONFIRM)}
+"""The series of each latency; the first recorded series counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +69,19 @@ class Side:
 
 
 def metrics_of(series: set[str]) -> Iterator[Metric]:
-    """The metrics to compare of a step that has these latency series.
+    """The metrics of :data:`~perftest.metrics.names.COMPARED` of a step that has these latency series.
 
     With a schedule, latency counts from the intended time, because the latency from the send leaves out the wait of a
     message before it left.
     """
-    yield Metric("delivered/s", "msg/s", True, column="delivered_per_s")
-    yield Metric("published/s", "msg/s", True, column="published_per_s")
-    for plain, scheduled in ((Series.E2E, Series.E2E_SCHED), (Series.CONFIRM, Series.CONFIRM_SCHED)):
-        chosen = scheduled if scheduled in series else plain
-        if chosen in series:
+    yield Metric("delivered", "msg/s", True, column="delivered_per_s")
+    yield Metric("published", "msg/s", True, column="published_per_s")
+    for latency, candidates in _SERIES.items():
+        chosen = next((each for each in candidates if each in series), None)
+        if chosen is not None:
             for percent in PERCENTS:
-                yield Metric(f"{chosen} p{percent:g}", "ms", False, series=chosen, percent=percent)
-    yield Metric("broker CPU", "µs/msg", False, column="broker_cpu_us_per_message")
+                yield Metric(f"{latency}.p{percent:g}", "ms", False, series=chosen, percent=percent)
+    yield Metric(BROKER_CPU, "µs/msg", False, column="broker_cpu_us_per_message")
 
 
 def _of_row(row: dict[str, Any], metric: Metric) -> float | None:

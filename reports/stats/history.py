@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
+from perftest.metrics.names import COMPARED, RATES, SHORT_NAMES, STATISTICS, metric_named, spelled
 from reports.stats.change_points import LEVEL, PART_MIN, PERMUTATIONS, RUNS_MAX, ChangePoint, change_points
 from reports.stats.foreign import without_unknown
 from reports.stats.lead import with_lead
@@ -27,33 +26,29 @@ class HistoryMetric:
     latency: bool = False
 
 
-_COLUMNS: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
-"""The name of each percentile, by its column."""
+def _metric(name: str) -> HistoryMetric:
+    latency, dot, percentile = name.partition(".")
+    if dot:
+        column = f"{latency}_lead_{STATISTICS[percentile]}"
+        return HistoryMetric(name=name, column=column, unit="ms", latency=True)
+    if name in RATES:
+        return HistoryMetric(name=name, column=f"{name}_per_s", unit="msg/s", more_is_better=True)
+    return HistoryMetric(name=name, column=f"{name}_us_per_message", unit="µs/msg")
 
 
-def _latencies() -> Iterator[HistoryMetric]:
-    for kind in ("e2e", "confirm"):
-        for column, name in _COLUMNS.items():
-            yield HistoryMetric(name=f"{kind} {name}", column=f"{kind}_lead_{column}_ns", unit="ms", latency=True)
-
-
-METRICS: Final = (
-    HistoryMetric(name="delivered/s", column="delivered_per_s", unit="msg/s", more_is_better=True),
-    HistoryMetric(name="published/s", column="published_per_s", unit="msg/s", more_is_better=True),
-    *_latencies(),
-    HistoryMetric(name="broker CPU", column="broker_cpu_us_per_message", unit="µs/msg"),
-)
+METRICS: Final = tuple(map(_metric, COMPARED))
 """The metrics of ``perftest compare``. A latency counts from the intended time where there was a schedule."""
+_LEAD: Final = "_lead_"
+"""The part of a column's name that stands for the series to lead with."""
 COLUMNS: Final = {
     "runs": ("run_id", "name", "started_ns", "loop", "product", "broker_version", "tool_commit", "manifest"),
     "steps": (
         *("run_id", "step", "group", "label", "settings", "length_s", "e2e_series"),
         *("delivered_per_s", "published_per_s", "broker_cpu_us_per_message"),
-        *(f"{kind}{series}_{each}_ns" for kind in ("e2e", "confirm") for series in ("", "_sched") for each in _COLUMNS),
+        *(each.column.replace(_LEAD, series) for each in METRICS if each.latency for series in ("_", "_sched_")),
     ),
 }
 """Columns with a history, by table."""
-_SHORT: Final = {"rate": "delivered/s", "p50": "e2e p50", "p99": "e2e p99", "p99.9": "e2e p99.9", "cpu": "broker CPU"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +75,12 @@ class MetricHistory:
     level: float
 
 
-def metric_named(text: str) -> HistoryMetric:
-    """The metric of that name; ``rate``, ``p50``, ``p99``, ``p99.9`` and ``cpu`` are short names.
+def history_metric(text: str) -> HistoryMetric:
+    """The metric of that name, or of that short name.
 
-    :raises ValueError: there is none; the text says which there are
+    :raises MetricNameError: there is none; the error says which name is near, or which there are
     """
-    names = {each.name.lower(): each for each in METRICS}
-    wanted = _SHORT.get(text.lower(), text).lower()
-    if wanted not in names:
-        near = difflib.get_close_matches(wanted, [*names, *_SHORT], n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"{hint}the metrics are {', '.join(each.name for each in METRICS)}")
-    return names[wanted]
+    return METRICS[COMPARED.index(metric_named(SHORT_NAMES.get(spelled(text), text), COMPARED))]
 
 
 def history(tables: Tables, metric: HistoryMetric, *, level: float = LEVEL, seed: int = 1) -> MetricHistory:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.extras import require
-from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
+from perftest.cli.sections import PART, SectionedCommand, completed, json_option, option, options
 from perftest.cli.store.catalogue import store_option
 from perftest.exits import CliError, Exit, name_damage
+from perftest.metrics.names import COMPARED, SHORT_NAMES, MetricNameError
 
 if TYPE_CHECKING:
     from reports.stats.history import HistoryMetric, MetricHistory, MetricSeries
@@ -54,11 +55,11 @@ _options = options(
     exits=(Exit.RUN_ERROR, Exit.NOT_INSTALLED, Exit.DAMAGED),
     examples=(
         "perftest history p99 --workload flow_control/in_flight --set in_flight=200",
-        "perftest history delivered/s --workload smoke --since 2026-10-01 --page history.html",
-        "perftest history 'confirm p99' --workload smoke --broker RabbitMQ --json",
+        "perftest history delivered --workload smoke --since 2026-10-01 --page history.html",
+        "perftest history confirm.p99 --workload smoke --broker RabbitMQ --json",
     ),
 )
-@click.argument("metric")
+@click.argument("metric", shell_complete=completed((*COMPARED, *SHORT_NAMES)))
 @_options
 @json_option
 @click.pass_context
@@ -80,21 +81,21 @@ def history(
 ) -> None:
     """Show a metric over time, and at which runs it changed.
 
-    METRIC is a metric of `perftest compare`: delivered/s, published/s, e2e p99, confirm p99.9, broker CPU; rate, p50,
-    p99, p99.9 and cpu are short names. A run is one value. A change needs three runs on each side, and is judged by a
+    METRIC is a metric of `perftest compare`: delivered, published, e2e.p99, confirm.p99.9, broker_cpu; rate, p50, p99,
+    p99.9 and cpu are short names. A run is one value. A change needs three runs on each side, and is judged by a
     permutation test. Beside each change stand the versions and commits that changed with it.
     """
     require("report", "a history")
     if as_csv and as_json:
         raise CliError("--csv and --json exclude each other", "--csv", "choose one of them", Exit.USAGE)
     from reports.stats.history import history as find
-    from reports.stats.history import metric_named
+    from reports.stats.history import history_metric
     from reports.store.store import damaged_runs
 
     try:
-        wanted = metric_named(metric)
-    except ValueError as error:
-        raise CliError(f"there is no metric {metric!r}", "METRIC", str(error), Exit.USAGE) from error
+        wanted = history_metric(metric)
+    except MetricNameError as error:
+        raise CliError(error.rule, "METRIC", error.fix, Exit.USAGE) from error
     span = (_day_ns("--since", since), _day_ns("--until", until))
     tables, name = _chosen(store, workload, broker, host, span)
     found = find(_with_settings(tables, settings), wanted, level=level)

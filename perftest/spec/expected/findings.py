@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from perftest.spec.expected.slo import LATENCIES, LINK_BODIES, RATES, parse_objective
+from perftest.metrics.names import BROKER_CPU, LATENCIES, LINK_BODIES, RATES, spelled
+from perftest.spec.expected.slo import any_of
 from perftest.spec.expected.trends import Finding, Trend
 from perftest.spec.sweep import label, swept_value
 from perftest.spec.units import UnitError
@@ -42,7 +43,9 @@ _NUMBERS: Final = {
 
 
 def resolved(finding: Finding, swept: Sequence[str], labels: Sequence[str]) -> Finding:
-    """The finding with labels as its steps: ``swept`` are the settings of the sweep, ``labels`` its steps in order."""
+    """The finding with labels as its steps, and with its metric in the one spelling: ``swept`` are the settings of the
+    sweep, ``labels`` its steps in order."""
+    finding = replace(finding, metric=spelled(finding.metric))
     if not finding.steps and (finding.layouts or finding.trend in _WHOLE):
         return replace(finding, steps=tuple(labels))
     return replace(finding, steps=tuple(_label(step, swept, labels) for step in finding.steps))
@@ -70,12 +73,13 @@ def broken_finding(finding: Finding, labels: Sequence[str], *, known: bool = Tru
 def _metric(finding: Finding) -> Iterator[Broken]:
     metric = finding.metric
     try:
-        parse_objective(f"{metric}>0{'ms' if '.' in metric else ''}")
+        any_of(metric)
     except UnitError as error:
         yield ("metric",), error.rule, error.fix, metric
         return
     if metric not in (*RATES, LINK_BODIES) and metric.partition(".")[0] not in LATENCIES:
-        rule = f"a finding is about a latency, a rate or link_bodies, and {metric} is a count"
+        what = "the broker's own time" if metric == BROKER_CPU else "a count"
+        rule = f"a finding is about a latency, a rate or link_bodies, and {metric} is {what}"
         yield ("metric",), rule, "use rate or e2e.p99", metric
     elif finding.trend is Trend.LEVEL and metric != LINK_BODIES:
         rule = f"a level says nothing about {metric}, which depends on the hardware"

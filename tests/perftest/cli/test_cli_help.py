@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from perftest.cli.main import COMMANDS, cli
 from perftest.cli.sections import SectionedCommand
@@ -138,6 +139,32 @@ def test_every_command_has_three_examples_that_parse(command: SectionedCommand) 
         assert isinstance(other, SectionedCommand)
         with other.make_context(str(other.name), words):
             pass
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "expected"),
+    [
+        (["compare", "--metric"], "e2e.p99", ["e2e.p99", "e2e.p99.9"]),
+        (["compare", "--metric"], "p9", ["p99", "p99.9"]),
+        (["history"], "del", ["delivered"]),
+        (["run", "--slo"], "confirm.p99", ["confirm.p99", "confirm.p99.9", "confirm.p99.99"]),
+        (["search", "--slo"], "dup", ["duplicates"]),
+        (["sweep", "--until"], "broker", ["broker_cpu"]),
+        ([], "com", ["compare"]),
+    ],
+)
+def test_the_shell_completes_metrics(words: list[str], begun: str, expected: list[str]) -> None:
+    """Nobody has to know by heart how a metric is spelled. A line of ``run`` may end in the middle."""
+    found = ShellComplete(cli, {}, "perftest", "_PERFTEST_COMPLETE").get_completions(words, begun)
+    assert [each.value for each in found] == expected
+
+
+def test_a_process_that_completes_words_ends_well() -> None:
+    """What `eval "$(_PERFTEST_COMPLETE=bash_source perftest)"` runs at each press of the key."""
+    asked = {"_PERFTEST_COMPLETE": "bash_complete", "COMP_WORDS": "perftest compare --metric e2e.p9", "COMP_CWORD": "3"}
+    command = [sys.executable, "-c", "from perftest.cli.main import main; main()"]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["plain,e2e.p99", "plain,e2e.p99.9"])
 
 
 @pytest.mark.parametrize("module", ["perftest", "perftest.cli"])

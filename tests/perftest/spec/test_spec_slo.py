@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perftest.spec.expected.slo import judge, metrics, parse_objective
+from perftest.metrics.names import METRICS
+from perftest.spec.expected.slo import any_of, judge, parse_objective
 from perftest.spec.units import UnitError
 
 
@@ -21,6 +22,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "delivered_per_s": 900.0,
         "confirmed_per_s": 0.0,
         "nacked": 2,
+        "broker_cpu_us_per_message": 40.0,
         "latency": {"e2e": latency, "e2e_sched": {**latency, "p99_ns": 5_000_000, "max_ns": 9_000_000}},
     }
     return {**plain, **changes}
@@ -46,6 +48,7 @@ LEDGER = {"lost": 0, "duplicated": 3}
         ("duplicates!=3", 3, False),
         ("damaged==0", None, False),
         ("link_bodies<2.2", None, False),  # a broker that does not tell it
+        ("broker_cpu<=40us", 40_000, True),
     ],
 )
 def test_a_verdict_is_of_what_was_measured(text: str, value: float | None, met: bool) -> None:
@@ -83,6 +86,7 @@ def test_a_run_without_steps_has_missed_all() -> None:
         ("confrim.p99<20ms", "no metric 'confrim.p99'", "did you mean confirm.p99?"),
         ("e2e.p99<20", "not a latency with its unit", "20ms"),
         ("rate>=fast", "'fast' is not a rate", "40k/s"),
+        ("broker_cpu<20", "not a latency with its unit", "20ms"),
         ("rate>=unlimited", "no rate to compare with", "10k"),
         ("loss=0", "not an objective", "comparison"),
         ("link_bodies<2ms", "'2ms' is no number of bodies", "2.2"),
@@ -98,5 +102,19 @@ def test_what_cannot_be_read_has_a_fix(text: str, rule: str, fix: str) -> None:
 
 def test_every_metric_can_be_written() -> None:
     """The list that the suggestions come from is that of the parser."""
-    for metric in metrics():
-        assert parse_objective(f"{metric}>1{'ms' if '.' in metric else ''}").metric == metric
+    for metric in METRICS:
+        assert any_of(metric).metric == metric
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("e2e p99 < 20 ms", "e2e.p99<20ms"),
+        ("confirm.p999<=1s", "confirm.p99.9<=1s"),
+        ("delivered/s>=10k", "delivered>=10k"),
+        ("broker CPU<40us", "broker_cpu<40us"),
+        ("e2e.max<1m30s", "e2e.max<1m30s"),
+    ],
+)
+def test_an_objective_is_printed_in_the_one_spelling(text: str, written: str) -> None:
+    assert parse_objective(text).text == written

@@ -23,7 +23,7 @@ CHANGES = pd.DataFrame({"time": ["2026-11-22 10:15:02"], "name": ["+100.0%"]})
 
 @pytest.mark.parametrize("latency", [True, False])
 def test_points_levels_and_changes(latency: bool) -> None:
-    made = history.figure(POINTS, CHANGES, quantity="e2e p99", unit="ms", latency=latency)
+    made = history.figure(POINTS, CHANGES, quantity="e2e.p99", unit="ms", latency=latency)
     levels, points = made["data"]
     assert points["y"] == [1.5, 3.0] and points["mode"] == "markers" and levels["mode"] == "lines"
     assert made["layout"]["shapes"][0]["line"]["dash"] == "dash"

@@ -29,14 +29,14 @@ def verdicts(result: CompareResult) -> dict[str, ChangeVerdict]:
         (
             {"ms": 2.6},
             {
-                "e2e p50": ChangeVerdict.REGRESSED,
-                "e2e p99": ChangeVerdict.REGRESSED,
-                "confirm p99": ChangeVerdict.REGRESSED,
+                "e2e.p50": ChangeVerdict.REGRESSED,
+                "e2e.p99": ChangeVerdict.REGRESSED,
+                "confirm.p99": ChangeVerdict.REGRESSED,
             },
         ),
-        ({"ms": 1.5}, {"e2e p50": ChangeVerdict.IMPROVED, "e2e p99": ChangeVerdict.IMPROVED}),
-        ({"per_s": 340}, {"delivered/s": ChangeVerdict.REGRESSED, "published/s": ChangeVerdict.REGRESSED}),
-        ({"per_s": 460}, {"delivered/s": ChangeVerdict.IMPROVED}),
+        ({"ms": 1.5}, {"e2e.p50": ChangeVerdict.IMPROVED, "e2e.p99": ChangeVerdict.IMPROVED}),
+        ({"per_s": 340}, {"delivered": ChangeVerdict.REGRESSED, "published": ChangeVerdict.REGRESSED}),
+        ({"per_s": 460}, {"delivered": ChangeVerdict.IMPROVED}),
     ],
 )
 def test_a_change_is_told_from_chance(
@@ -47,7 +47,7 @@ def test_a_change_is_told_from_chance(
     found = verdicts(result)
     assert not result.refused
     assert result.repeated
-    assert {"delivered/s", "published/s", "e2e p50", "e2e p99", "confirm p50"} <= found.keys()
+    assert {"delivered", "published", "e2e.p50", "e2e.p99", "confirm.p50"} <= found.keys()
     assert {name: found[name] for name in expected} == expected
     if not expected:
         assert ChangeVerdict.REGRESSED not in found.values()
@@ -74,7 +74,7 @@ def test_too_few_repetitions_are_inconclusive_and_say_what_to_do(make_side: Make
     assert {row["reason"] for row in plain["metrics"]} == {
         f"a verdict takes 5 repetitions of each side, these are {repeats[0]} against {repeats[1]}"
     }
-    assert all(row["change"] > 3 for row in plain["metrics"] if row["metric"] == "e2e p50")
+    assert all(row["change"] > 3 for row in plain["metrics"] if row["metric"] == "e2e.p50")
 
 
 def test_the_length_of_a_run_is_no_repetition(make: Make) -> None:
@@ -88,9 +88,9 @@ def test_a_percentile_without_samples_beyond_it_is_inconclusive(make_side: Make)
     """4 intervals of 30 messages: one lies beyond the 99th percentile."""
     sides = runs_of(make_side("a", seed=1, per_s=30)), runs_of(make_side("b", seed=2, per_s=30, ms=9))
     result = compare(*sides)
-    assert verdicts(result)["e2e p99"] is ChangeVerdict.INCONCLUSIVE
-    assert verdicts(result)["e2e p50"] is ChangeVerdict.REGRESSED
-    assert any("e2e p99.9" in each and "samples" in each for each in text.sentences(result))
+    assert verdicts(result)["e2e.p99"] is ChangeVerdict.INCONCLUSIVE
+    assert verdicts(result)["e2e.p50"] is ChangeVerdict.REGRESSED
+    assert any("e2e.p99.9" in each and "samples" in each for each in text.sentences(result))
 
 
 def test_repetitions_are_judged_by_how_they_differ(make: Make) -> None:
@@ -101,20 +101,20 @@ def test_repetitions_are_judged_by_how_they_differ(make: Make) -> None:
     base, candidate = (make(name, seed=99, ms=2.0).parent for name in ("base", "candidate"))
     result = compare(runs_of(base), runs_of(candidate))
     assert result.repeated
-    assert verdicts(result)["e2e p50"] is ChangeVerdict.INCONCLUSIVE
+    assert verdicts(result)["e2e.p50"] is ChangeVerdict.INCONCLUSIVE
     said = text.sentences(result)
     assert "over 6 and 6 repetitions" in said[1]
     assert "repetitions of each side would decide" in said[2] and "The assumption: runs go on to vary" in said[2]
-    (line,) = (each for each in result.lines if each.metric == "e2e p50")
+    (line,) = (each for each in result.lines if each.metric == "e2e.p50")
     assert line.needed is not None and line.needed > 100
 
 
 def test_five_repetitions_say_how_many_would_decide(make_side: Make) -> None:
     """Even a large change has no p value below 2 of 252 deals, which is too much for nine figures."""
     base, candidate = (runs_of(make_side(name, seed=at, repeats=5, ms=ms)) for at, (name, ms) in enumerate(SIDES))
-    every, one = compare(base, candidate), compare(base, candidate, metrics=("e2e p99.9",))
-    assert [line.p for line in every.lines if line.metric == "e2e p99"] == [pytest.approx(2 / 252)]
-    (line,) = (each for each in every.lines if each.metric == "e2e p50")
+    every, one = compare(base, candidate), compare(base, candidate, metrics=("e2e.p99.9",))
+    assert [line.p for line in every.lines if line.metric == "e2e.p99"] == [pytest.approx(2 / 252)]
+    (line,) = (each for each in every.lines if each.metric == "e2e.p50")
     assert line.verdict is ChangeVerdict.INCONCLUSIVE and "over all" in line.reason and line.needed in (6, 7)
     assert one.lines[0].p_adjusted == one.lines[0].p
 
@@ -125,9 +125,9 @@ SIDES = (("a", 2.0), ("b", 9.0))
 def test_rows_have_the_value_of_every_run(make_side: Make) -> None:
     """A page draws the runs themselves; their medians head the row, in the unit of the row."""
     base, candidate = (runs_of(make_side(name, seed=at, ms=ms)) for at, (name, ms) in enumerate(SIDES))
-    result = compare(base, candidate, metrics=("e2e p50", "delivered"))
+    result = compare(base, candidate, metrics=("e2e.p50", "delivered"))
     first = result.sorted_lines()[0]
-    assert (first.metric, first.verdict, first.reason) == ("e2e p50", ChangeVerdict.REGRESSED, "")
+    assert (first.metric, first.verdict, first.reason) == ("e2e.p50", ChangeVerdict.REGRESSED, "")
     assert len(first.base_values) == len(first.candidate_values) == 8
     assert base[0].result is not None
     p50_ns = base[0].result["steps"][0]["latency"]["e2e"]["p50_ns"]
@@ -226,14 +226,14 @@ def test_repetitions_must_be_of_one_measurement(make: Make) -> None:
 def test_markdown_and_json_hold_every_row(make_side: Make) -> None:
     """A review that leaves out a row hides it."""
     sides = runs_of(make_side("a", seed=1, per_s=3000)), runs_of(make_side("b", seed=2, per_s=3000, ms=2.6))
-    result = compare(*sides, metrics=("p99", "delivered"))
+    result = compare(*sides, metrics=("p99", "p99.9", "delivered"))
     page = text.markdown(result)
     assert [line.metric for line in result.lines] == [
-        "delivered/s",
-        "e2e p99",
-        "e2e p99.9",
-        "confirm p99",
-        "confirm p99.9",
+        "delivered",
+        "e2e.p99",
+        "e2e.p99.9",
+        "confirm.p99",
+        "confirm.p99.9",
     ]
     assert page.count("\n| ") == 2 + len(result.lines)
     assert page.startswith("**4 regressed")

@@ -214,7 +214,7 @@ def test_the_gate_finds_a_p99_worse_by_a_tenth() -> None:
     for _ in range(TRIALS):
         base, candidate = simulated(rng, 0.03)
         candidate[:, P99] *= 1.1
-        (line,) = (line for line in judged(base, candidate).lines if line.metric == "e2e p99")
+        (line,) = (line for line in judged(base, candidate).lines if line.metric == "e2e.p99")
         found += line.verdict is ChangeVerdict.REGRESSED
     assert found >= FOUND_MIN
 
@@ -246,8 +246,8 @@ def test_the_gate_finds_a_tenth_in_recorded_runs_where_they_are_steady() -> None
         base, candidate = halves(rng, values)
         candidate[:, [0, P99]] *= 0.9, 1.1
         lines = {line.metric: line for line in judged(base, candidate).lines}
-        found += lines["delivered/s"].verdict is ChangeVerdict.REGRESSED
-        latency = lines["e2e p99"]
+        found += lines["delivered"].verdict is ChangeVerdict.REGRESSED
+        latency = lines["e2e.p99"]
         assert latency.verdict is ChangeVerdict.REGRESSED or (
             latency.verdict is ChangeVerdict.INCONCLUSIVE and latency.needed
         )

@@ -11,7 +11,7 @@ from reports.pages.background import background_section
 from reports.pages.model import Page
 from reports.pages.page import page
 from reports.pages.several.history import history_page
-from reports.stats.history import history, metric_named
+from reports.stats.history import history, history_metric
 from reports.stats.lead import with_lead
 from tests.reports.pages.test_page_history import AFTER, BEFORE, tables_over_days
 
@@ -61,7 +61,7 @@ def _comparison(samples: Samples) -> Page:
 
 
 def _history(samples: Samples) -> Page:
-    found = history(tables_over_days(samples[0], BEFORE + AFTER), metric_named("p99"))
+    found = history(tables_over_days(samples[0], BEFORE + AFTER), history_metric("p99"))
     return history_page(found, workload="flow_control/in_flight", generated="")
 
 

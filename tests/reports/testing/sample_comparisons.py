@@ -17,13 +17,13 @@ REPEATS = 3
 NAMES = ("runs/base", "runs/candidate")
 
 ROWS = (
-    ("in_flight=1000", "e2e p99", "ms", 11.6, 17.9, 0.54, 0.46, 0.63, ChangeVerdict.REGRESSED),
-    ("in_flight=1000", "delivered/s", "msg/s", 205_300.0, 193_000.0, -0.06, -0.08, -0.04, ChangeVerdict.REGRESSED),
-    ("in_flight=200", "e2e p99.9", "ms", 6.1, 6.7, 0.1, -0.04, 0.26, ChangeVerdict.INCONCLUSIVE),
-    ("in_flight=200", "broker CPU", "µs/msg", 8.1, 8.0, -0.01, -inf, inf, ChangeVerdict.INCONCLUSIVE),
-    ("in_flight=20", "confirm p50", "ms", 1.22, 1.04, -0.15, -0.17, -0.12, ChangeVerdict.IMPROVED),
-    ("in_flight=20", "delivered/s", "msg/s", 16_100.0, 16_240.0, 0.009, 0.002, 0.016, ChangeVerdict.WITHIN_NOISE),
-    ("in_flight=1", "e2e p99", "ms", 1.64, 1.65, 0.006, -0.01, 0.02, ChangeVerdict.NO_CHANGE),
+    ("in_flight=1000", "e2e.p99", "ms", 11.6, 17.9, 0.54, 0.46, 0.63, ChangeVerdict.REGRESSED),
+    ("in_flight=1000", "delivered", "msg/s", 205_300.0, 193_000.0, -0.06, -0.08, -0.04, ChangeVerdict.REGRESSED),
+    ("in_flight=200", "e2e.p99.9", "ms", 6.1, 6.7, 0.1, -0.04, 0.26, ChangeVerdict.INCONCLUSIVE),
+    ("in_flight=200", "broker_cpu", "µs/msg", 8.1, 8.0, -0.01, -inf, inf, ChangeVerdict.INCONCLUSIVE),
+    ("in_flight=20", "confirm.p50", "ms", 1.22, 1.04, -0.15, -0.17, -0.12, ChangeVerdict.IMPROVED),
+    ("in_flight=20", "delivered", "msg/s", 16_100.0, 16_240.0, 0.009, 0.002, 0.016, ChangeVerdict.WITHIN_NOISE),
+    ("in_flight=1", "e2e.p99", "ms", 1.64, 1.65, 0.006, -0.01, 0.02, ChangeVerdict.NO_CHANGE),
 )
 
 
