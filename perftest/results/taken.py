@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perftest.metrics.figures import three_figures
+
 KIND = "taken"
 """Event of a worker that took ``count`` messages between ``start_ns`` and ``end_ns``."""
 
@@ -46,6 +48,5 @@ class TakenFromQueues:
         if not found:
             return ""
         rate = f", {found['per_s']:,.0f}/s" if found["per_s"] else ""
-        return (
-            f"taken   {found['count']:,} messages in {found['length_ns'] / 1e9:.3g} s{rate}, from the subscription on"
-        )
+        length = f"{three_figures(found['length_ns'] / 1e9)} s"
+        return f"taken   {found['count']:,} messages in {length}{rate}, from the subscription on"

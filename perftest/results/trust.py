@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from perftest.metrics.figures import three_figures
 from perftest.results.summary import OPEN
 
 CPU_SHARE_WARN: Final = 0.85
@@ -186,7 +187,9 @@ def _is_too_short(row: Facts) -> bool:
 
 def _too_short(row: Facts, check: str, what: str) -> Check:
     """A share of a time that is too short for shares."""
-    return Check(check, Status.PASS, f"measured for {row['length_ns'] / 1e6:.3g} ms: too short to tell {what}")
+    return Check(
+        check, Status.PASS, f"measured for {three_figures(row['length_ns'] / 1e6)} ms: too short to tell {what}"
+    )
 
 
 def _generator_cpu(row: Facts) -> Check:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from perftest.metrics.figures import three_figures
 from perftest.results.bottleneck import Bottleneck, bottleneck_checks
 from perftest.results.foreign import foreign_checks, foreign_of, known_figures
 from perftest.results.integrity import Damages
@@ -129,10 +130,10 @@ def _host_clocks(run: Facts, rows: Sequence[Facts]) -> Check:
         return Check("host_clocks", Status.PASS, "one clock took every time: end-to-end latency has no clock error")
     leading = [row["latency"].get("e2e_sched" if row.get("loop") == OPEN else "e2e", {}) for row in rows]
     lowest_ns = min((float(each["p50_ns"]) for each in leading if each.get("count")), default=0.0)
-    text = f"the hosts' clocks agree within {bound_ns / 1e6:.3g} ms"
+    text = f"the hosts' clocks agree within {three_figures(bound_ns / 1e6)} ms"
     if not lowest_ns > 0:
         return Check("host_clocks", Status.WARN, f"{text}, and there is no p50 to compare that with")
-    text += f", and the lowest p50 is {lowest_ns / 1e6:.3g} ms"
+    text += f", and the lowest p50 is {three_figures(lowest_ns / 1e6)} ms"
     return Check("host_clocks", Status.WARN if bound_ns >= CLOCK_WARN * lowest_ns else Status.PASS, text)
 
 

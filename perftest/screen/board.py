@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perftest.metrics.figures import plain_number
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, PhaseTotals, Tally
@@ -248,7 +249,7 @@ class Board:
             f"ack interval {in_words('ack_interval', settings.ack_interval)}",
             f"{settings.size_bytes} B",
         ]
-        parts += [f"{settings.rate:g} msg/s each"] if settings.rate is not None else []
+        parts += [f"{plain_number(settings.rate)} msg/s each"] if settings.rate is not None else []
         return "  ".join([*parts, format_duration(self._step.duration_s)])
 
     @property

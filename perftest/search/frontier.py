@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
+from perftest.metrics.figures import three_figures
+
 ENOUGH: Final = 0.95
 """Part of the best rate from which on a rate counts as the best: a smaller difference is noise."""
 NEAR: Final = 0.8
@@ -142,7 +144,10 @@ def _comparison(points: Sequence[Point]) -> list[str]:
         missed = sorted({each for point in points for each in point.missed})
         return [f"no setting can be recommended: {'; '.join(missed) or 'nothing was measured'}"]
     latency_ms = chosen.latency_ns / 1e6
-    found = [f"recommended: {chosen.setting}: {chosen.rate:,.0f} msg/s at a 99th percentile of {latency_ms:.3g} ms"]
+    found = [
+        f"recommended: {chosen.setting}: {chosen.rate:,.0f} msg/s at a 99th percentile of "
+        f"{three_figures(latency_ms)} ms"
+    ]
     found += _saturation(points)
     found += _ack_rule(points, chosen)
     return found

@@ -23,6 +23,7 @@ from perftest.measuring.interrupts import Interrupts
 from perftest.measuring.measured_broker import target, undo_leftovers
 from perftest.measuring.measured_rabbitmq import rabbitmq
 from perftest.measuring.samplers import Sampler
+from perftest.metrics.figures import three_figures
 from perftest.results.provenance import redact
 from perftest.results.trust_list import failed
 from perftest.results.writer import RunWriter, run_id
@@ -255,7 +256,7 @@ def _free_rate(prober: Prober, settings: Settings) -> float:
 def _probe_rate(prober: Prober, state: Search, settings: Settings, rate: float) -> None:
     """Run a probe at a rate of the whole load, and record its vote."""
     publishers = settings.publishers * prober.asked.plan.publishing.channels
-    found, verdicts = prober.run(f"rate={rate:g}", replace(settings, rate=rate / publishers))
+    found, verdicts = prober.run(f"rate={float(f'{rate:.6g}'):.15g}", replace(settings, rate=rate / publishers))
     if found.interrupted:
         return
     missed = [*_not_kept_up(found, rate), *(_words(verdict) for verdict in verdicts if not verdict.met)]
@@ -407,7 +408,7 @@ def _probe_setting(prober: Prober, in_flight: int, prefetch: int, ack_interval: 
 def _shown(point: Point) -> str:
     limits = [f"INVALID: {limit}" for limit in point.limits]
     doubts = f"  ({'; '.join([*limits, *point.missed])})" if limits or point.missed else ""
-    return f"  {point.setting:<52} {point.rate:>10,.0f} msg/s  p99 {point.latency_ns / 1e6:.3g} ms{doubts}"
+    return f"  {point.setting:<52} {point.rate:>10,.0f} msg/s  p99 {three_figures(point.latency_ns / 1e6)} ms{doubts}"
 
 
 def _plain(point: Point | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
+from perftest.metrics.figures import three_figures
 from reports.comparison.compare import ComparedMetric, CompareResult
 from reports.comparison.facets import Difference
 from reports.stats.confidence import ChangeVerdict
@@ -155,17 +156,13 @@ def _row(line: ComparedMetric) -> tuple[str, ...]:
     change = line.change
     bounds = f"{_percent(change.low)} … {_percent(change.high)}" if math.isfinite(change.low) else "–"
     verdict = f"{_ARROWS.get(line.verdict, '·')} {line.verdict}"
-    values = (f"{_number(line.base)} {line.unit}", f"{_number(line.candidate)} {line.unit}")
+    values = (f"{three_figures(line.base)} {line.unit}", f"{three_figures(line.candidate)} {line.unit}")
     chance = f"{line.p_adjusted:.2g}" if math.isfinite(line.p_adjusted) else "–"
     return (line.step or "–", line.metric, *values, _percent(change.value), bounds, chance, verdict)
 
 
 def _percent(part: float) -> str:
     return f"{100 * part:+.1f} %" if math.isfinite(part) else "–"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _table(found: Iterable[tuple[str, ...]]) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from perftest.metrics.figures import three_figures
 from perftest.results.claims import Claim, Finding, Row, Runs, claims_of, findings_of, labels_of, layout_title
 from reports.stats.confidence import change, each_of
 
@@ -64,8 +65,8 @@ class JudgedClaim:
         """The figures of the claim in words."""
         if math.isnan(self.ratio):
             return f"{self.claim.text}: {self.claim.doubt}"
-        times = "" if self.claim.is_counted else f", {self.ratio:.3g} times"
-        measured = f"{self.claim.text}{times} ({self.low:.3g} to {self.high:.3g}"
+        times = "" if self.claim.is_counted else f", {three_figures(self.ratio)} times"
+        measured = f"{self.claim.text}{times} ({three_figures(self.low)} to {three_figures(self.high)}"
         doubt = f"; {self.claim.doubt}" if self.claim.doubt else ""
         return f"{measured}; claimed {_bounds(self.claim)}){doubt}"
 
@@ -236,5 +237,6 @@ def _interval(claim: Claim, confidence: float) -> tuple[float, float, float]:
 
 def _bounds(claim: Claim) -> str:
     if math.isinf(claim.most):
-        return f"at least {claim.least:.3g}"
-    return f"{claim.least:.3g} to {claim.most:.3g}" if claim.least else f"at most {claim.most:.3g}"
+        return f"at least {three_figures(claim.least)}"
+    most = three_figures(claim.most)
+    return f"{three_figures(claim.least)} to {most}" if claim.least else f"at most {most}"

@@ -13,6 +13,7 @@ from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option, options
 from perftest.cli.store.catalogue import DATE, RUN_PLACE, day, spark_options, store_option
 from perftest.exits import CliError, Exit, name_damage
+from perftest.metrics.figures import three_figures
 
 if TYPE_CHECKING:
     from reports.catalogue.annotations import Annotation, AnnotationChange
@@ -294,7 +295,7 @@ def _line(entry: CatalogueEntry) -> dict[str, Any]:
         "verdict": str(entry.verdict),
         "broker": _broker(entry),
         "delivered/s": None if rate is None else f"{rate:,.0f}",
-        "p99 ms": None if p99_ns is None else f"{p99_ns / 1e6:,.3g}",
+        "p99 ms": None if p99_ns is None else three_figures(p99_ns / 1e6),
         "tags": ", ".join(entry.annotation.tags),
         "note": entry.annotation.note.replace("\n", " ")[:NOTE_SHOWN],
     }

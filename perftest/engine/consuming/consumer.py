@@ -27,6 +27,7 @@ from perftest.engine.consuming.source import Poller, Subscription, anchor
 from perftest.engine.context import Context
 from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
 from perftest.engine.schedule.intended_times import SECOND_NS
+from perftest.metrics.figures import plain_number
 from perftest.spec.behaviour import Consuming, ExitWhen
 from perftest.spec.plan import QueueSpec, Settings
 
@@ -132,7 +133,7 @@ class Consumer(Client):
         """The cycles of all consumers begin together, so consumer 0 writes the event for all."""
         self._work.change(latency_us)
         if self._number == 0 and change:
-            text = f"{latency_us:g} µs of work on each message from now on"
+            text = f"{plain_number(latency_us)} µs of work on each message from now on"
             self.context.emit("setting_changed", text, consumer_latency_us=latency_us)
 
     async def _subscribe_again(self, connection: Connection, before: Settings, *, work_off: bool) -> None:

@@ -28,6 +28,7 @@ from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import LEASE_S, RemoteWorker, StartWorker, WorkerError, WorkerHandle
 from perftest.engine.workers.shares import Share
+from perftest.metrics.figures import three_figures
 from perftest.metrics.interval import LOCAL_HOST, Phase
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Group, Plan, Settings
@@ -494,7 +495,7 @@ class Load:
             if late is not None:
                 skew[source.host] = max(late, skew.get(source.host, 0))
         last_ms = max(skew.values(), default=0) / 1e6
-        text = f"all hosts {kind} within {last_ms:.3g} ms of the moment that was set"
+        text = f"all hosts {kind} within {three_figures(last_ms)} ms of the moment that was set"
         self._on_event({"t_ns": self._clocks.now_ns(), "kind": kind, "text": text, "skew_ns": skew})
 
     # Lost workers

@@ -17,6 +17,7 @@ from perftest.engine.schedule.arrivals import ArrivalTimes as ArrivalPositions
 from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
 from perftest.engine.schedule.intended_times import SECOND_NS
 from perftest.engine.schedule.schedule import Schedule
+from perftest.metrics.figures import plain_number
 from perftest.spec.behaviour import Arrivals, Publishing
 from perftest.spec.plan import Settings
 
@@ -117,7 +118,9 @@ class PublisherSchedule:
 
     def _tell_rate(self, rate: float, change: int) -> None:
         if change:
-            self._context.emit("setting_changed", f"{rate:g} messages per second of each publisher", rate=rate)
+            self._context.emit(
+                "setting_changed", f"{plain_number(rate)} messages per second of each publisher", rate=rate
+            )
 
 
 def delay_ns(publishing: Publishing, *, seed: int, publisher: int) -> int:
