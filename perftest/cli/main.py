@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import click
 
 import perftest
 from perftest.cli.extras import not_installed
+from perftest.cli.sections import ExplainedUsageError, ProposingGroup
 from perftest.errors import HelpfulError, three_lines
 from perftest.exits import MEANING, Exit
 
@@ -58,8 +60,15 @@ _EXAMPLES: Final = (
 )
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ProposingGroup):
     """A group of commands. It imports a command only when the command is called."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words before the command. A line of PerfTest, which has no command, gets the command proposed."""
+        own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        if args and args[0].startswith("-") and args[0] not in own and not ctx.resilient_parsing:
+            _propose_run(ctx, args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in the order of the help."""
@@ -87,6 +96,19 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANING.items()])
+
+
+def _propose_run(ctx: click.Context, args: Sequence[str]) -> None:
+    """Raise the error about options of ``perftest run`` that stand without the command. Other words are click's."""
+    from perftest.options import tokens
+    from perftest.results.provenance import redact_command
+
+    if [*args] == ["-h"]:
+        fix = "for help write `perftest --help`"
+        raise ExplainedUsageError([("-h is an option of `perftest run`: the URI of a broker", "perftest", fix)], ctx)
+    if tokens.read(args).values:
+        line = shlex.join(["perftest", "run", *redact_command(args)])
+        raise ExplainedUsageError([("these are options of `perftest run`", "perftest", f"write `{line}`")], ctx)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-?"], "max_content_width": 100})
@@ -157,8 +179,9 @@ def _translate(error: Exception) -> int:
 def _usage(error: click.ClickException) -> tuple[str, str, str]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "perftest"
-    message = error.format_message().rstrip(".")
-    return message[:1].lower() + message[1:], path, f"see `{path} --help`"
+    near: Sequence[str] | None = getattr(error, "possibilities", None)
+    message = (error.message if near else error.format_message()).rstrip(".")
+    return message[:1].lower() + message[1:], path, f"did you mean {near[0]}?" if near else f"see `{path} --help`"
 
 
 def _say(what: str, where: str, fix: str, code: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 import perftest
-from perftest.cli.sections import SectionedCommand, SectionedOption
+from perftest.cli.sections import ExplainedUsageError, SectionedCommand, SectionedOption
 from perftest.cli.ui.completion import of_option
 from perftest.options import tokens
 from perftest.options.option import Arity, Effect, Option
@@ -21,14 +21,6 @@ WORDS: Final = "perftest.words"
 """Key of ``click.Context.meta``: the words of the command line, followed by the options from the environment."""
 REPEATED: Final = "perftest.repeated"
 """Key of ``click.Context.meta``: notes about options that were given more than once, and variables of no effect."""
-
-
-class UnreadableError(click.UsageError):
-    """Words that cannot be read as options. ``parts`` has what, where and fix of each word."""
-
-    def __init__(self, complaints: list[tokens.Complaint], ctx: click.Context) -> None:
-        super().__init__("; ".join(each.what for each in complaints), ctx)
-        self.parts = [(each.what, ctx.command_path, each.fix) for each in complaints]
 
 
 class TableCommand(SectionedCommand):
@@ -46,7 +38,7 @@ class TableCommand(SectionedCommand):
             return super().parse_args(ctx, ["--help"])
         line = tokens.read(args)
         if line.complaints and not ctx.resilient_parsing:  # a shell asks how an unfinished line may go on
-            raise UnreadableError(line.complaints, ctx)
+            raise ExplainedUsageError([(each.what, ctx.command_path, each.fix) for each in line.complaints], ctx)
         surrounding = tokens.from_environment(os.environ)
         obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
         ctx.meta[ENVIRONMENT] = [BY_KEY[key].variable for key in obeyed]

@@ -5,6 +5,7 @@ click has no sections. So each option carries the name of its section, and the c
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -74,7 +75,30 @@ class SectionedCommand(click.Command):
             formatter.write_dl([(str(int(code)), MEANING[code]) for code in self.exits])
 
 
-class SummaryGroup(click.Group):
+class ExplainedUsageError(click.UsageError):
+    """A wrong command line. ``parts`` has what, where and fix of each thing that is wrong."""
+
+    def __init__(self, parts: Sequence[tuple[str, str, str]], ctx: click.Context) -> None:
+        super().__init__("; ".join(what for what, _, _ in parts), ctx)
+        self.parts = parts
+
+
+class ProposingGroup(click.Group):
+    """A group of commands that proposes a command for a misspelt name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names. Raises ExplainedUsageError, with the nearest name."""
+        name, known = args[0], self.list_commands(ctx)
+        if name in known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+        fix = f"did you mean `{ctx.command_path} {near[0]}`?" if near else f"see `{ctx.command_path} --help`"
+        raise ExplainedUsageError([(f"no such command {name!r}", ctx.command_path, fix)], ctx)
+
+
+class SummaryGroup(ProposingGroup):
     """A group of commands. Its help shows the first sentence of each command, never shortened."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

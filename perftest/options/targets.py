@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,9 +104,37 @@ def checked_uris(uri: str | None, uris: str | None) -> tuple[tuple[str, ...], li
             parse_uri(part)
         except UriError as error:
             where = "-h/--uri, -H/--uris" + (f", URI {number}" if len(parts) > 1 else "")
-            fix = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
-            unusable.append(CliError(f"not a usable AMQP URI: {error}", where, fix, Exit.USAGE))
+            unusable.append(CliError(f"not a usable AMQP URI: {error}", where, _proposed(parts), Exit.USAGE))
     return parts, unusable
+
+
+def _proposed(parts: Sequence[str]) -> str:
+    """The URIs that were probably meant, with a scheme before each; or the form of a URI. Passwords are not shown."""
+    from perftest.amqp.uri import UriError, parse_uri
+    from perftest.results.provenance import redact
+
+    form = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
+    if not all(parts):
+        return form
+    scheme = next((each for each in ("amqps://", "amqp://") if parts[0].startswith(each)), "amqp://")
+    meant = [_with_scheme(part, scheme) for part in parts]
+    try:
+        for each in meant:
+            parse_uri(each)
+    except UriError:
+        return form
+    return f"write {'-h' if len(meant) == 1 else '-H'} {','.join(map(redact, meant))}"
+
+
+def _with_scheme(part: str, scheme: str) -> str:
+    """A URI without a scheme, or with a misspelt scheme, as an AMQP URI. Another scheme has another port."""
+    typed, found, rest = part.rpartition("://")
+    if not found:
+        return scheme + part.removeprefix("amqp:").lstrip("/")
+    if typed in ("http", "https"):
+        return (scheme if typed == "http" else "amqps://") + re.sub(r":\d+(?=/|$)", "", rest, count=1).rstrip("/")
+    near = difflib.get_close_matches(typed.lower(), ("amqp", "amqps"), n=1)
+    return f"{near[0]}://{rest}" if near else part
 
 
 def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | None) -> None:

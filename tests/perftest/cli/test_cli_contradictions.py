@@ -50,7 +50,7 @@ CONTRADICTIONS = [
     ),
     ("-h amqp://h --layout l.yaml -u q", "a layout is for a cluster that this command starts", "--layout", "leave out"),
     ("--cluster c --layout l.yaml", "a layout is for a cluster that this command starts", "--layout", "leave out"),
-    ("-h rabbit1 -u q", "not a usable AMQP URI", "-h/--uri, -H/--uris", "amqp://user:password@host"),
+    ("-h rabbit1 -u q", "not a usable AMQP URI", "-h/--uri, -H/--uris", "write -h amqp://rabbit1"),
     (f"{URI} -x 0 -y 0", "no publishers and no consumers", "-x/--producers", "use 1 or more"),
     (f"{URI} -q 5 -A 6", "-A (6) is larger than -q (5)", "-A/--multi-ack-every", "raise -q to 6"),
     (f"{URI} -Q 5 -A 6", "-A (6) is larger than -Q (5)", "-A/--multi-ack-every", "raise -Q to 6"),
