@@ -57,6 +57,9 @@ _compare_options = options(
            help="Largest change of a rate that counts as noise."),
     option("--noise-latency", section="Judgement", type=PART, default="5%",
            help="Largest change of a latency that counts as noise."),
+    option("--across", section="Judgement", type=click.Choice(("broker",)), default=None,
+           help="Compare two brokers: their clusters and drives, and how clients connect to them, may differ. All "
+                "differences are shown."),
     option("--allow", section="Judgement", type=click.Choice(FACETS), multiple=True,
            help="Compare although the sides differ in this aspect, or although a side fails in it. Repeatable."),
     option("--report", "as_page", section="Output", is_flag=True,
@@ -92,6 +95,7 @@ def compare(
     confidence: float,
     noise_rate: float,
     noise_latency: float,
+    across: str | None,
     allow: tuple[str, ...],
     as_page: bool,
     out: Path | None,
@@ -127,6 +131,7 @@ def compare(
     result = judge(
         *sides,
         allow=frozenset(Facet(each) for each in allow),
+        across=across is not None,
         metrics=metrics,
         confidence=confidence,
         noise_rate=noise_rate,
@@ -262,7 +267,7 @@ def _unlike(result: CompareResult, base: Path, candidate: Path, code: Exit) -> C
     facets = list(dict.fromkeys(str(each.facet) for each in result.refused))
     what = "; ".join(f"{each.where} is {each.base} against {each.candidate}" for each in result.refused[:10])
     more = f"; and {len(result.refused) - 10} more" if len(result.refused) > 10 else ""
-    flags = " ".join(f"--allow {facet}" for facet in facets)
+    flags = _way_out(result, facets)
     again = "measure the runs again that are INVALID" if code is Exit.UNTRUSTED else "measure again with the same"
     named = "" if code is Exit.UNTRUSTED else f" {' and '.join(facets)}"
     return CliError(
@@ -271,6 +276,15 @@ def _unlike(result: CompareResult, base: Path, candidate: Path, code: Exit) -> C
         f"{again}{named}, or compare nonetheless: {flags}",
         code,
     )
+
+
+def _way_out(result: CompareResult, facets: Sequence[str]) -> str:
+    """The options that compare unlike runs nonetheless."""
+    from reports.comparison.facets import of_broker
+
+    rest = {str(each.facet) for each in result.refused if not of_broker(each)}
+    across = ["--across broker"] if len(rest) < len(facets) else []
+    return " ".join([*across, *(f"--allow {facet}" for facet in facets if facet in rest)])
 
 
 def _show(result: CompareResult, *, as_markdown: bool) -> None:

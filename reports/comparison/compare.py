@@ -16,7 +16,7 @@ import numpy as np
 
 from perftest.metrics.names import COMPARED, metrics_like
 from perftest.results.reader import Run, judged_run, read_run, run_directories
-from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
+from reports.comparison.facets import REFUSED, Difference, Facet, across_brokers, differences, repeats_differ
 from reports.comparison.figures import Metric, Side, metrics_of
 from reports.stats import two_sides
 from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, ChangeVerdict, RelativeChange, judge
@@ -99,15 +99,18 @@ def compare(
     candidate: Sequence[Run],
     *,
     allow: frozenset[Facet] = frozenset(),
+    across: bool = False,
     metrics: Sequence[str] = (),
     confidence: float = 0.95,
     noise_rate: float = NOISE_RATE,
     noise_latency: float = NOISE_LATENCY,
 ) -> CompareResult:
     """Compare two sides. ``metrics`` are filters (:func:`~perftest.metrics.names.metrics_like`); without any, all
-    metrics are compared. ``confidence`` and the noise are parts of 1. Raises MetricNameError for an unknown filter."""
+    metrics are compared. ``across`` two brokers, what belongs to each broker may differ. ``confidence`` and the noise
+    are parts of 1. Raises MetricNameError for an unknown filter."""
     filters = {text: metrics_like(text, COMPARED) for text in metrics}
     found = differences(base[0], candidate[0])
+    found = across_brokers(found) if across else found
     unlike = [each for side in (base, candidate) for other in side[1:] for each in repeats_differ(side[0], other)]
     faults = [each for other in (*base[1:], *candidate[1:]) for each in differences(other, other) if _is_fault(each)]
     refused = [each for each in (*found, *unlike, *faults) if each.facet in REFUSED and each.facet not in allow]

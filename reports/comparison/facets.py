@@ -7,8 +7,9 @@ the comparison: the difference is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ _HOST: Final = ("cpu", "cores", "memory_bytes", "kernel", "filesystem")
 _BROKER: Final = ("product", "version", "platform", "cluster")
 _TOOL: Final = ("version", "commit", "dirty", "python")
 _NO_PART_OF_THE_PLAN: Final = ("uris", "digest", "name", "title", "source", "findings")
+_OF_BROKER: Final = re.compile(r"plan\.(cluster|connecting)\.|plan\.(.*\.)?publishing\.start_delay_s$")
+"""Keys of a plan that say how a broker is started and reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,17 @@ def differences(base: Run, candidate: Run) -> list[Difference]:
     """All differences; the differences that are refused come first."""
     found = [*_plan(base, candidate), *_facts(base, candidate), *_faults(base, candidate)]
     return sorted(found, key=lambda each: list(Facet).index(each.facet))
+
+
+def across_brokers(found: Sequence[Difference]) -> list[Difference]:
+    """The differences of two brokers: what belongs to each broker (its cluster, how clients connect and begin) is a
+    difference of the broker, which is shown and not refused."""
+    return [replace(each, facet=Facet.BROKER) if of_broker(each) else each for each in found]
+
+
+def of_broker(each: Difference) -> bool:
+    """Whether a difference comes with another broker."""
+    return each.facet is Facet.BROKER or _OF_BROKER.match(each.where) is not None
 
 
 def repeats_differ(first: Run, other: Run) -> list[Difference]:

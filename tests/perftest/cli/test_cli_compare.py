@@ -12,6 +12,7 @@ import pytest
 
 from perftest.cli.compare import FACETS
 from perftest.results import schema as files
+from perftest.results.reader import Run
 from reports.comparison.facets import REFUSED
 from tests.reports.comparison.conftest import make as make
 from tests.reports.comparison.conftest import make_side as make_side
@@ -126,6 +127,25 @@ def test_wrong_options(call: Call, make: Make, flags: tuple[str, ...], expected:
     code, _, err = call("compare", str(make("a", seed=1)), str(make("b", seed=2)), *flags)
     assert code == expected
     assert says in err
+
+
+def test_two_brokers_are_compared_across(call: Call, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was started here, the other has a URI: the error has the option, and the option shows the difference."""
+    from reports.comparison import compare
+
+    read = compare.runs_of
+
+    def with_one_node(place: Path) -> list[Run]:
+        found = read(place)
+        found[0].manifest["plan"]["cluster"]["nodes"] = 1 if place == candidate else 3
+        return found
+
+    base, candidate = make("a", seed=1), make("b", seed=2)
+    monkeypatch.setattr(compare, "runs_of", with_one_node)
+    code, out, err = call("compare", str(base), str(candidate))
+    assert (code, out) == (6, "") and "or compare nonetheless: --across broker\n" in err
+    code, out, err = call("compare", str(base), str(candidate), "--across", "broker")
+    assert (code, err) == (0, "") and "differs: plan.cluster.nodes: 3 against 1" in out
 
 
 def test_a_run_that_is_its_own_base(call: Call, make: Make) -> None:

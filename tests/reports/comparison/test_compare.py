@@ -12,7 +12,7 @@ import pytest
 
 from reports.comparison import text
 from reports.comparison.compare import CompareResult, compare, runs_of
-from reports.comparison.facets import Facet
+from reports.comparison.facets import Difference, Facet
 from reports.stats.confidence import ChangeVerdict
 
 Make = Callable[..., Path]
@@ -207,6 +207,33 @@ def test_another_broker_is_what_one_wants_to_know(make: Make) -> None:
     result = compare(base, candidate)
     assert not result.refused
     assert "broker.product: RabbitMQ against reference_broker" in text.shown_differences(result)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "refused"),
+    [
+        ("cluster", {"nodes": 1, "layout": {"drives": {"d": {"directory": "/d"}}}}, False),
+        ("connecting", {"allocation": "random"}, False),
+        ("publishing", {"start_delay_s": 1.0}, False),
+        ("publishing", {"start_delay_s": 1.0, "channels": 7}, True),
+        ("seed", 7, True),
+    ],
+)
+def test_two_brokers_are_compared_across_what_belongs_to_them(make: Make, key: str, value: Any, refused: bool) -> None:
+    """A broker that was started here and one at a URI have other clusters and other connections. Both are shown; a
+    load of another kind is refused nonetheless."""
+    base, candidate = runs_of(make("a", seed=1)), runs_of(make("b", seed=2, facts={"product": "reference_broker"}))
+    plan = candidate[0].manifest["plan"]
+    plan[key] = {**plan[key], **value} if isinstance(value, dict) else value
+    assert compare(base, candidate).refused
+    result = compare(base, candidate, across=True)
+    assert bool(result.refused) is refused and bool(result.lines) is not refused
+    shown = "\n".join(_shown(each) for each in result.differences)
+    assert f"plan.{key}" in shown and "broker.product: RabbitMQ against reference_broker" in shown
+
+
+def _shown(each: Difference) -> str:
+    return f"{each.where}: {each.base} against {each.candidate}"
 
 
 def test_what_is_wrong_on_both_sides_is_said_once(make: Make) -> None:
