@@ -1,14 +1,41 @@
-"""The classes that files are read into: how strict they are, and their keys."""
+"""The classes that files are read into: how strict they are, their keys, and lines to paste for needed keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from perftest.spec.fields import key_of, types_of
+from perftest.spec.problem import Location
+
+_EXAMPLES: Final[Mapping[str, str]] = {
+    "schema": "1",
+    "name": "my_load",
+    "title": "What this measures",
+    "queues": "[{name: q1}]",
+    "step": "{duration: 30s, warmup: 5s}",
+    "duration": "30s",
+    "set": "{rate: 1k}",
+    "at": "10s",
+    "do": "kill",
+    "trend": "rises",
+    "metric": "rate",
+    "says": "The rate grows with the setting.",
+    "setting": "in_flight",
+    "values": "[1, 10, 100, 1000]",
+    "hosts": "{load1: {address: 192.0.2.1}}",
+    "groups.hosts": "[load1, load2]",
+    "drives": "{disk: {directory: /mnt/disk}}",
+    "roles": "{data: disk, logs: disk, segment: disk, wal: disk}",
+    "profile": "nvme",
+    "size": "4GiB",
+    "latency": "100us",
+    "octets_per_second": "500MB",
+}
+"""Values by key. A key of another meaning in one section has the section before it."""
 
 
 class Model(BaseModel):
@@ -30,3 +57,9 @@ def sections_in(kind: Any) -> Iterator[type]:
         yield kind
     for each in get_args(kind):
         yield from sections_in(each)
+
+
+def line_for(location: Location) -> str:
+    """The line that gives a missing key a value."""
+    key = str(location[-1])
+    return f"{key}: {_EXAMPLES.get(f'{location[0]}.{key}') or _EXAMPLES[key]}"

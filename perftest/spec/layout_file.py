@@ -20,7 +20,7 @@ def load_layout(path: Path) -> tuple[Layout, Document]:
 
 def parse_layout(text: str, file: str) -> tuple[Layout, Document]:
     """:func:`load_layout` for text that was read already."""
-    document = read_yaml(text, file, what="a layout file", begin="drives: {disk: {directory: …}}")
+    document = read_yaml(text, file, what="a layout file", begin="drives: {disk: {directory: /mnt/disk}}")
     return checked(document.data, document), document
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from perftest.spec.cluster import ClusterSpec
-from perftest.spec.keys import keys_of, sections_in
+from perftest.spec.keys import keys_of, line_for, sections_in
 from perftest.spec.layout import Layout
 from perftest.spec.models import Workload
 from perftest.spec.problem import Location, Problem, SpecError
@@ -69,7 +69,9 @@ def text_of(path: Path, what: str, fix: str) -> str:
 
 def parse_workload(text: str, file: str, overrides: Sequence[str] = ()) -> tuple[Workload, Document]:
     """:func:`load_workload` for text that was read already."""
-    document = _override(read_yaml(text, file, what="a workload file", begin="schema: 1` and `name: …"), overrides)
+    document = _override(
+        read_yaml(text, file, what="a workload file", begin="schema: 1` and `name: my_load"), overrides
+    )
     try:
         return Workload.model_validate(document.data), document
     except ValidationError as error:
@@ -233,7 +235,7 @@ def _rule_and_fix(location: Location, detail: ErrorDetails, root: type[BaseModel
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return _unknown_key(location, root)
     if kind == "missing":
-        return f"{name!r} is missing", f"add {location[-1]}: …"
+        return f"{name!r} is missing", f"add {line_for(location)}"
     if kind == "quantity":
         return f"{name}: {context['rule']}", str(context["fix"])
     if kind in ("enum", "literal_error"):

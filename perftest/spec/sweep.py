@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from perftest.spec.fields import field_of, quantity_of
+from perftest.spec.keys import line_for
 from perftest.spec.models import Sweep
 from perftest.spec.plan import Settings
 from perftest.spec.units import UnitError, format_duration, in_words
@@ -88,7 +89,7 @@ def shape_problems(sweep: Sweep) -> Iterator[tuple[Location, str, str]]:
         yield ("sweep",), rule, "keep one of the three"
     elif ways[0] and not (sweep.setting and sweep.values):
         missing = "values" if sweep.setting else "setting"
-        yield ("sweep",), f"the sweep has no {missing}", f"add {missing}: …"
+        yield ("sweep",), f"the sweep has no {missing}", f"add {line_for((missing,))}"
     elif sweep.steps:
         names = set(sweep.steps[0])
         for at, step in enumerate(sweep.steps):
