@@ -12,7 +12,7 @@ import click
 
 from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
-from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
+from perftest.cli.sweep_options import agree_to_length, measure_all, show_length, sweep_options, typed_after
 from perftest.cli.target import broker_option, job_options, layout_option, out_options, target_options
 from perftest.cli.ui.completion import workload_names
 from perftest.exits import Exit
@@ -22,7 +22,7 @@ from perftest.options.targets import Target, metrics_in_vain
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout
-    from perftest.series.rounds import Rounds
+    from perftest.series.sweep_plan import SweepWork
     from perftest.spec.plan import Plan
 
 
@@ -86,9 +86,11 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     several = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in work.layouts}
     check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=flags["assert_findings"])
     _refuse_actions(plan, target.cluster, tuple(several.values()) or (placed,), request.actions)
+    work = replace(work, plan=plan)
     if flags["dry_run"]:
-        _show(plan, work.rounds, flags["as_json"], work.layouts)
+        _show(work, flags["as_json"])
         return
+    agree_to_length(work, resume, yes=flags["yes"])
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], cluster=target.cluster,
         layout=placed, target=typed_after(target.uris, target.cluster, target.layout), actions=request.actions,
@@ -110,15 +112,17 @@ def _refuse_actions(
         refuse_actions(plan, cluster, each, typed)
 
 
-def _show(plan: Plan, rounds: Rounds, as_json: bool, layouts: Sequence[str] = ()) -> None:
+def _show(work: SweepWork, as_json: bool) -> None:
     from perftest.cli.ui.table import print_table
     from perftest.spec.codec import plan_digest, plan_to_json
     from perftest.spec.expand import describe, total_s
     from perftest.spec.units import format_duration
 
+    plan = work.plan
     if as_json:
-        plain = {"total_s": total_s(plan), "repeats": rounds.repeats, "digest": plan_digest(plan)}
-        plain |= {"layouts": list(layouts)} if layouts else {}
+        plain = {"total_s": total_s(plan), "repeats": work.rounds.repeats, "digest": plan_digest(plan)}
+        plain |= {"layouts": list(work.layouts)} if work.layouts else {}
+        plain |= {"series_s": work.length_s}
         click.echo(json.dumps({**plain, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=False))
         return
     print_table(describe(plan), as_json=False)
@@ -129,8 +133,4 @@ def _show(plan: Plan, rounds: Rounds, as_json: bool, layouts: Sequence[str] = ()
     )
     if plan.background:
         click.echo(f"beside them: {', '.join(each.name for each in plan.background)}")
-    if layouts:
-        click.echo(f"all of this on each of {len(layouts)} layouts: {', '.join(layouts)}")
-    if rounds.repeats > 1:
-        whole = format_duration(total_s(plan) * rounds.repeats)
-        click.echo(f"at most {rounds.repeats} rounds of this: {whole}, without draining")
+    show_length(work)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import click
 
 from perftest.cli.sections import COUNT, option, options
 from perftest.cli.ui.completion import metric_names, setting_names
@@ -17,8 +20,11 @@ if TYPE_CHECKING:
     from infra.layout import PlacedLayout
     from perftest.measuring.session_options import Options
     from perftest.series.rounds import Rounds
+    from perftest.series.sweep_plan import SweepWork
     from perftest.spec.plan import Plan
 
+LONG_S: Final = 3600.0
+"""Time from which a matrix of runs is begun only after a yes."""
 # fmt: off
 sweep_options = options(
     option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
@@ -38,9 +44,35 @@ sweep_options = options(
            help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
     option("--assert", "assert_findings", section="Measurement", is_flag=True,
            help="End with exit code 4 unless all findings of the workload are reproduced."),
+    option("--yes", "yes", section="Measurement", is_flag=True,
+           help="Begin several rounds or layouts, or combinations of settings, that take more than an hour, without a "
+                "question."),
 )
 """Options that say what a sweep measures: fields of :class:`~perftest.series.sweep_plan.SweepRequest`."""
 # fmt: on
+
+
+def agree_to_length(work: SweepWork, resume: Path | None, *, yes: bool) -> None:
+    """Ask at a terminal whether a matrix that takes long may begin. Raises CliError without a terminal, and for no."""
+    from perftest.spec.units import format_duration
+
+    if yes or resume is not None or not work.is_matrix or work.length_s <= LONG_S:
+        return
+    takes = f"this takes {work.length_in_words()}"
+    if sys.stdin.isatty() and click.confirm(f"{takes}. Begin?", err=True):
+        return
+    rule = f"{takes}, and more than {format_duration(LONG_S)} is not begun without a word"
+    raise CliError(rule, work.plan.name, "add --yes to begin, or --dry-run to see the steps", Exit.USAGE)
+
+
+def show_length(work: SweepWork) -> None:
+    """Print the layouts and rounds of a sweep, and the time of all of them together."""
+    if work.layouts:
+        click.echo(f"all of this on each of {len(work.layouts)} layouts: {', '.join(work.layouts)}")
+    if work.rounds.repeats > 1:
+        click.echo(f"{work.at_most}{work.rounds.repeats} rounds of this")
+    if work.copies > 1:
+        click.echo(f"in all: {work.length_in_words()}")
 
 
 def measure_all(

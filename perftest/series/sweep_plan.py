@@ -14,14 +14,15 @@ from perftest.results.schema import LAYOUTS as SERIES
 from perftest.series.judgement import refuse_one_title, refuse_unjudgeable
 from perftest.series.layout_series import series_of
 from perftest.series.rounds import ROUNDS_MIN, STATE, Rounds, remaining, rounds_of
+from perftest.spec.expand import total_s
 from perftest.spec.expected.slo import Objective, any_of
+from perftest.spec.plan import Isolation, Plan
 from perftest.spec.problem import Problem, SpecError
-from perftest.spec.units import UnitError, parse_share
+from perftest.spec.units import UnitError, format_duration, parse_share
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout
     from perftest.spec.load import Document
-    from perftest.spec.plan import Plan
     from perftest.spec.timed_action import TimedAction
 
 ONE_QUEUE: Final = """\
@@ -84,6 +85,36 @@ class SweepWork:
     rounds: Rounds
     layouts: tuple[str, ...] = ()
     document: Document | None = None
+
+    @property
+    def copies(self) -> int:
+        """The most runs of the plan."""
+        return self.rounds.repeats * max(len(self.layouts), 1)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the plan is measured several times, or has combinations of settings."""
+        return self.copies > 1 or len(self.plan.swept) > 1
+
+    @property
+    def length_s(self) -> float:
+        """The most seconds of all steps together. Draining comes on top."""
+        return total_s(self.plan) * self.copies
+
+    @property
+    def at_most(self) -> str:
+        """``at most ``, if rounds may end earlier."""
+        return "at most " if self.rounds.until is not None else ""
+
+    def length_in_words(self) -> str:
+        """``at most 5 rounds x 2 layouts x 30m = 5h, and up to 5m of draining``."""
+        parts = [f"{self.rounds.repeats} rounds"] if self.rounds.repeats > 1 else []
+        parts += [f"{len(self.layouts)} layouts"] if len(self.layouts) > 1 else []
+        whole = format_duration(self.length_s)
+        product = " x ".join([*parts, format_duration(total_s(self.plan))]) + f" = {whole}" if parts else whole
+        drains = len(self.plan.steps) if self.plan.isolation is Isolation.ISOLATED else 1
+        drained = format_duration(self.plan.drain_s * drains * self.copies)
+        return f"{self.at_most}{product}, and up to {drained} of draining"
 
 
 def work_of(request: SweepRequest, resume: Path | None, *, is_placed: bool) -> SweepWork:

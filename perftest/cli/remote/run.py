@@ -15,7 +15,7 @@ import click
 from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.remote.host_options import hosts_argument, show_steps
 from perftest.cli.sections import SectionedCommand, json_option, option, options
-from perftest.cli.sweep_options import measure_all, sweep_options, typed_after
+from perftest.cli.sweep_options import agree_to_length, measure_all, show_length, sweep_options, typed_after
 from perftest.cli.target import job_options, layout_option, out_options
 from perftest.cli.ui.completion import workload_names
 from perftest.exits import CliError, Exit
@@ -108,6 +108,7 @@ def run(ctx: click.Context, /, inventory: Path, workload: str | None, **flags: A
     if flags["dry_run"]:
         _show(taking_part, nodes, replace(work, plan=plan), layouts)
         return
+    agree_to_length(replace(work, plan=plan), resume, yes=flags["yes"])
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], layout=placed,
         actions=request.actions, assert_findings=flags["assert_findings"],
@@ -220,6 +221,8 @@ def _show(
 ) -> None:
     """What each host would do, and every command that would run there."""
     from perftest.remote import steps
+    from perftest.spec.expand import total_s
+    from perftest.spec.units import format_duration
 
     plan = work.plan
     for spec in taking_part:
@@ -228,11 +231,8 @@ def _show(
             roles = (("publishes", spec.publishes), ("consumes", spec.consumes))
             does += [verb for verb, groups in roles if groups != ()]
         click.echo(f"{spec.name}  {' and '.join(does)}, at {spec.address}, in {spec.directory}")
-    click.echo(f"{len(plan.steps)} steps, {sum(step.duration_s for step in plan.steps):g} s in all")
-    if work.layouts:
-        click.echo(f"all of this on each of {len(work.layouts)} layouts: {', '.join(work.layouts)}")
-    if work.rounds.repeats > 1:
-        click.echo(f"at most {work.rounds.repeats} rounds of this")
+    click.echo(f"{len(plan.steps)} steps: {format_duration(total_s(plan))}")
+    show_length(work)
     for each in layouts:
         if work.layouts and each is not None:
             click.echo(f"with layout {each.text}")

@@ -203,7 +203,10 @@ def test_a_series_of_an_older_version_is_continued(call: Call, engine: Engine, t
 def test_a_dry_run_names_the_layouts(call: Call, engine: Engine) -> None:
     code, out, _err = call(*VARY, "--dry-run")
     assert code == 0 and "all of this on each of 2 layouts: disks/one_hdd, disks/three_hdd" in out
-    assert json.loads(call(*VARY, "--dry-run", "--json")[1])["layouts"] == ["disks/one_hdd", "disks/three_hdd"]
+    assert "in all: 2 layouts x 1m = 2m, and up to 20s of draining" in out
+    told = json.loads(call(*VARY, "--repeats", "3", "--dry-run", "--json")[1])
+    assert told["layouts"] == ["disks/one_hdd", "disks/three_hdd"]
+    assert (told["total_s"], told["series_s"]) == (60, 360)
     assert engine.measured == []
 
 

@@ -96,7 +96,7 @@ def test_a_dry_run_shows_the_commands_with_each_layout(call: Call, engine: OnHos
     code, out, _err = call("remote", "run", str(hosts), *VARY, "--repeats", "2", "--dry-run")
     assert code == 0 and engine.measured == []
     assert "all of this on each of 2 layouts: disks/one_hdd, disks/three_hdd" in out
-    assert "at most 2 rounds of this" in out
+    assert "2 rounds of this\nin all: 2 rounds x 2 layouts x " in out
     assert "with layout one_hdd: " in out and "with layout three_hdd: " in out
     assert out.count("rabbit1  ") > 2 * 3
 

@@ -184,9 +184,53 @@ def test_a_dry_run_says_how_many_rounds(call: Call, engine: Engine) -> None:
     """Nothing is run."""
     code, out, _ = call("sweep", *VARY, "--repeats", "3", "--dry-run")
     assert code == 0
-    assert "at most 3 rounds of this: 4m30s" in out
+    assert "3 rounds of this\nin all: 3 rounds x 1m30s = 4m30s, and up to 30s of draining" in out
     assert not engine.plans
+    assert "at most 5 rounds of this" in call("sweep", *VARY, "--repeats", "5", "--until", "rate=5%", "--dry-run")[1]
     assert json.loads(call("sweep", *VARY, "--repeats", "3", "--dry-run", "--json")[1])["repeats"] == 3
+
+
+LONG = ("--set", "step={duration: 30m, warmup: 1s}", "--no-report")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--vary", "in_flight=1,10"), 0),
+        (("--vary", "in_flight=1,10,100"), 0),  # a series of one setting: its length stands in the workload
+        (("--vary", "in_flight=1", "--repeats", "2"), 0),
+        (("--vary", "in_flight=1", "--repeats", "3"), 2),
+        (("--vary", "in_flight=1", "--repeats", "3", "--yes"), 0),
+        (("--vary", "in_flight=1,10", "--vary", "prefetch=10,20"), 2),
+        (("--vary", "in_flight=1,10", "--vary", "prefetch=10,20", "--yes"), 0),
+    ],
+)
+def test_a_matrix_that_takes_long_needs_a_yes(
+    call: Call, engine: Engine, tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    """A slip in --vary or --repeats must not take the night without a word."""
+    found, _, err = call("sweep", *LONG, *arguments, "--out", str(tmp_path))
+    assert found == code and bool(engine.plans) is (code == 0)
+    if code:
+        assert "and more than 1h is not begun without a word" in err and "add --yes to begin" in err
+        assert "3 rounds x 30m = 1h30m" in err or "this takes 2h, and up to" in err
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_terminal_asks_before_a_long_matrix(
+    call: Call, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bool
+) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, **_: object) -> bool:
+        asked.append(question)
+        return said
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", confirm)
+    long = (*LONG, "--vary", "in_flight=1", "--repeats", "3", "--out", str(tmp_path))
+    assert call("sweep", *long)[0] == (0 if said else 2) and bool(engine.plans) is said
+    assert asked == ["this takes 3 rounds x 30m = 1h30m, and up to 30s of draining. Begin?"]
 
 
 @pytest.mark.parametrize(
