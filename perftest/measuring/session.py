@@ -163,7 +163,7 @@ class RunSession:
         failure = self._failure
         parts: tuple[Callable[[], None], ...] = (
             lambda: self._writer.describe_broker(**facts),
-            lambda: self._writer.finish(state, redact(reason)),
+            lambda: self._writer.finish(state, redact(reason), connected=bool(facts)),
         )
         for part in parts:
             try:

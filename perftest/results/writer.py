@@ -142,7 +142,7 @@ class RunWriter:
         self.path = _new_directory(root, plan.name, self.started_ns, identity)
         self.id = self.path.name
         self.discarded = False
-        """Whether the directory was removed, because the run was interrupted before anything was measured."""
+        """Whether the directory was removed, because the run ended before anything was measured."""
         self.plan = plan
         self.tally = Tally()
         self.rows: list[dict[str, Any]] = []
@@ -305,13 +305,15 @@ class RunWriter:
         if failures:
             raise failures[0]
 
-    def finish(self, state: str, reason: str, exit_code: int = 0) -> None:
+    def finish(self, state: str, reason: str, exit_code: int = 0, *, connected: bool = True) -> None:
         """Close the streams, derive the results, and say in the manifest how it ended.
 
         Each part is tried even when one before it failed, so that as much as possible is kept; the first failure is
-        raised at the end. An interrupted run without any interval leaves no directory.
+        raised at the end. A run without any interval leaves no directory if it was interrupted, or if no client was
+        ever ``connected``.
         """
-        if state == "interrupted" and self.tally.is_empty and not (self.ledger_record or {}).get("published"):
+        in_vain = state == "interrupted" or (state == "failed" and not connected)
+        if in_vain and self.tally.is_empty and not (self.ledger_record or {}).get("published"):
             self.manifest["state"] = state
             self._discard()
             return

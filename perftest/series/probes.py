@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.api import BrokerProperties, RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
 from perftest.exits import CliError, Exit
 from perftest.measuring.exit_code import exit_code
@@ -96,7 +96,7 @@ def probe(
     with writer.recording():
         outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster, drives=drives), stop))
     reason = outcome.error.what if outcome.error is not None else outcome.state
-    writer.finish(outcome.state, redact(reason))
+    writer.finish(outcome.state, redact(reason), connected=outcome.broker != BrokerProperties())
     writer.end(outcome.state, redact(reason), int(exit_code(outcome.state, writer.ledger_record, writer.trust)))
     if outcome.error is not None:
         raise CliError(redact(outcome.error.what), redact(outcome.error.where), outcome.error.fix)

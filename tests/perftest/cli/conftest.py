@@ -45,6 +45,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.verdict = "ok"
+        self.broker = BrokerProperties(product="RabbitMQ", version="3.10.8")
         self.lost = 0
         self.worker_cpu_ns = _RECORDS.SECOND // 10
         self.messages = 500
@@ -71,10 +72,10 @@ class FakeEngine:
             while (stop.finishing, stop.aborting) == before:
                 await asyncio.sleep(0)
             self.stops.append((stop.finishing, stop.aborting))
-        sink.ledger(_RECORDS.ledger(self.verdict, lost=self.lost))
+        if self.broker != BrokerProperties():
+            sink.ledger(_RECORDS.ledger(self.verdict, lost=self.lost))
         state: Any = "interrupted" if stop.finishing else self.state
-        broker = BrokerProperties(product="RabbitMQ", version="3.10.8")
-        return RunOutcome(state=state, error=self.error, broker=broker)
+        return RunOutcome(state=state, error=self.error, broker=self.broker)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from infra import local_cluster
 from infra.drives import DriveError
-from perftest.engine.api import RunError
+from perftest.engine.api import BrokerProperties, RunError
 from perftest.installation import command_for
 from perftest.measuring.exit_code import exit_code
 from perftest.results.errors import RunNotWritableError
@@ -142,6 +142,15 @@ def test_a_failed_run_exits_1_and_keeps_its_data(run: Run, engine: Any, tmp_path
     assert "INVALID" not in out and "next" not in out, "what was not measured is not judged, and not reported"
     assert err == "error: login was refused\n  at   amqp://guest:***@rabbit1:5672/%2f\n  fix  check user and password\n"
     assert read_run(directory(tmp_path)).manifest["ended"] == {"reason": "login was refused", "exit_code": 1}
+
+
+def test_a_run_that_never_connected_leaves_no_directory(run: Run, engine: Any, tmp_path: Path) -> None:
+    """A list of runs has the runs that measured a broker, and not every slip in an address."""
+    engine.state, engine.silent, engine.broker = "failed", True, BrokerProperties()
+    engine.error = RunError(what="cannot connect", where=URI, fix="start the broker")
+    code, out, err = run("-z", "5", "--json", "--ui", "none")
+    assert code == 1 and err.startswith("error: cannot connect\n")
+    assert json.loads(out)["path"] is None and not [*tmp_path.glob("**/manifest.json")]
 
 
 def test_a_defect_in_the_engine_still_closes_the_run(run: Run, engine: Any, tmp_path: Path) -> None:

@@ -234,6 +234,19 @@ def test_a_run_that_is_interrupted_before_it_measures_leaves_no_directory(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("state", "connected", "kept"), [
+    ("failed", False, False), ("failed", True, True), ("finished", False, True)
+])  # fmt: skip
+def test_a_run_that_never_connected_leaves_no_directory(
+    tmp_path: Path, records: ModuleType, state: str, connected: bool, kept: bool
+) -> None:
+    """A run that failed later, or that somebody wanted to be empty, stays."""
+    writer = records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    writer.finish(state, "as it was", connected=connected)
+    writer.end(state, "as it was", 1)
+    assert writer.discarded is not kept and [*tmp_path.iterdir()] == [writer.path] * kept
+
+
 def test_what_was_measured_or_published_before_an_interruption_stays(tmp_path: Path, records: ModuleType) -> None:
     measured = records.write_run(tmp_path, finish=False, close=False)
     with pytest.raises(KeyboardInterrupt), measured.recording():
