@@ -93,6 +93,10 @@ def misplaced(directories: Mapping[str, Path]) -> list[str]:
     return problems
 
 
+def _in_silence(_line: str) -> None:
+    """Say nothing of the start."""
+
+
 @contextlib.contextmanager
 def running(
     parent: Path,
@@ -101,6 +105,7 @@ def running(
     plugins: Sequence[str] = (),
     directories: Mapping[str, Path] | None = None,
     io_threads: int = 0,
+    say: Callable[[str], None] = _in_silence,
 ) -> Iterator[RabbitMQ]:
     """Start a cluster with its data below ``parent``; stop the cluster and remove the data at the end.
 
@@ -108,8 +113,8 @@ def running(
     ``directories`` places :data:`ROLES` on drives. The cluster makes a directory of its own there, with one for each
     node, and removes it at the end. In a path, ``{node}`` stands for the name of a node (:func:`node_name`). A role
     without a directory lies below ``parent``. ``io_threads`` is the number of Erlang's dirty I/O schedulers, through
-    which all file operations of a node go; 0: Erlang's default. Raises :class:`RabbitMQError` if RabbitMQ is not
-    installed, cannot be placed so, or does not start.
+    which all file operations of a node go; 0: Erlang's default. ``say`` gets a line when a node starts, runs or joins
+    the others. Raises :class:`RabbitMQError` if RabbitMQ is not installed, cannot be placed so, or does not start.
     """
     if problems := misplaced(directories or {}):
         raise RabbitMQError("; ".join(problems), "directories", "place the roles as RabbitMQ can have them")
@@ -121,7 +126,7 @@ def running(
         register.note(UndoKind.DIRECTORY, str(made))
     register.note(UndoKind.PROCESSES, str(directory))
     try:
-        yield cluster.start()
+        yield cluster.start(say)
     finally:
         cluster.stop()
         register.forget(UndoKind.PROCESSES, str(directory))
@@ -158,7 +163,12 @@ class _Cluster:
         """The directories of this cluster alone: its own, and those on drives."""
         return [self._directory, *sorted({place for node in self._nodes for place in self._places(node).values()})]
 
-    def start(self) -> RabbitMQ:
+    def start(self, say: Callable[[str], None]) -> RabbitMQ:
+        began = time.monotonic()
+
+        def tell(node: int, what: str) -> None:
+            say(f"node {node + 1} of {len(self._nodes)} {what} after {time.monotonic() - began:.1f} s")
+
         home = self._directory / "home"
         home.mkdir(parents=True, mode=0o700)
         cookie = home / ".erlang.cookie"
@@ -172,11 +182,14 @@ class _Cluster:
         self._spawn(["epmd", "-address", HOST, "-port", str(self._epmd_port)], self._environment(), "epmd.log")
         for node in self._nodes:  # the first node first, because the other nodes join it
             self._servers.append(self._start_node(node))
+            tell(node, "was started")
             self._await(node, self._servers[node])
+            tell(node, "runs")
         for node in self._nodes[1:]:
             self._control(node, "stop_app")
             self._control(node, "join_cluster", self._name(0))
             self._control(node, "start_app")
+            tell(node, "has joined the cluster")
         for node in self._nodes:
             self._control(node, "await_online_nodes", str(len(self._nodes)))
         return RabbitMQ(

@@ -64,6 +64,7 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | No
             nodes,
             directories=real_places(placed) if placed is not None else None,
             io_threads=placed.pool_threads if placed is not None else 0,
+            say=tell,
         )
         broker = undo.enter_context(taken_apart(running, out))
         for policy in requests_for(plan.cluster.policies):

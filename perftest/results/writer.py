@@ -309,11 +309,11 @@ class RunWriter:
         """Close the streams, derive the results, and say in the manifest how it ended.
 
         Each part is tried even when one before it failed, so that as much as possible is kept; the first failure is
-        raised at the end. A run without any interval leaves no directory if it was interrupted, or if no client was
-        ever ``connected``.
+        raised at the end. A run leaves no directory if it was interrupted before any interval, or if it failed before
+        any client was ``connected``: its intervals are empty.
         """
-        in_vain = state == "interrupted" or (state == "failed" and not connected)
-        if in_vain and self.tally.is_empty and not (self.ledger_record or {}).get("published"):
+        in_vain = (state == "interrupted" and self.tally.is_empty) or (state == "failed" and not connected)
+        if in_vain and not (self.ledger_record or {}).get("published"):
             self.manifest["state"] = state
             self._discard()
             return

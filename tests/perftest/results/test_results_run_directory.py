@@ -242,6 +242,7 @@ def test_a_run_that_never_connected_leaves_no_directory(
 ) -> None:
     """A run that failed later, or that somebody wanted to be empty, stays."""
     writer = records.RunWriter(tmp_path, records.plan(), ["perftest"])
+    writer.interval(replace(records.intervals(writer.plan)[0], intended=0, published=0, confirmed=0, delivered=0))
     writer.finish(state, "as it was", connected=connected)
     writer.end(state, "as it was", 1)
     assert writer.discarded is not kept and [*tmp_path.iterdir()] == [writer.path] * kept
