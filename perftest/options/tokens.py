@@ -77,7 +77,8 @@ def read(words: Sequence[str]) -> ReadLine:
             given.append(_unquoted(words[place]))
             place += 1
         if not given and option.arity is not Arity.OPTIONAL:
-            line.complain(f"{word} needs a value", f"write {word} {option.metavar}")
+            other = ", or --help for help" if word == "-h" else ""
+            line.complain(f"{word} needs a value", f"write {word} {option.metavar}{other}")
             continue
         line.values.setdefault(option.key, []).extend(given or [""])
     return line

@@ -65,7 +65,7 @@ class Side:
         if metric.series is None:
             return ""
         count = min(rows[label]["latency"][metric.series]["count"] for rows in self.rows)
-        return "" if supports(count, metric.percent) else f"only {count} samples"
+        return "" if supports(count, metric.percent) else f"only {count:,} samples"
 
 
 def metrics_of(series: set[str]) -> Iterator[Metric]:

@@ -336,7 +336,7 @@ class WorkerSession:
         count = self._taken + context.counters.processed
         end_ns = context.worked_ns if self._works else context.observations.arrived_ns
         if self._takes_only and count and end_ns > start_ns > 0:
-            text = f"{count} messages were taken out of the queues in {(end_ns - start_ns) / 1e9:.3f} s"
+            text = f"{count:,} messages were taken out of the queues in {(end_ns - start_ns) / 1e9:.3f} s"
             context.emit("taken", text, count=count, start_ns=start_ns, end_ns=end_ns)
 
     async def settle(self, *, drained: bool, abandoned: bool) -> None:

@@ -31,6 +31,7 @@ def three_lines(text: str) -> tuple[str, str, str]:
         (["--uri=amqp://me:secret@h"], "options of `perftest run`", "perftest run '--uri=amqp://me:***@h'"),
         (["-h"], "-h is an option of `perftest run`", "perftest --help"),
         (["--no-such"], "no such option", "perftest --help"),
+        (["run", "-h"], "-h needs a value", "write -h URI, or --help for help"),
         (["sweep", "--repeat", "2"], "no such option", "did you mean --repeats?"),
         (["run", "--no-such"], "no such option: --no-such", "perftest run --help"),
         (["run", "--producer", "2", "-z", "1"], "--producer is short for several options", "--producers or"),
