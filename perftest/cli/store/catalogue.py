@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ STORE: Final = ".store"
 STORE_VARIABLE: Final = "PERFTEST_STORE"
 """Names the store for all commands."""
 
+_WITH_UNIT: Final = re.compile(r"\d.*[^\d.]")
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?")
 
@@ -55,6 +57,25 @@ def spark_options(function: Any) -> Any:
         ),
     )
     return declared(function)
+
+
+def plain_setting(text: str) -> str:
+    """``size=1k`` by the names and in the units of the tables: ``size_bytes=1000``. Values without a unit, words, and
+    what cannot be read stay as they are."""
+    from perftest.spec.fields import key_of, quantity_of
+    from perftest.spec.plan import Settings
+    from perftest.spec.units import UnitError
+
+    key, equals, value = text.partition("=")
+    known = {each.name: each.name for each in fields(Settings)}
+    name = (known | {key_of(Settings, each): each for each in known}).get(key)
+    quantity = quantity_of(Settings, name) if name is not None else None
+    if quantity is None or not _WITH_UNIT.fullmatch(value.strip()):
+        return f"{name or key}{equals}{value}"
+    try:
+        return f"{name}={quantity.parse(value):.15g}"
+    except UnitError:
+        return text
 
 
 class RunPlaceType(click.ParamType["Path | str"]):

@@ -14,7 +14,7 @@ import click
 
 from perftest.cli.extras import require
 from perftest.cli.sections import PART, SectionedCommand, completed, json_option, option, options
-from perftest.cli.store.catalogue import store_option
+from perftest.cli.store.catalogue import plain_setting, store_option
 from perftest.exits import CliError, Exit, name_damage
 from perftest.metrics.names import COMPARED, SHORT_NAMES, MetricNameError
 
@@ -148,7 +148,7 @@ def _with_settings(tables: Tables, told: Sequence[str]) -> Tables:
 
     steps = tables.steps
     for text in told:
-        setting, _, value = text.partition("=")
+        setting, _, value = plain_setting(text).partition("=")
         values = [json.loads(each or "{}").get(setting) for each in steps["settings"]]
         kept = [_text(each) == value.strip() for each in values]
         if not any(kept):

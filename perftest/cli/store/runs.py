@@ -11,7 +11,7 @@ import click
 
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option, options
-from perftest.cli.store.catalogue import DATE, RUN_PLACE, day, spark_options, store_option
+from perftest.cli.store.catalogue import DATE, RUN_PLACE, day, plain_setting, spark_options, store_option
 from perftest.exits import CliError, Exit, name_damage
 from perftest.metrics.figures import three_figures
 
@@ -106,7 +106,7 @@ def list_(store: str, limit: int, as_json: bool, **filters: Any) -> None:
 
     wanted = Wanted(
         **{name: filters[name] for name in ("workload", "broker", "host", "tags")},
-        settings=dict(parse_setting(text) for text in filters["settings"]),
+        settings=dict(parse_setting(plain_setting(text)) for text in filters["settings"]),
         since_ns=filters["since"],
         before_ns=filters["before"],
         verdicts=frozenset(RunVerdict(each) for each in filters["verdicts"]),

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from perftest.cli.report import LOCAL, Spark
+from perftest.cli.store.catalogue import plain_setting
 from perftest.exits import Exit
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
@@ -91,6 +92,8 @@ def test_runs_are_listed_with_the_newest_first(call: Call, place: Path) -> None:
         (("--limit", "1"), [NEW]),
         (("--setting", "in_flight=64"), [NEW, OLD]),
         (("--setting", "in_flight=2"), []),
+        (("--setting", "size=1k", "--setting", "size_bytes=1kB"), [NEW, OLD]),
+        (("--setting", "size=1KiB"), []),
         (("--since", "2026-11-21"), [NEW]),
         (("--before", "2026-11-21T00:00"), [OLD]),
         (("--workload", "nothing/*"), []),
@@ -102,6 +105,24 @@ def test_runs_are_listed_with_the_newest_first(call: Call, place: Path) -> None:
 def test_filters(call: Call, place: Path, filters: tuple[str, ...], found: list[str]) -> None:
     code, out, _ = call("runs", "list", "--store", str(place), "--json", *filters)
     assert (code, [row["run"] for row in json.loads(out)]) == (0, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("size=1k", "size_bytes=1000"),
+        ("size_bytes=1KiB", "size_bytes=1024"),
+        ("rate=2k/s", "rate=2000"),
+        ("consumer_latency=5ms", "consumer_latency_us=5000"),
+        ("consumer_latency_us=5", "consumer_latency_us=5"),
+        ("in_flight=no_confirms", "in_flight=no_confirms"),
+        ("in_flight=5x", "in_flight=5x"),
+        ("colour=1k", "colour=1k"),
+        ("in_flight", "in_flight"),
+    ],
+)
+def test_a_setting_may_be_written_as_in_a_workload(text: str, plain: str) -> None:
+    assert plain_setting(text) == plain
 
 
 def test_a_run_is_marked_and_found_by_its_mark(call: Call, place: Path) -> None:
