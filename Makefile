@@ -40,10 +40,11 @@ hunt: $(SETUP)  ## a night of generated cases: thousands of new examples, ten ti
 check: $(SETUP)  ## ruff and mypy --strict
 	$(CHECK)
 
-sim: $(SETUP)  ## the cluster in a seeded world: SEED=n replays one, SEEDS=n or MINUTES=n runs many; STEPS, JOBS
+sim: $(SETUP)  ## the cluster in a seeded world: SEED=n replays one (PAGE=world.html draws it: FROM, TO, EVENTS=world.jsonl), SEEDS=n or MINUTES=n runs many; STEPS, JOBS
 	$(BIN)/python -m reference_broker.sim --jobs $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
-		$(if $(STEPS),--steps $(STEPS)) $(if $(FIRST),--first $(FIRST))
+		$(if $(STEPS),--steps $(STEPS)) $(if $(FIRST),--first $(FIRST)) \
+		$(if $(PAGE),--page "$(PAGE)") $(if $(EVENTS),--events "$(EVENTS)") $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO))
 
 fuzz: $(SETUP)  ## hostile conversations against the broker's connections: INPUTS=n, SEED=n replays a search
 	$(BIN)/python -m tests.fuzz $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))
@@ -79,6 +80,8 @@ docs: $(SETUP)  ## the documentation as a site in build/docs, to be read from it
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@rm -rf build/pages build/docs && mkdir -p build/pages
 	@cp -r --parents README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs workloads/README.md build/pages
+	$(BIN)/python -m reference_broker.sim.scenes build/pages/docs/worlds
+	$(BIN)/python -m reference_broker.worldpage docs/local-delivery.md build/pages/docs/worlds
 	$(BIN)/zensical build --strict
 	@echo "open build/docs/index.html"
 

@@ -136,6 +136,8 @@ MAY_IMPORT = {
         "reference_broker.message_run",
     ),
     "reference_broker.worlds": ("reference_broker.worlds",),
+    # Events of a running cluster are drawn as those of the simulator are: the page knows neither.
+    "reference_broker.worldpage": ("reference_broker.worldpage",),
     "reference_broker.management": (
         "reference_broker.management",
         "reference_broker",
@@ -289,6 +291,7 @@ PURE = (
     "reference_broker.storage.block_device.protocol",
     "reference_broker.storage.drives",
     "reference_broker.virtual.costs",
+    *(f"reference_broker.worldpage.{each}" for each in ("events", "members", "page", "walk", "window")),
     "reference_broker.log.wal_codec",
     "reference_broker.log.recovery",
     "reference_broker.log.housekeeping",

@@ -18,6 +18,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from reference_broker.sim import scenes
+from reference_broker.worldpage import __main__ as worldpage
+
 ROOT = Path(__file__).resolve().parent.parent
 SITE: dict[str, Any] = tomllib.loads(ROOT.joinpath("zensical.toml").read_text(encoding="utf-8"))["project"]
 COPIED = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs", "workloads/README.md")
@@ -95,11 +98,15 @@ def test_the_site_has_no_dead_link_and_loads_nothing_from_elsewhere(tmp_path: Pa
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if ROOT.joinpath(name).is_dir() else shutil.copy)(ROOT / name, target)
     shutil.copy(ROOT / "zensical.toml", tmp_path)
+    worlds = str(tmp_path / "build" / "pages" / "docs" / "worlds")
+    walks = str(ROOT / "docs" / "local-delivery.md")
+    assert scenes.main([worlds]) == worldpage.main([walks, worlds]) == 0
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stdout + built.stderr
     site = tmp_path / "build" / "docs"
-    texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html") if path.name != "404.html"}
+    made = [path for path in site.rglob("*.html") if path.name != "404.html" and path.parent.name != "worlds"]
+    texts = {path: path.read_text(encoding="utf-8") for path in made}
     assert len(texts) == len(pages())
     ids = {path: set(re.findall(r'\bid="?([^"\s>]+)', text)) for path, text in texts.items()}
     dead = []

@@ -8,7 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+from reference_broker.sim.recorder import Recorder
 from reference_broker.sim.runs import WorldOutcome, run_many
+from reference_broker.worldpage.events import lines
+from reference_broker.worldpage.page import head_of, page
+from reference_broker.worldpage.window import WindowError, window
 
 _STEPS = 60_000
 _SHOW_EVERY_S = 5.0
@@ -22,8 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
         seeds = 20
     worlds = events = 0
     cpu_s, shown = 0.0, time.monotonic()
-    for outcome in run_many(first, seeds, options.steps, options.jobs, options.minutes):
+    recorder = Recorder() if options.page or options.events else None
+    for outcome in run_many(first, seeds, options.steps, options.jobs, options.minutes, recorder):
         worlds, events, cpu_s = worlds + 1, events + outcome.events, cpu_s + outcome.cpu_s
+        if recorder is not None:
+            _write(recorder, outcome, options)
         if outcome.error:
             _tell(outcome, options)
             return 1
@@ -45,7 +52,30 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--minutes", type=float, help="stop after so long")
     parser.add_argument("--trace", type=Path, default=Path("sim-failures"), help="where traces of failures go")
-    return parser.parse_args(arguments)
+    parser.add_argument("--page", type=Path, help="write a page of this one world (with --seed)")
+    parser.add_argument("--events", type=Path, help="write the events of this one world as JSON lines (with --seed)")
+    parser.add_argument("--from", dest="begin", default="", help="where the page begins: seconds, or 5000ev")
+    parser.add_argument("--to", dest="end", default="", help="where the page ends: seconds, or 5000ev")
+    options = parser.parse_args(arguments)
+    if (options.page or options.events) and options.seed is None:
+        parser.error("--page and --events need one world: name it with --seed")
+    return options
+
+
+def _write(recorder: Recorder, outcome: WorldOutcome, options: argparse.Namespace) -> None:
+    """Write the page and the events of a world."""
+    command = f"make sim SEED={outcome.seed} STEPS={options.steps}"
+    head = head_of(recorder.events, title=f"World {outcome.seed}", text=outcome.summary, command=command)
+    events = [head, *recorder.events]
+    if options.events is not None:
+        options.events.write_text(lines(events), encoding="utf-8")
+        print(f"events  {options.events}")
+    if options.page is not None:
+        try:
+            options.page.write_text(page(window(events, options.begin, options.end)), encoding="utf-8")
+        except WindowError as error:
+            sys.exit(f"error: {error}")
+        print(f"page    {options.page}")
 
 
 def _progress(worlds: int, events: int, cpu_s: float, seed: int | None) -> str:

@@ -172,7 +172,7 @@ class SimSession(asyncio.Protocol):
         self.is_over = False
         self._met_trouble = not self.env.draining
         self._reader = amqp.SimFrameReader()
-        self._ports = SessionPorts(self.env, self.ledger, client.host, self._send, self._tell)
+        self._ports = SessionPorts(self.env, self.ledger, client.host, self._send, crowd.story)
         self._publisher = SimPublisher(
             self._ports, window=client.window, burst=client.burst, large_bytes=crowd.large_bytes,
             fan_share=crowd.fan_share,

@@ -16,6 +16,7 @@ from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.network import Network
 from reference_broker.sim.queues import plan_queues
+from reference_broker.sim.recorder import RecordedStory, Recorder
 from reference_broker.sim.story import Story
 from reference_broker.sim.trace import Detail, Trace
 
@@ -23,12 +24,16 @@ from reference_broker.sim.trace import Detail, Trace
 class Environment:
     """Chance and what depends on it. One seed makes one environment."""
 
-    def __init__(self, seed: int, kept: int | None) -> None:
-        """``kept``: how many lines of the trace are kept, None for all of them."""
+    def __init__(self, seed: int, kept: int | None, recorder: Recorder | None = None) -> None:
+        """``kept``: how many lines of the trace are kept, None for all of them. ``recorder`` takes down what happens,
+        if there is one."""
+        self.recorder = recorder
         self.chance = Random(seed)
         self.trace = Trace(kept)
         self.scheduler = Scheduler(self.chance, self.trace)
         self.network = Network(self.scheduler)
+        if recorder is not None:
+            self.network.told = recorder.direction
         self.queues = plan_queues(self.chance)
         self.queues += plan_classic_queues(self.chance, self.queues)
         """The queues that clients use; clients may add to the list."""
@@ -38,12 +43,14 @@ class Environment:
     def note(self, who: str, what: str, detail: Detail = "") -> None:
         """Note an event of the host ``who`` in the trace."""
         self.trace.note(self.scheduler.now, who, what, detail)
+        if self.recorder is not None:
+            self.recorder.noted(who, what, detail)
 
 
 class Checkers:
     """Everything that looks on while a world runs: the checkers of invariants, the clients' ledger, the story."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, recorder: Recorder | None = None) -> None:
         self.raft = RaftChecks()
         self.members = MemberChecks()
         self.deliveries = DeliveryChecks()
@@ -54,4 +61,4 @@ class Checkers:
         self.ledger = MessageLedger()
         self.classic = ClassicChecks(self.ledger)
         self.mirrors = MirrorChecks(self.ledger.copies_lost)
-        self.story = Story(scheduler)
+        self.story = Story(scheduler) if recorder is None else RecordedStory(scheduler, recorder)

@@ -13,6 +13,7 @@ Back-pressure is real: octets beyond the window wait with the sender, and the se
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -122,6 +123,8 @@ class Network:
         self._ports = Ports()
         self.listen = self._ports.listen
         self._silent: dict[str, list[SimWire]] = {}
+        self.told: Callable[[str, str, bool], None] = lambda _source, _target, _is_blocked: None
+        """Hears of each direction that is blocked, or free again."""
 
     def delay(self, source: str, target: str) -> float:
         """The time of one packet in one direction."""
@@ -186,10 +189,12 @@ class Network:
 
     def block(self, source: str, target: str) -> None:
         """Hold up everything from one host to another."""
+        self.told(source, target, True)
         self.blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
         """Let everything from one host to another through again."""
+        self.told(source, target, False)
         self.blocked.discard((source, target))
         for wire in list(self.wires):
             if (wire.remote, wire.local) == (source, target):

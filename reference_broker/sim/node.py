@@ -195,6 +195,8 @@ class SimNode:
         """Stop the process for a while. After a long pause, the node has missed something."""
         assert self.loop is not None
         end = self.loop.paused_until = self.env.scheduler.now + seconds
+        if self.env.recorder is not None:
+            self.env.recorder.add(self.host, "pause", until=end)
         if seconds * 2000 >= self._config.limits.suspect_after_ms:
             self.env.scheduler.at(end, self._goes_on, self.loop)
 

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from itertools import count
 
+from reference_broker.sim.recorder import Recorder
 from reference_broker.sim.trace import KEPT
 from reference_broker.sim.world import World
 
@@ -28,12 +29,13 @@ class WorldOutcome:
     trace: tuple[str, ...] = ()
 
 
-def run_world(seed: int, steps: int, kept: int | None = KEPT) -> WorldOutcome:
-    """Make a world and run it to its end. ``kept``: how many lines of its trace are kept, None for all."""
+def run_world(seed: int, steps: int, kept: int | None = KEPT, recorder: Recorder | None = None) -> WorldOutcome:
+    """Make a world and run it to its end. ``kept``: how many lines of its trace are kept, None for all. ``recorder``
+    takes down what happens, if there is one."""
     former = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
-    world, error, invariant = World(seed, kept), "", ""
+    world, error, invariant = World(seed, kept, recorder), "", ""
     try:
         world.run(steps)
     except KeyboardInterrupt:
@@ -41,6 +43,8 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT) -> WorldOutcome:
     except BaseException as caught:  # a violation, or a defect of the simulator itself
         error = str(caught) if hasattr(caught, "number") else f"{type(caught).__name__}: {caught}"
         invariant = getattr(caught, "number", "")
+        if recorder is not None:
+            recorder.broken(invariant, error)
     finally:
         logging.disable(former)
     trace = tuple(world.trace.lines()) if error else ()
@@ -52,11 +56,14 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT) -> WorldOutcome:
     return outcome
 
 
-def run_many(first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None) -> Iterator[WorldOutcome]:
+def run_many(
+    first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None, recorder: Recorder | None = None
+) -> Iterator[WorldOutcome]:
     """Run the worlds of seeds ``first``, +1, ...: as many as asked for, or until the minutes are over. Yields each
-    outcome as it comes. If there is only one world, its whole trace is kept."""
+    outcome as it comes. If there is only one world, its whole trace is kept, and ``recorder`` takes down what
+    happens."""
     if seeds == 1:
-        yield run_world(first, steps, kept=None)
+        yield run_world(first, steps, None, recorder)
         return
     end = time.monotonic() + 60 * minutes if minutes is not None else None
     numbers = iter(range(first, first + seeds)) if seeds is not None else count(first)

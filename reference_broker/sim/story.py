@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from reference_broker.classic.writer import Notice as ClassicNotice
 from reference_broker.log.notices import (
@@ -39,6 +39,7 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.message_run import RunSlice
+from reference_broker.node.links.frame_kinds import FrameKind
 from reference_broker.node.replication.group_runner import GroupRunner
 from reference_broker.node.replication.proposals import unseal
 from reference_broker.queues.port import DeadMessage
@@ -67,8 +68,28 @@ class Story:
         return f"{self._names.get(group, format(group, 'x'))}: {words(*about)}"
 
     def client(self, host: str, words: Callable[..., str], *about: object) -> None:
-        """A client did or heard something."""
+        """A client did or heard something that is not about messages."""
+        self._of_client(host, words, *about)
+
+    def _of_client(self, host: str, words: Callable[..., str], *about: object) -> None:
         self._scheduler.trace.tell(self._scheduler.now, host, "client", words, *about)
+
+    def publishes(self, host: str, queue: str, first: int, count: int) -> None:
+        """A client publishes messages. ``queue`` is the name of a queue, or the fan."""
+        self._of_client(host, "publishes {} messages to {}, from {} on".format, count, queue, first)
+
+    def hears(self, host: str, queue: str, number: int, answer: str) -> None:
+        """A client hears of a message that it published. ``answer`` is ``confirms`` or ``refuses``."""
+        self._of_client(host, "hears: {} {} message {}".format, queue, answer, number)
+
+    def gets(self, host: str, queue: str, body: bytes, tag: int, channel: int, *, again: bool) -> None:
+        """A client gets a message. ``again``: it is flagged as redelivered."""
+        words = "gets {} as tag {} of channel {} ({}){}".format
+        self._of_client(host, words, body[:20], tag, channel, queue, " again" * again)
+
+    def settles(self, host: str, queue: str, words: str, number: int, tag: int, channel: int) -> None:
+        """A client settles a message of a queue. ``words`` say how."""
+        self._of_client(host, "{} message {}, tag {} of channel {}".format, words, number, tag, channel)
 
     # Raft
 
@@ -108,15 +129,20 @@ class Story:
             if (group := getattr(notice, "group", None)) is not None:
                 self._tell(node, "disk", group, _noticed, notice)
 
-    def committed(self, node: NodeId, runner: GroupRunner, before: int) -> None:
-        """The commit index of a member has risen."""
+    def reached(self, node: NodeId, runner: GroupRunner, before: int) -> None:
+        """A member may have come further. ``before`` is the commit index at the last look."""
         commit = runner.core.commit_index
-        self._tell(node, "raft", runner.group, "commit index {} -> {}".format, before, commit)
+        if commit != before:
+            self._tell(node, "raft", runner.group, "commit index {} -> {}".format, before, commit)
 
-    def sends(self, node: NodeId, to: NodeId, head: bytes | memoryview) -> None:
-        """A Raft message leaves a node. Only messages about votes are told."""
-        if head[0] in _ABOUT_VOTES:
+    def sends(self, node: NodeId, to: NodeId, kind: FrameKind, head: bytes | memoryview) -> None:
+        """A frame leaves a node. Only messages about votes are told."""
+        if kind is FrameKind.RAFT and head[0] in _ABOUT_VOTES:
             self._tell(node, "raft", int.from_bytes(head[1:9], "big"), _message, to, bytes(head))
+
+    def frames(self, _node: NodeId, take: Callable[..., Any]) -> Callable[..., Any]:
+        """How a node is to take frames of other nodes: as it would without a story."""
+        return take
 
     # Queues
 
@@ -142,7 +168,9 @@ class Story:
         """A member takes over the state of another member."""
         self._tell(node, "queue", group, "takes over the state at {}".format, index)
 
-    def delivers(self, node: NodeId, consumer: ConsumerId, first: int, pieces: list[RunSlice], count: int) -> None:
+    def delivers(
+        self, node: NodeId, _group: GroupId, consumer: ConsumerId, first: int, pieces: list[RunSlice], count: int
+    ) -> None:
         """A node hands messages to one of its channels."""
         self._scheduler.trace.tell(
             self._scheduler.now, f"n{node}", "queue", _delivers, consumer, first, pieces, count
@@ -257,10 +285,15 @@ def _numbers(octets: bytes) -> str:
     return " ".join(number.decode() for number in _NUMBER.findall(octets)) or "no message"
 
 
-def _delivers(consumer: ConsumerId, first: int, pieces: list[RunSlice], count: int) -> str:
-    octets = b"".join(
+def octets_of(pieces: list[RunSlice]) -> bytes:
+    """The messages of slices of runs, back to back."""
+    return b"".join(
         run.content(at) for run, start, number, step in pieces for at in range(start, start + number * step, step)
     )
+
+
+def _delivers(consumer: ConsumerId, first: int, pieces: list[RunSlice], count: int) -> str:
+    octets = octets_of(pieces)
     ids = _range(first, first + sum(piece[2] for piece in pieces) - 1)
     again = f", returned {count} times" if count else ""
     return f"delivers {_numbers(octets)} as ids {ids} to {_consumer(consumer)}{again}"

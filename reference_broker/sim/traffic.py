@@ -13,6 +13,7 @@ from reference_broker.sim.checks.invariants import ViolationError, check
 from reference_broker.sim.checks.ledger import PLAIN, ConsumerRecord, MessageLedger, MessageSort
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.queues import FAN, FanPlan, QueuePlan
+from reference_broker.sim.story import Story
 
 PUBLISHING: Final = 1
 """The channel that publishes."""
@@ -28,14 +29,13 @@ _LATE: Final = 0.1
 
 
 class SessionPorts(NamedTuple):
-    """What publisher and consumers have of their connection: the world, and how to send octets and to tell the
-    story."""
+    """What publisher and consumers have of their connection: the world, the story, and how to send octets."""
 
     env: Environment
     ledger: MessageLedger
     host: str
     send: Callable[[bytes], None]
-    tell: Callable[..., None]
+    story: Story
 
 
 class SimPublisher:
@@ -73,7 +73,7 @@ class SimPublisher:
     def _publish_to_fan(self, count: int) -> None:
         ledger = self._ports.ledger
         must = tuple(queue for queue in self.bound if queue.is_kept and not queue.is_classic)
-        self._ports.tell("publishes {} messages to the fan, from {} on", count, ledger.published + 1)
+        self._ports.story.publishes(self._ports.host, "the fan", ledger.published + 1, count)
         octets = []
         for _ in range(count):
             number, body = ledger.body_for_fan(self.number, 20)
@@ -89,7 +89,7 @@ class SimPublisher:
         if large and chance.random() < _LARGE:
             count, padding = 1, large
         octets = []
-        self._ports.tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
+        self._ports.story.publishes(self._ports.host, queue.name, ledger.published + 1, count)
         for _ in range(count):
             sort = self._sort(queue) if queue.is_classic or queue.has_keys else PLAIN
             number, body = ledger.body(self.number, padding, queue, sort)
@@ -133,7 +133,7 @@ class SimPublisher:
             message = self.unconfirmed.pop(seq, None)
             if message is None:
                 raise ViolationError("I31", f"{self._ports.host}: confirm {tag}, {first} is not outstanding")
-            self._ports.tell("hears: {1.name} {2} message {0}", *message, answer.__name__)
+            self._ports.story.hears(self._ports.host, message[1].name, message[0], answer.__name__)
             answer(message[1], message[0])
 
 
@@ -165,8 +165,8 @@ class SimConsumer:
 
     def gets_message(self, body: bytes, tag: int, *, redelivered: bool) -> None:
         """A message is there."""
-        ledger, again = self._ports.ledger, " again" * redelivered
-        self._ports.tell("gets {} as tag {} of channel {} ({}){}", body[:20], tag, self.channel, self.queue.name, again)
+        ledger, host = self._ports.ledger, self._ports.host
+        self._ports.story.gets(host, self.queue.name, body, tag, self.channel, again=redelivered)
         number = ledger.delivers(self._record, body, redelivered)
         if self.no_ack:
             ledger.settles(number)
@@ -193,7 +193,7 @@ class SimConsumer:
             return
         for _ in range(count):
             tag, number = self.held.popleft()
-            self._ports.tell("acks message {}, tag {} of channel {}", number, tag, self.channel)
+            self._ports.story.settles(self._ports.host, self.queue.name, "acks", number, tag, self.channel)
             self._ports.ledger.settles(number)
         self._ports.send(amqp.ack(self.channel, tag, True))
 
@@ -202,7 +202,8 @@ class SimConsumer:
         at = self._ports.env.chance.randrange(len(self.held))
         tag, number = self.held[at]
         del self.held[at]
-        self._ports.tell("acks, requeues or rejects message {}, tag {} of channel {}", number, tag, self.channel)
+        how = "acks, requeues or rejects"
+        self._ports.story.settles(self._ports.host, self.queue.name, how, number, tag, self.channel)
         if done:
             self._ports.ledger.settles(number)
         self._ports.send(octets(self.channel, tag, False))

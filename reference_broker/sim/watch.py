@@ -74,7 +74,7 @@ class NodeWatch(NodeObserver):
         runners = self.shard.runners
         if changes and (runner := runners.get(group)) is not None:
             # A sole voter syncs, commits and applies a change, and begins the next one, all in one step of its node.
-            self._checks.looked_at(self._node, runner)
+            self._look_at(runner)
         self._checks.appended(self._node, group, entries)
         if changes and group != METADATA_GROUP and runners[group].core.role is Role.LEADER:
             for change in changes:
@@ -159,7 +159,7 @@ class NodeWatch(NodeObserver):
     def leader_changed(self, runner: GroupRunner) -> None:
         """Look at once, for a node that leads only for a moment is a leader, too."""
         self._story.stands(self._node, runner)
-        self._checks.looked_at(self._node, runner)
+        self._look_at(runner)
         self._checkers.absences.ended(self._node, [runner.group])
         if runner.core.leader == self._node:
             self._moment("election")
@@ -168,8 +168,8 @@ class NodeWatch(NodeObserver):
 
     def sends(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> None:
         """Look at each Raft message that leaves."""
+        self._story.sends(self._node, node, kind, buffers[0])
         if kind is FrameKind.RAFT:
-            self._story.sends(self._node, node, buffers[0])
             self._checks.sends(self._node, node, buffers[0], len(buffers) == 1)
 
     def frames(self, take: Call) -> Call:
@@ -181,7 +181,7 @@ class NodeWatch(NodeObserver):
             take(node, kind, body)
             self._is_told = False
 
-        return cast(Call, watched)
+        return cast(Call, self._story.frames(self._node, watched))
 
     def peer_up(self, node: NodeId) -> None:
         """Note it."""
@@ -229,7 +229,7 @@ class NodeWatch(NodeObserver):
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         """Check which node executes which delivery."""
-        self._story.delivers(self._node, consumer, first_message_id, slices, delivery_count)
+        self._story.delivers(self._node, group, consumer, first_message_id, slices, delivery_count)
         channel = self.shard.clients.channels.get(consumer.channel.connection)
         known = channel.consumers.get(consumer.tag) if isinstance(channel, ClientChannel) else None
         if self._is_told:
@@ -275,9 +275,12 @@ class NodeWatch(NodeObserver):
                 or runner.applied != member.applied
                 or (core.leader == self._node and core.term != member.leads_in)
             ):
-                if core.commit_index != member.commit:
-                    self._story.committed(self._node, runner, member.commit)
-                self._checks.looked_at(self._node, runner)
+                self._look_at(runner)
+
+    def _look_at(self, runner: GroupRunner) -> None:
+        """Tell how far the member has come, and check where it stands."""
+        self._story.reached(self._node, runner, self._checks.group(runner.group).member(self._node).commit)
+        self._checks.looked_at(self._node, runner)
 
     def look(self) -> None:
         """Look, now and then, for what the node should have done by now."""

@@ -29,6 +29,7 @@ from reference_broker.sim.network import WINDOWS, Weather
 from reference_broker.sim.node import SimNode, SimShard
 from reference_broker.sim.operator import Operator
 from reference_broker.sim.owned import store_config
+from reference_broker.sim.recorder import Recorder
 from reference_broker.sim.trace import KEPT
 from reference_broker.storage.executor import OwnersPool, OwnersThread
 from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
@@ -43,11 +44,12 @@ _SMALL_FILE: Final = 16_384
 class World:
     """Everything that one seed makes."""
 
-    def __init__(self, seed: int, kept: int | None = KEPT) -> None:
-        """``kept``: how many lines of the trace are kept, None for all of them."""
+    def __init__(self, seed: int, kept: int | None = KEPT, recorder: Recorder | None = None) -> None:
+        """``kept``: how many lines of the trace are kept, None for all of them. ``recorder`` takes down what happens,
+        if there is one."""
         self.seed = seed
-        self.env = env = Environment(seed, kept)
-        self.checkers = checkers = Checkers(env.scheduler)
+        self.env = env = Environment(seed, kept, recorder)
+        self.checkers = checkers = Checkers(env.scheduler, recorder)
         self.trace, self.scheduler, self.queues = env.trace, env.scheduler, env.queues
         self.nodes: dict[NodeId, SimNode] = {}
         chance, moments = env.chance, Moments(env, self.nodes)
