@@ -1,14 +1,21 @@
-"""``python -m tests.mutants.hunt [WORDS]``: plant each bug, or those with WORDS in their names, and see how long the
-simulator takes to find it, and what it says."""
+"""``python -m tests.mutants.hunt [WORDS] [--page FILE]``: plant each bug, or those with WORDS in their names, and see
+how long the simulator takes to find it, and what it says. The page shows the world in which the first of these bugs was
+found, up to the broken invariant."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
+from reference_broker.sim.recorder import Recorder
 from reference_broker.sim.runs import WorldOutcome, run_world
 from reference_broker.sim.world import World
+from reference_broker.worldpage.events import WorldEvent
+from reference_broker.worldpage.page import head_of, page
+from reference_broker.worldpage.window import window
 from tests.mutants.planted import (
     CLASSIC_MUTANTS,
     KEYED_MUTANTS,
@@ -61,9 +68,31 @@ def _may_show(mutant: Mutant, seed: int) -> bool:
     return answer
 
 
+def events_of(found: Hunt) -> list[WorldEvent]:
+    """The events of the world in which a bug was found, up to the broken invariant. The world runs once more, with a
+    recorder. Raises ValueError if the bug was not found."""
+    if found.outcome is None:
+        raise ValueError(f"no world has shown the bug: {found.mutant.name}")
+    recorder = Recorder()
+    with planted(found.mutant):
+        outcome = run_world(found.seed, found.mutant.steps, recorder=recorder)
+    text = (
+        f"A bug is planted in this world: in {found.mutant.where}, the text {found.mutant.text.strip()!r} has become"
+        f" {found.mutant.instead.strip()!r}. The simulator ran until an invariant did not hold any more; the page ends"
+        f" at that moment.\n\n{outcome.summary}"
+    )
+    command = f"python -m tests.mutants.hunt {found.mutant.name} --page bug.html"
+    title = f"Planted bug: {found.mutant.name}"
+    return window([head_of(recorder.events, title=title, text=text, command=command), *recorder.events])
+
+
 def main() -> int:
     """Returns how many were not found."""
-    words, missed = " ".join(sys.argv[1:]), 0
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.hunt", description=__doc__)
+    parser.add_argument("words", nargs="*", help="words in the names of the bugs")
+    parser.add_argument("--page", type=Path, help="write the page of the first bug that is found")
+    options = parser.parse_args()
+    words, missed = " ".join(options.words), 0
     every = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
     chosen = [mutant for mutant in every if words in mutant.name]
     if not chosen:
@@ -77,6 +106,10 @@ def main() -> int:
         sys.stdout.write(f"{by:<10} {effort}  {mutant.name}\n")
         if words and found.outcome:
             sys.stdout.write(f"{found.outcome.error}\n")
+        if options.page is not None and found.outcome is not None:
+            options.page.write_text(page(events_of(found)), encoding="utf-8")
+            sys.stdout.write(f"page  {options.page}\n")
+            options.page = None
         sys.stdout.flush()
     return missed
 

@@ -12,7 +12,8 @@ import inspect
 
 import pytest
 
-from tests.mutants.hunt import hunt
+from reference_broker.worldpage.page import packed
+from tests.mutants.hunt import events_of, hunt
 from tests.mutants.planted import (
     CLASSIC_MUTANTS,
     KEYED_MUTANTS,
@@ -65,6 +66,16 @@ def test_the_simulator_finds(mutant: Mutant) -> None:
     found = hunt(mutant, worlds_max=12)
     assert found.outcome is not None, f"{mutant.name}: not found in {found.worlds} worlds"
     assert found.outcome.invariant in {**QUICK, **IN_SOME_SECONDS}[mutant.name].split(), found.outcome.error
+
+
+def test_a_bug_has_a_page_that_ends_with_what_it_broke() -> None:
+    """A learner sees the line that was changed, and the moment in which the change did harm."""
+    (mutant,) = [each for each in EVERY if each.name == "a majority is one member too small"]
+    events = events_of(hunt(mutant, worlds_max=3))
+    head, last = events[0], events[-1]
+    assert mutant.name in head.fields["title"] and mutant.text in head.fields["text"]
+    assert last.what == "broken" and last.fields["number"] == "I5"
+    assert packed(events)["events"]
 
 
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda each: each.name)
