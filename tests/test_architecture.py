@@ -291,7 +291,7 @@ PURE = (
     "reference_broker.storage.block_device.protocol",
     "reference_broker.storage.drives",
     "reference_broker.virtual.costs",
-    *(f"reference_broker.worldpage.{each}" for each in ("events", "members", "page", "walk", "window")),
+    *(f"reference_broker.worldpage.{each}" for each in ("events", "members", "node_log", "page", "walk", "window")),
     "reference_broker.log.wal_codec",
     "reference_broker.log.recovery",
     "reference_broker.log.housekeeping",

@@ -107,6 +107,11 @@ class RecordedStory(story.Story):
             self._labels[group] = name if name not in taken else next(way for way in ways if way not in taken)
         return self._labels[group]
 
+    def linked(self, node: NodeId, peer: NodeId, *, up: bool) -> None:
+        """A link with another node stands, or is gone."""
+        super().linked(node, peer, up=up)
+        self._add(f"n{node}", "link", to=f"n{peer}", up=up)
+
     # Raft
 
     def begins(self, node: NodeId, runner: GroupRunner, name: str, state: RecoveredGroup | None) -> None:

@@ -91,6 +91,13 @@ class Story:
         """A client settles a message of a queue. ``words`` say how."""
         self._of_client(host, "{} message {}, tag {} of channel {}".format, words, number, tag, channel)
 
+    # Links
+
+    def linked(self, node: NodeId, peer: NodeId, *, up: bool) -> None:
+        """A link with another node stands, or is gone."""
+        words = "has a link with n{}" if up else "has lost its link with n{}"
+        self._scheduler.trace.tell(self._scheduler.now, f"n{node}", "link", words.format, peer)
+
     # Raft
 
     def begins(self, node: NodeId, runner: GroupRunner, name: str, state: RecoveredGroup | None) -> None:

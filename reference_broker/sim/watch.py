@@ -186,12 +186,14 @@ class NodeWatch(NodeObserver):
     def peer_up(self, node: NodeId) -> None:
         """Note it."""
         self._breaks += 1
+        self._story.linked(self._node, node, up=True)
         led = [group for group, runner in self.shard.runners.items() if runner.core.leader == node]
         self._checkers.absences.ended(self._node, led)
 
     def peer_down(self, node: NodeId) -> None:
         """Note it."""
         self._breaks += 1
+        self._story.linked(self._node, node, up=False)
         self._checkers.masters.ended(self._node, [METADATA_GROUP])
         self._moment("link")
 

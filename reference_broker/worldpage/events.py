@@ -62,8 +62,10 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "trouble": EventKind("somebody makes trouble of this name for the node", {"name": "str"}),
     "cut": EventKind("everything from this host to another is held up", {"to": "str"}),
     "free": EventKind("everything from this host to another goes through again", {"to": "str"}),
+    "link": EventKind("a node's link with another node stands (`up`), or is gone", {"to": "str", "up": "bool"}),
+    "says": EventKind("a line of a node's log, for operators", {"words": "str"}),
     "member": EventKind(
-        "where a member stands: as it `begins` on what its disk has, or as the events begin",
+        "where a member stands: as it `begins` on what its disk has, or as the events begin; no `log`: not known",
         _MEMBER,
     ),
     "role": EventKind(

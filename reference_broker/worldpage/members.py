@@ -89,8 +89,9 @@ def standing(t: float, at: str, group: str, member: MemberView) -> WorldEvent:
 
 
 def _standing(fields: dict[str, Any]) -> MemberView:
-    known = {name: value for name, value in fields.items() if name not in ("group", "begins", "log")}
-    return MemberView(**known, runs=[[*run] for run in fields["log"]])
+    known = {name: value for name, value in fields.items() if value is not None}
+    rest = {name: value for name, value in known.items() if name not in ("group", "begins", "log")}
+    return MemberView(**rest, runs=[[*run] for run in known.get("log", ())])
 
 
 def _started(members: Members, at: str) -> None:
@@ -110,7 +111,7 @@ _PROCESS: Final[dict[str, Callable[[Members, str], None]]] = {"start": _started,
 
 def _role(member: MemberView, fields: dict[str, Any]) -> None:
     member.role, member.leader, member.term = fields["role"], fields["leader"], fields["term"]
-    member.members = fields["members"]
+    member.members = fields["members"] or member.members
 
 
 def _on_disk(member: MemberView, fields: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@
   }
 
   const CHANGES = {
-    role: (member, { role, leader, term, members }) => Object.assign(member, { role, leader, term, members }),
+    role: (member, { role, leader, term, members }) => Object.assign(member, { role, leader, term, members: members || member.members }),
     append: (member, { place, term }) => {
       if (place <= member.last) drop(member, place);
       if (!member.runs.length || member.runs[member.runs.length - 1][1] !== term) member.runs.push([place, term]);
@@ -102,8 +102,10 @@
     else if (what === "cut") hosts[at].cut.push(event.to);
     else if (what === "free") hosts[at].cut = hosts[at].cut.filter((to) => to !== event.to);
     else if (what === "member") {
-      const { role, leader, term, members: voters, snapshot, log, last, disk, commit, applied } = event;
-      members[key] = { role, leader, term, members: voters, snapshot, runs: log.map((run) => [...run]), last, disk, commit, applied, isUp: true };
+      const numbers = Object.fromEntries(["term", "snapshot", "last", "disk", "commit", "applied"].map((name) => [name, event[name] || 0]));
+      const runs = (event.log || []).map((run) => [...run]);
+      members[key] = { role: event.role || "follower", leader: event.leader || "", members: event.members || "", ...numbers, runs, isUp: true };
+      if (!event.log) members[key].isUnknown = true; // a log of a node tells roles, and nothing of entries
     } else if (what === "leave") delete members[key];
     else if (CHANGES[what] && members[key]) CHANGES[what](members[key], event);
   }
@@ -159,13 +161,16 @@
     }
   }
 
+  const memberWords = (e) => (e.begins ? "begins" : "stands") + ` with log up to ${e.last}` + (e.snapshot ? `, snapshot ${e.snapshot}` : "") + `, term ${e.term}`;
+
   const TEXTS = {
     world: () => "the events begin", note: (e) => e.title, healed: () => "all trouble ends",
     broken: (e) => `${e.number || "A defect"}: ${e.statement}`,
     start: (e) => `starts${nth(e.boot)}`, kill: () => "is killed", power: () => "loses power",
     pause: (e) => `stands still until ${seconds(e.until)}`, trouble: (e) => `trouble: ${e.name}`,
     cut: (e) => `is no longer heard by ${e.to}`, free: (e) => `is heard by ${e.to} again`,
-    member: (e) => (e.begins ? "begins" : "stands") + ` with log up to ${e.last}` + (e.snapshot ? `, snapshot ${e.snapshot}` : "") + `, term ${e.term}`,
+    link: (e) => (e.up ? `has a link with ${e.to}` : `has lost its link with ${e.to}`), says: (e) => e.words,
+    member: (e) => (e.log === null ? roleWords(e) : memberWords(e)),
     role: roleWords,
     append: (e) => `writes entry ${e.place}: ${e.words || "no words"}`,
     disk: (e) => `has up to ${e.place} on disk`, vote: (e) => `term ${e.term}` + (e.vote ? `, vote for ${e.vote}` : "") + " on disk",
@@ -185,7 +190,7 @@
   const IN_LANE = {
     cut: (e) => `cut to ${e.to}`, free: (e) => `free to ${e.to}`, append: (e) => `write ${e.place}: ${e.words || ""}`, disk: (e) => `disk: to ${e.place}`,
     commit: (e) => `commit ${e.place}`, apply: (e) => `apply ${e.place}`, message: (e) => `→ ${e.to}: ${messageWords(e)}`, drop: (e) => `drop from ${e.place}`,
-    pause: () => "stands still", vote: (e) => `term ${e.term}` + (e.vote ? `, for ${e.vote}` : ""), member: (e) => `log to ${e.last}`,
+    pause: () => "stands still", link: (e) => `${e.up ? "link" : "no link"}: ${e.to}`, vote: (e) => `term ${e.term}` + (e.vote ? `, for ${e.vote}` : ""), member: (e) => (e.log === null ? roleWords(e) : `log to ${e.last}`),
   };
   const laneText = (event) => (IN_LANE[event.what] || TEXTS[event.what])(event);
 
@@ -290,7 +295,7 @@
       else if (event.what === "start" || (event.what === "leave" && event.group === group)) close(event.at, y);
       else if ((event.what === "role" || event.what === "member") && event.group === group) {
         close(event.at, y);
-        lane.role = { y0: event.what === "member" && !event.begins ? TOP : y, role: event.role, term: event.term };
+        lane.role = { y0: event.begins === 0 ? TOP : y, role: event.role, term: event.term };
       } else if (event.what === "pause") made[event.at].stops.push({ y0: y, y1: yAt(event.until) });
     }
     for (const at of nodes) close(at, end);
@@ -517,7 +522,7 @@
   };
   const LOOKS = {
     append: ["append", "ink"], disk: ["disk", "ink"], commit: ["commit", "accent"], apply: ["apply", "ink"], role: ["role", null], member: ["role", "soft"],
-    start: ["role", "ink"], kill: ["stop", "bad"], power: ["stop", "bad"], pause: ["stop", "warn"], cut: ["cut", "bad"], free: ["cut", "soft"],
+    start: ["role", "ink"], kill: ["stop", "bad"], power: ["stop", "bad"], pause: ["stop", "warn"], cut: ["cut", "bad"], free: ["cut", "soft"], link: ["cut", "soft"], says: ["other", "warn"],
     snapshot: ["snapshot", "mirrored"], install: ["snapshot", "mirrored"], reset: ["snapshot", "bad"], drop: ["drop", "bad"],
     deliver: ["deliver", "accent"], deal: ["other", "soft"], bury: ["deliver", "bad"], publish: ["deliver", "ink"], confirm: ["confirm", "accent"], refuse: ["stop", "bad"],
     get: ["client", "accent"], settle: ["client", "ink"], command: ["apply", "ink"], owner: ["role", "ink"],
@@ -542,7 +547,7 @@
     if (["note", "broken", "healed"].includes(event.what)) return drawAcross(event, y);
     const lane = laneOf(event.at);
     if (!lane) return;
-    const [shape, token] = LOOKS[event.what] || ["other", "soft"];
+    const [shape, token] = event.what === "link" && !event.up ? ["cut", "bad"] : LOOKS[event.what] || ["other", "soft"];
     pen.globalAlpha = isDim(event) ? 0.14 : 1;
     pen.fillStyle = pen.strokeStyle = token ? colours[token] : termColour(event.term);
     if (["append", "disk", "drop"].includes(event.what)) pen.fillStyle = pen.strokeStyle = termColour(event.term);
@@ -617,6 +622,7 @@
     const made = element("div", { class: `log${host && !host.up ? " down" : ""}`, style: ["--term", `var(--${termToken(member.term)})`] });
     const who = host && !host.up ? "down" : host && host.until > events[state.at].t ? "stands still" : `${ROLES[member.role] || member.role} in term ${member.term}`;
     made.append(element("div", { class: "who" }, element("b", {}, at), ` ${who}`));
+    if (member.isUnknown) { made.append(element("div", { class: "says" }, "what is in the log is not recorded")); return made; }
     const boxes = element("div", { class: "entries" });
     const first = Math.max(member.snapshot + 1, member.last - ENTRIES_SHOWN + 1);
     if (first > 1) boxes.append(element("span", { class: "entry cut", title: member.snapshot ? `a snapshot up to ${member.snapshot}` : "" }, first === member.snapshot + 1 ? `▣ ${member.snapshot}` : "…"));
@@ -641,7 +647,7 @@
 
   // On how many disks the newest entries are: the reason why an entry is committed, or is not.
   function copiesOf(now, group) {
-    const known = nodes.map((at) => [at, now.members[`${at} ${group}`]]).filter(([, member]) => member);
+    const known = nodes.map((at) => [at, now.members[`${at} ${group}`]]).filter(([, member]) => member && !member.isUnknown);
     const newest = known.reduce((best, [, member]) => (best && best.term >= member.term ? best : member), null);
     const voters = newest && newest.members ? newest.members.split(" ")[0].split(",") : known.map(([at]) => at);
     const members = known.filter(([at]) => voters.includes(at));
@@ -782,7 +788,7 @@
     const broken = events.find((each) => each.what === "broken");
     const last = events[events.length - 1], first = events.find((each) => each.what !== "world" && each.what !== "member") || last;
     const part = head.total > events.length ? `${events.length.toLocaleString("en")} of ${head.total.toLocaleString("en")} events` : `${events.length.toLocaleString("en")} events`;
-    byId("extent").textContent = last ? `${part}, from ${seconds(first.t)} to ${seconds(last.t)} virtual seconds, ${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}` : "No events";
+    byId("extent").textContent = last ? `${part}, from ${seconds(first.t)} to ${seconds(last.t)} seconds, ${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}` : "No events";
     byId("again").hidden = !head.command;
     if (broken) {
       byId("broken").hidden = false;

@@ -11,6 +11,7 @@ from reference_broker.sim.runs import run_world
 from reference_broker.sim.scenes import events_of
 from reference_broker.worldpage.events import WorldEvent
 from reference_broker.worldpage.members import Members, MemberView, take
+from reference_broker.worldpage.node_log import events_of as log_events
 from reference_broker.worldpage.page import head_of, page
 from reference_broker.worldpage.window import EVENTS_MAX, window
 from tests.reports.browser.browsing import MARKS, Browser
@@ -202,3 +203,14 @@ def test_a_frame_of_a_full_page_draws_only_what_is_in_view(browser: Browser, wor
     count, calls = browser.ask(page(ordered), script, size=SIZE)
     assert count > EVENTS_MAX * 0.9
     assert all(0 < each < 3000 for each in calls), calls
+
+
+def test_what_is_not_recorded_is_not_shown_as_empty(browser: Browser) -> None:
+    """Logs of a running cluster tell who leads, and nothing of entries."""
+    lines = "2026-11-30 03:58:42,499 INFO reference_broker.node.replication.ticks group a1: leader, leader 1, term 7\n"
+    script = """
+      worldPage.goTo(worldPage.events.length - 1);
+      return document.querySelector("#logs").innerText;
+    """
+    said = browser.ask(page(log_events({"n1": lines})), script, size=SIZE)
+    assert "leader in term 7" in said and "not recorded" in said and "empty" not in said
