@@ -59,6 +59,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if (options.page or options.events) and options.seed is None:
         parser.error("--page and --events need one world: name it with --seed")
+    try:
+        window([], options.begin, options.end)
+    except WindowError as error:
+        parser.error(str(error))
     return options
 
 
@@ -71,10 +75,7 @@ def _write(recorder: Recorder, outcome: WorldOutcome, options: argparse.Namespac
         options.events.write_text(lines(events), encoding="utf-8")
         print(f"events  {options.events}")
     if options.page is not None:
-        try:
-            options.page.write_text(page(window(events, options.begin, options.end)), encoding="utf-8")
-        except WindowError as error:
-            sys.exit(f"error: {error}")
+        options.page.write_text(page(window(events, options.begin, options.end)), encoding="utf-8")
         print(f"page    {options.page}")
 
 

@@ -306,7 +306,7 @@ class RecordedStory(story.Story):
     def hears(self, host: str, queue: str, number: int, answer: str) -> None:
         """A client hears of a message that it published."""
         super().hears(host, queue, number, answer)
-        self._add(host, "confirm" if answer == "confirms" else "refuse", queue=queue, messages=[number])
+        self._one_more(host, "confirm" if answer == "confirms" else "refuse", number, queue=queue)
 
     def gets(self, host: str, queue: str, body: bytes, tag: int, channel: int, *, again: bool) -> None:
         """A client gets a message."""
@@ -316,7 +316,16 @@ class RecordedStory(story.Story):
     def settles(self, host: str, queue: str, words: str, number: int, tag: int, channel: int) -> None:
         """A client settles a message."""
         super().settles(host, queue, words, number, tag, channel)
-        self._add(host, "settle", queue=queue, messages=[number & ledger._ORDER], words=words)
+        self._one_more(host, "settle", number & ledger._ORDER, queue=queue, words=words)
+
+    def _one_more(self, host: str, what: str, number: int, **fields: Any) -> None:
+        """Take down what happened to a message. An answer to many messages is one event."""
+        before = self._recorder.events[-1]
+        same = {**before.fields, "messages": None} == {**fields, "messages": None}
+        if same and (before.t, before.at, before.what) == (self._recorder.now(), host, what):
+            before.fields["messages"].append(number)
+        else:
+            self._add(host, what, messages=[number], **fields)
 
 
 def _numbers(octets: bytes | memoryview) -> list[int]:

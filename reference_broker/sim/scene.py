@@ -64,10 +64,10 @@ class Scene:
         self.until(lambda: found.is_quiet)
         return found
 
-    def publish(self, client: SimClient) -> None:
-        """Have a client publish the next message."""
+    def publish(self, client: SimClient, count: int = 1) -> None:
+        """Have a client publish the next message, or some messages at once."""
         assert client.session is not None
-        client.session._publisher.publish_to(self._plan, 1)
+        client.session._publisher.publish_to(self._plan, count)
 
     def cut(self, side: Iterable[int]) -> None:
         """Have the nodes of one side and the others no longer hear each other."""
@@ -94,6 +94,13 @@ class Scene:
         self.nodes[node].is_lost = False
         self.nodes[node].start()
 
+    def hand_over(self, leader: NodeId, to: NodeId) -> None:
+        """Have the leader of the queue hand over to another member."""
+        node, runner = self.nodes[leader], self.members()[leader]
+        assert node.loop is not None and node.shard is not None
+        node.loop.run(runner.core.transfer, to)
+        node.loop.run(node.shard.wake, runner)
+
     def note(self, title: str, text: str) -> None:
         """Say something about this moment to the reader."""
         self.recorder.add("", "note", title=title, text=text)
@@ -114,6 +121,11 @@ class Scene:
         self.until(lambda: self._env.scheduler.now >= end)
 
     # Looking
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._env.scheduler.now
 
     def members(self) -> dict[NodeId, GroupRunner]:
         """The members of the queue on the nodes that run."""

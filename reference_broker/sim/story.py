@@ -34,6 +34,8 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
+    NodeDown,
+    NodeUp,
     Return,
     Settle,
 )
@@ -275,6 +277,10 @@ def _command(command: Command) -> str:
             return f"{type(command).__name__.lower()} ids {ids} of {_consumer(consumer)}"
         case Checkout(consumer) | Cancel(consumer) | Get(consumer):
             return f"{type(command).__name__.lower()} by {_consumer(consumer)}"
+        case NodeUp(node):
+            return f"{_node(node)} is up"
+        case NodeDown(node):
+            return f"{_node(node)} is down"
         case ChannelDown(channel):
             return f"{_channel(channel)} is gone"
         case DeadLetterSettled(ranges):

@@ -634,8 +634,12 @@
     }
     if (member.last === 0) boxes.append(element("span", { class: "entry cut" }, "empty"));
     made.append(boxes);
-    const lost = member.last > member.disk ? element("b", {}, `a loss of power takes ${range(member.disk + 1, member.last)}`) : "a loss of power takes nothing";
-    made.append(element("div", { class: "says" }, `committed ${member.commit}, applied ${member.applied}; `, lost));
+    const above = range(member.disk + 1, member.last), isWhole = member.last <= member.disk;
+    if (host && !host.up) made.append(element("div", { class: "says" }, `its disk has the log up to ${member.disk}${isWhole ? "" : `; ${above} may be lost`}`));
+    else {
+      const lost = isWhole ? "a loss of power takes nothing" : element("b", {}, `a loss of power takes ${above}`);
+      made.append(element("div", { class: "says" }, `committed ${member.commit}, applied ${member.applied}; `, lost));
+    }
     return made;
   }
 
