@@ -1,7 +1,7 @@
 """Where each member of each group stands at a moment, folded from the events before that moment; pure.
 
 A log is kept as runs of equal terms, like ``raft/log_view.py`` keeps it: first index and term of each run, and the last
-index. The script of the page (``page.js``) folds the same way, and a test compares the two with a world.
+index. The script of the page (``script/logs.js``) folds the same way, and a test compares the two with a world.
 """
 
 from __future__ import annotations

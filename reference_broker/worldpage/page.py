@@ -36,6 +36,8 @@ COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 """Colours by theme and token, as in the reports. Terms take the colours of queue types in turn."""
 
+_PARTS: Final = ("events", "logs", "words", "rows", "picture", "panel", "controls")
+"""Files of the script, in the order in which the page runs them."""
 _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _TIME_DIGITS: Final = 6
 
@@ -49,7 +51,7 @@ def head_of(events: Sequence[WorldEvent], *, title: str, text: str, command: str
 def page(events: Sequence[WorldEvent]) -> str:
     """The whole file as text. ``events`` are those that the page shows (:mod:`~reference_broker.worldpage.window`)."""
     head = next((each.fields for each in events if each.what == "world"), {})
-    script = _own("page.js")
+    script = _script()
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'"
     return Template(_own("page.html")).substitute(
@@ -109,6 +111,12 @@ def style_sheet() -> str:
 
 def _paragraphs(text: str) -> str:
     return "".join(f"<p>{html.escape(each)}</p>" for each in text.split("\n\n") if each)
+
+
+@cache
+def _script() -> str:
+    """The files of the script as one function, so that nothing of them is global."""
+    return "(() => {\n" + "\n".join(_own(f"script/{part}.js") for part in _PARTS) + "})();"
 
 
 @cache

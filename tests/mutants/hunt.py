@@ -1,10 +1,11 @@
-"""``python -m tests.mutants.hunt [WORDS] [--page FILE]``: plant each bug, or those with WORDS in their names, and see
-how long the simulator takes to find it, and what it says. The page shows the world in which the first of these bugs was
+"""``python -m tests.mutants.hunt [WORDS] [--pages FOLDER]``: plant each bug, or those with WORDS in their names, and
+see how long the simulator takes to find it, and what it says. Each bug that is found gets a page: the world in which it was
 found, up to the broken invariant."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -81,16 +82,23 @@ def events_of(found: Hunt) -> list[WorldEvent]:
         f" {found.mutant.instead.strip()!r}. The simulator ran until an invariant did not hold any more; the page ends"
         f" at that moment.\n\n{outcome.summary}"
     )
-    command = f"python -m tests.mutants.hunt {found.mutant.name} --page bug.html"
+    command = f"python -m tests.mutants.hunt {found.mutant.name} --pages bugs"
     title = f"Planted bug: {found.mutant.name}"
     return window([head_of(recorder.events, title=title, text=text, command=command), *recorder.events])
+
+
+def _write_page(found: Hunt, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{'-'.join(re.findall('[a-z0-9]+', found.mutant.name.lower()))}.html"
+    file.write_text(page(events_of(found)), encoding="utf-8")
+    return file
 
 
 def main() -> int:
     """Returns how many were not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.hunt", description=__doc__)
     parser.add_argument("words", nargs="*", help="words in the names of the bugs")
-    parser.add_argument("--page", type=Path, help="write the page of the first bug that is found")
+    parser.add_argument("--pages", type=Path, help="write a page of each bug that is found into this folder")
     options = parser.parse_args()
     words, missed = " ".join(options.words), 0
     every = (*MUTANTS, *KEYED_MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS, *MIRROR_MUTANTS)
@@ -106,10 +114,8 @@ def main() -> int:
         sys.stdout.write(f"{by:<10} {effort}  {mutant.name}\n")
         if words and found.outcome:
             sys.stdout.write(f"{found.outcome.error}\n")
-        if options.page is not None and found.outcome is not None:
-            options.page.write_text(page(events_of(found)), encoding="utf-8")
-            sys.stdout.write(f"page  {options.page}\n")
-            options.page = None
+        if options.pages is not None and found.outcome is not None:
+            sys.stdout.write(f"page  {_write_page(found, options.pages)}\n")
         sys.stdout.flush()
     return missed
 

@@ -214,3 +214,7 @@ def test_what_is_not_recorded_is_not_shown_as_empty(browser: Browser) -> None:
     """
     said = browser.ask(page(log_events({"n1": lines})), script, size=SIZE)
     assert "leader in term 7" in said and "not recorded" in said and "empty" not in said
+
+
+def test_a_page_without_events_says_so(browser: Browser) -> None:
+    assert browser.ask(page([]), 'return document.querySelector("#extent").textContent;', size=SIZE) == "No events"
