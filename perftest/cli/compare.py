@@ -13,11 +13,11 @@ import click
 from perftest.ci.job_outputs import Annotations, JobOutputs
 from perftest.cli.extras import require
 from perftest.cli.report import build_comparison, utc_stamp
-from perftest.cli.sections import COUNT, PART, SectionedCommand, completed, json_option, option, options
+from perftest.cli.sections import COUNT, PART, SectionedCommand, json_option, option, options
 from perftest.cli.target import job_options
-from perftest.cli.ui.completion import run_places
+from perftest.cli.ui.completion import compared_names, run_places
 from perftest.exits import CliError, Exit, name_damage
-from perftest.metrics.names import COMPARED, MetricNameError, filters_of, metrics_like
+from perftest.metrics.names import COMPARED, MetricNameError, metrics_like
 
 if TYPE_CHECKING:
     from perftest.ci.cases import Case
@@ -47,7 +47,7 @@ _compare_options = options(
                 "the repetitions, with base/ and candidate/, and of the page. The same command line goes on with "
                 "repetitions that are missing there.  [default: comparison]"),
     option("--metric", "metrics", section="Judgement", multiple=True, metavar="NAME",
-           shell_complete=completed(filters_of(COMPARED)),
+           shell_complete=compared_names,
            help="Compare only this metric, such as e2e.p99; p99: of each latency; e2e: all percentiles of this "
                 "latency; rate: all rates. Repeatable."),
     option("--confidence", section="Judgement", type=PART, default="95%",

@@ -131,11 +131,6 @@ def json_option(function: Any) -> Any:
     return option("--json", "as_json", section="Output", is_flag=True, help="Print JSON instead of text.")(function)
 
 
-def completed(words: Iterable[str]) -> Callable[[Any, Any, str], list[str]]:
-    """The ``shell_complete`` of an option or argument: the words that begin with what was typed."""
-    return lambda _ctx, _parameter, begun: [word for word in words if word.startswith(begun)]
-
-
 class QuantityType(click.ParamType[Any]):
     """A quantity with a unit. :mod:`perftest.spec.units` reads it."""
 

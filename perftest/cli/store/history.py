@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.extras import require
-from perftest.cli.sections import PART, SectionedCommand, completed, json_option, option, options
+from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
 from perftest.cli.store.catalogue import plain_setting, store_option
+from perftest.cli.ui.completion import history_names
 from perftest.exits import CliError, Exit, name_damage
-from perftest.metrics.names import COMPARED, SHORT_NAMES, MetricNameError
+from perftest.metrics.names import MetricNameError
 
 if TYPE_CHECKING:
     from reports.stats.history import HistoryMetric, MetricHistory, MetricSeries
@@ -59,7 +60,7 @@ _options = options(
         "perftest history confirm.p99 --workload smoke --broker RabbitMQ --json",
     ),
 )
-@click.argument("metric", shell_complete=completed((*COMPARED, *SHORT_NAMES)))
+@click.argument("metric", shell_complete=history_names)
 @_options
 @json_option
 @click.pass_context

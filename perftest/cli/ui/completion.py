@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perftest.ci.job_outputs import GITHUB, GITLAB
+from perftest.metrics.names import COMPARED, METRICS, SHORT_NAMES, filters_of
 from perftest.options.option import Option
 from perftest.screen import UI_NAMES
 from perftest.spec.cluster import Product
@@ -57,9 +58,17 @@ def run_places(_ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 def metric_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Metrics of objectives."""
-    from perftest.spec.expected.slo import metrics
+    return _fitting(METRICS, incomplete)
 
-    return _fitting(metrics(), incomplete)
+
+def history_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Metrics of histories."""
+    return _fitting((*COMPARED, *SHORT_NAMES), incomplete)
+
+
+def compared_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Metrics of comparisons, and the filters that choose several of them."""
+    return _fitting(filters_of(COMPARED), incomplete)
 
 
 def setting_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
