@@ -61,7 +61,7 @@ def agree_to_length(work: SweepWork, resume: Path | None, *, yes: bool) -> None:
     takes = f"this takes {work.length_in_words()}"
     if sys.stdin.isatty() and click.confirm(f"{takes}. Begin?", err=True):
         return
-    rule = f"{takes}, and more than {format_duration(LONG_S)} is not begun without a word"
+    rule = f"{takes}: more than {format_duration(LONG_S)} needs --yes"
     raise CliError(rule, work.plan.name, "add --yes to begin, or --dry-run to see the steps", Exit.USAGE)
 
 

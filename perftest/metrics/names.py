@@ -11,7 +11,7 @@ Objectives, findings, rounds, comparisons and histories read and print metrics b
 With a schedule ``confirm`` and ``e2e`` start at the intended time, so that no stall can hide. ``confirm_service`` and
 ``e2e_service`` start at the actual send, as other tools measure. ``rate`` is the delivered rate, or the published rate
 without consumers. ``broker_cpu`` is the broker's CPU time per message. ``link_bodies`` is the traffic between the
-broker's nodes, in multiples of the published bodies. A metric that nobody told is not measured.
+broker's nodes, in multiples of the published bodies. Both stay unmeasured if the broker does not report them.
 
 Other spellings (``e2e p99``, ``e2e_sched p99``, ``delivered/s``, ``p999``) are read, and never printed.
 """

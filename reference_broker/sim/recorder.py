@@ -6,6 +6,7 @@ The format is that of :mod:`reference_broker.worldpage.events`. A world without 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ _ACTS: Final = {"kill": "kill", "power": "power", "heal": "healed"}
 _SILENT: Final = ("kill", "power", "pause")
 """Acts of the nemesis whose effects are events of their own."""
 _GROUP: Final = re.compile(r"\bgroup ([0-9a-f]+)")
+_LATE_S: Final = 0.1
+"""Time after which a message that has not arrived counts as lost, when the world has ended."""
 _OWN_WORDS: Final = 200
 """Longest words of an entry, in characters."""
 
@@ -45,6 +48,8 @@ class Recorder:
         self.events: list[WorldEvent] = []
         self.now: Callable[[], float] = float
         """The virtual seconds, once the world is there."""
+        self._under_way: dict[tuple[str, str], deque[tuple[bytes, WorldEvent]]] = {}
+        """The messages between two hosts that have not arrived, in their order."""
         self.labels: dict[int, str] = {}
         """The name of each group in the events."""
 
@@ -62,6 +67,35 @@ class Recorder:
             self.add(host, "trouble", name=str(detail).replace("_", " "))
         elif what in _ACTS:
             self.add(host, _ACTS[what])
+            if what != "heal":
+                self.lose(host)
+
+    def leaves(self, octets: bytes, message: WorldEvent) -> None:
+        """A message that begins with these octets is on its way."""
+        self._under_way.setdefault((message.at, message.fields["to"]), deque()).append((octets, message))
+
+    def arrives(self, sender: str, host: str, body: memoryview) -> None:
+        """A message has arrived. Those before it were lost, for a link keeps their order."""
+        waiting = self._under_way.get((sender, host), deque())
+        for place, (octets, message) in enumerate(waiting):
+            if body[: len(octets)] == octets:
+                for _ in range(place):
+                    waiting.popleft()[1].fields["lost"] = True
+                waiting.popleft()
+                message.fields.update(got=self.now(), lost=False)
+                return
+
+    def lose(self, host: str, sender: str = "", before: float = math.inf) -> None:
+        """What is on its way to a host, from one sender or from all, and left before a time, does not arrive."""
+        for (source, target), waiting in self._under_way.items():
+            if target == host and sender in ("", source):
+                while waiting and waiting[0][1].t < before:
+                    waiting.popleft()[1].fields["lost"] = True
+
+    def close(self) -> None:
+        """The world has ended. A message that is late by much does not arrive."""
+        for _source, target in list(self._under_way):
+            self.lose(target, before=self.now() - _LATE_S)
 
     def direction(self, source: str, target: str, is_blocked: bool) -> None:
         """A direction between two hosts is held up, or free again."""
@@ -94,8 +128,6 @@ class RecordedStory(story.Story):
         """The commit index of each member, as it was recorded last."""
         self._applied: dict[tuple[int, int], int] = {}
         """The applied index of each member, as it was recorded last."""
-        self._under_way: dict[tuple[int, int], deque[tuple[bytes, WorldEvent]]] = {}
-        """The messages between two nodes that have not arrived, in their order."""
 
     def _label(self, group: int) -> str:
         """The name of a group. A queue that was deleted and declared again has another name than before."""
@@ -110,6 +142,8 @@ class RecordedStory(story.Story):
     def linked(self, node: NodeId, peer: NodeId, *, up: bool) -> None:
         """A link with another node stands, or is gone."""
         super().linked(node, peer, up=up)
+        if not up:
+            self._recorder.lose(f"n{node}", f"n{peer}")
         self._add(f"n{node}", "link", to=f"n{peer}", up=up)
 
     # Raft
@@ -209,27 +243,17 @@ class RecordedStory(story.Story):
         octets = bytes(head)
         fields = self._of_message(octets) if kind is FrameKind.RAFT else {"kind": kind.name.lower()}
         group, rest = fields.pop("group", None), {"term": None, "first": None, "last": None, "ok": None}
-        event = self._add(f"n{node}", "message", to=f"n{to}", group=group, **{**rest, **fields}, got=None, lost=True)
-        self._under_way.setdefault((node, to), deque()).append((octets, event))
+        event = self._add(f"n{node}", "message", to=f"n{to}", group=group, **{**rest, **fields}, got=None, lost=None)
+        self._recorder.leaves(octets, event)
 
     def frames(self, node: NodeId, take: Callable[..., Any]) -> Callable[..., Any]:
         """How a node is to take frames: each ends the way of a message."""
 
         def taken(sender: NodeId, kind: int, body: memoryview) -> None:
-            self._arrives(sender, node, body)
+            self._recorder.arrives(f"n{sender}", f"n{node}", body)
             take(sender, kind, body)
 
         return taken
-
-    def _arrives(self, sender: NodeId, node: NodeId, body: memoryview) -> None:
-        """Find the message that has arrived. Messages before it were lost, for a link keeps their order."""
-        waiting = self._under_way.get((sender, node), deque())
-        for place, (octets, event) in enumerate(waiting):
-            if body[: len(octets)] == octets:
-                event.fields.update(got=self._recorder.now(), lost=False)
-                for _ in range(place + 1):
-                    waiting.popleft()
-                return
 
     def _of_message(self, head: bytes) -> dict[str, Any]:
         """Kind, group, term, entries and answer of a Raft message that begins with these octets."""

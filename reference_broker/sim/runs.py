@@ -47,6 +47,8 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT, recorder: Recorder
             recorder.broken(invariant, error)
     finally:
         logging.disable(former)
+    if recorder is not None:
+        recorder.close()
     trace = tuple(world.trace.lines()) if error else ()
     spent, summary, events = time.process_time() - begin, world.summary(), world.trace.count
     outcome = WorldOutcome(seed, events, spent, summary, world.trace.hash, error, invariant, trace)

@@ -307,6 +307,7 @@ def events_of(name: str, seed: int = _SEED) -> list[WorldEvent]:
     finally:
         logging.disable(former)
         scene.close()
+    scene.recorder.close()
     events = scene.recorder.events
     command = "python -m reference_broker.sim.scenes worlds"
     head = head_of(events, title=script.title, text=script.text, command=command)

@@ -90,7 +90,7 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "take": EventKind("a member's queue takes over the state of a snapshot", {"group": "str", "index": "int"}),
     "leave": EventKind("a node deletes its member", {"group": "str"}),
     "message": EventKind(
-        "a message to another node: entries or indexes, the answer, when it arrived, whether it was lost",
+        "a message to another node: entries or indexes, the answer, when it arrived (`got`), whether it was lost",
         _MESSAGE,
     ),
     "owner": EventKind("a node becomes the owner of a classic queue", {"group": "str"}),

@@ -39,10 +39,10 @@ class _Steps:
     def __init__(self, members: tuple[str, ...], leader: str) -> None:
         self.events: list[WorldEvent] = []
         self.t = 0.0
-        self._members, self._leader, self._on = [*members], leader, ""
+        self._members, self._living, self._leader, self._on = ",".join(members), [*members], leader, ""
         for at in members:
             role = "leader" if at == leader else "follower"
-            view = MemberView(role=role, leader=leader, term=1, members=",".join(members))
+            view = MemberView(role=role, leader=leader, term=1, members=self._members)
             self.events.append(standing(0.0, at, _QUEUE, view))
 
     def add(self, at: str, what: str, **fields: Any) -> None:
@@ -63,7 +63,7 @@ class _Steps:
             case ["leave", name]:
                 self.add(name, "client", words="is gone: its connection breaks")
             case ["stop", at]:
-                self._members.remove(at)
+                self._living.remove(at)
                 self.add(at, "kill")
 
     def result(self, line: str) -> None:
@@ -103,9 +103,9 @@ class _Steps:
 
     def _elected(self, leader: str, term: int) -> None:
         self._leader = leader
-        for at in self._members:
+        for at in self._living:
             role = "leader" if at == leader else "follower"
-            self.add(at, "role", group=_QUEUE, role=role, leader=leader, term=term, members=",".join(self._members))
+            self.add(at, "role", group=_QUEUE, role=role, leader=leader, term=term, members=self._members)
 
 
 def walks_of(page: str) -> dict[str, LogWalk]:

@@ -1,6 +1,11 @@
 """``python -m tests.mutants.hunt [WORDS] [--pages FOLDER]``: plant each bug, or those with WORDS in their names, and
+<<<<<<< ours
 see how long the simulator takes to find it, and what it says. Each bug that is found gets a page: the world in which
 the simulator found it, up to the broken invariant."""
+=======
+see how long the simulator takes to find it, and what it says. Each bug that is found gets a page: the world in which it
+was found, up to the broken invariant."""
+>>>>>>> theirs
 
 from __future__ import annotations
 

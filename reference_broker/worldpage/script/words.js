@@ -83,7 +83,7 @@ const laneText = (event) => (IN_LANE[event.what] || TEXTS[event.what])(event);
 function fullText(event) {
   const text = textOf(event);
   if (event.what === "message") {
-    const arrives = event.got === null ? "" : ` It arrives after ${((event.got - event.t) / 1000).toFixed(2)} ms.`;
+    const arrives = event.got === null ? " It is still on its way." : ` It arrives after ${((event.got - event.t) / 1000).toFixed(2)} ms.`;
     return `sends ${event.to} “${messageWords(event)}”.${event.lost ? " The message is lost." : arrives}`;
   }
   if (event.what === "apply" && entryOf(event)) return `${text}: ${entryOf(event).words}`;

@@ -212,7 +212,7 @@ def test_a_matrix_that_takes_long_needs_a_yes(
     found, _, err = call("sweep", *LONG, *arguments, "--out", str(tmp_path))
     assert found == code and bool(engine.plans) is (code == 0)
     if code:
-        assert "and more than 1h is not begun without a word" in err and "add --yes to begin" in err
+        assert ": more than 1h needs --yes" in err and "add --yes to begin" in err
         assert "3 rounds x 30m = 1h30m" in err or "this takes 2h, and up to" in err
 
 

@@ -88,6 +88,8 @@ def test_messages_arrive_later_than_they_leave_or_are_lost() -> None:
     arrived = [each for each in messages if each.fields["got"] is not None]
     assert all(each.fields["got"] >= each.t and not each.fields["lost"] for each in arrived)
     assert len(arrived) > 0.8 * len(messages) > 0
+    waiting = [each.t for each in messages if each.fields["got"] is None and each.fields["lost"] is None]
+    assert all(t > recorder.events[-1].t - 0.2 for t in waiting)
     assert any(each.fields["lost"] for each in messages)
 
 

@@ -333,7 +333,7 @@ def test_a_cycle_of_rates_and_sizes_tells_each_change(stub: ModuleType) -> None:
                 return {text.split()[0] for kind, text in events if kind == "setting_changed"}
 
             # A busy machine passes over a setting of 20 ms now and then.
-            await run.until(lambda: told() == {"2000", "0", "500", "bodies"})
+            await run.until(lambda: told() == {"2,000", "0", "500", "bodies"})
             await run.until(lambda: {len(content) for _, _, content in broker.kept} == {40, 400})
             assert run.events.count("setting_changed") >= 4
             run.session.quiesce()
