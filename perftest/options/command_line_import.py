@@ -44,7 +44,7 @@ _OF_THE_COMMAND: Final = {
     "no_report": "a workload does not ask for a report; use `perftest sweep FILE --no-report`",
 }
 """Options about the command and not about the load, and the command that has the same option."""
-_OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency", "broker_metrics")
+_OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency", "broker_metrics", "junit", "annotations")
 _SHOWN: Final = ("show_version", "show_environment", "show_metrics")
 
 
