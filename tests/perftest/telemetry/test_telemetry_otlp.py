@@ -13,6 +13,9 @@ from tests.perftest.results import records
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
+from opentelemetry.semconv._incubating.attributes import messaging_attributes
+from opentelemetry.semconv._incubating.metrics import messaging_metrics
+
 from perftest.telemetry.otlp import OtlpSender, address_of
 from tests.perftest.testing.otlp_collector import Collector, attributes, collecting
 
@@ -51,6 +54,21 @@ def test_the_totals_of_a_run_reach_the_collector(collector: Collector) -> None:
     fates = {attributes(point)["perftest.outcome"] for point in found["perftest.messages"].sum.data_points}
     assert fates == {"confirmed", "nacked", "returned", "redelivered", "acked"}
     assert len(found["perftest.message.latency"].histogram.data_points) == 2
+
+
+def test_names_are_those_of_the_conventions(collector: Collector) -> None:
+    """Dashboards for messaging find them; only what the conventions lack has names of its own."""
+    sender = OtlpSender(collector.url, "mine")
+    for record in records.intervals(records.plan(steps=1)):
+        sender.interval(record)
+    sender.close()
+    found = collector.metrics()
+    own = {name for name in found if name.startswith("perftest.")}
+    conventions = {value for name, value in vars(messaging_metrics).items() if name.startswith("MESSAGING_")}
+    assert set(found) - own <= conventions and len(set(found) - own) == 3
+    (point,) = found["messaging.client.operation.duration"].histogram.data_points
+    known = {value for name, value in vars(messaging_attributes).items() if name.startswith("MESSAGING_")}
+    assert {key for key in attributes(point) if not key.startswith("perftest.")} <= known
 
 
 def test_a_collector_that_refuses_costs_a_note(collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
