@@ -34,7 +34,7 @@ def expressions(name: str) -> Iterator[str]:
 
 def asked(name: str) -> set[str]:
     """The families of metrics that a dashboard asks for."""
-    variables = (each["definition"] for each in dashboard(name)["templating"]["list"] if "definition" in each)
+    variables = (each["query"]["query"] for each in dashboard(name)["templating"]["list"] if each["type"] == "query")
     found = (match for text in (*expressions(name), *variables) for match in _METRIC.findall(text))
     return {_SUFFIX.sub("", each) for each in found}
 
