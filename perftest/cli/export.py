@@ -15,7 +15,7 @@ from perftest.cli.ui.completion import run_places
 from perftest.exits import CliError, Exit, explained, name_damage
 
 if TYPE_CHECKING:
-    from perftest.exporters.slots import Slot
+    from perftest.exporters.slots import ExportedSlot
     from perftest.metrics.interval import Series
     from perftest.results.reader import Run
 
@@ -101,13 +101,13 @@ def _rows(run: Run, table: str) -> list[dict[str, Any]]:
     return tables.step_rows(run) if table == "steps" else tables.interval_rows(run, _slots(run))
 
 
-def _slots(run: Run) -> list[Slot]:
+def _slots(run: Run) -> list[ExportedSlot]:
     from perftest.exporters.slots import slots_of
 
     return slots_of(run.intervals, run.histograms)
 
 
-def _steady(run: Run, step: int | None) -> list[Slot]:
+def _steady(run: Run, step: int | None) -> list[ExportedSlot]:
     from perftest.metrics.interval import Phase
 
     found = [slot for slot in _slots(run) if slot.phase is Phase.STEADY]

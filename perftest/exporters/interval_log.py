@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from perftest.exporters.slots import Slot
+from perftest.exporters.slots import ExportedSlot
 from perftest.metrics.interval import Series
 from perftest.results.hlog import header
 
 
-def log(slots: Iterable[Slot], series: Iterable[Series]) -> str:
+def log(slots: Iterable[ExportedSlot], series: Iterable[Series]) -> str:
     """The content of the log: values in nanoseconds, times in seconds since the first interval, maxima in
     milliseconds."""
     found, wanted = list(slots), set(series)
@@ -21,7 +21,7 @@ def log(slots: Iterable[Slot], series: Iterable[Series]) -> str:
     return header(base_ns) + "".join(line for slot in found for line in _lines(slot, wanted, base_ns))
 
 
-def _lines(slot: Slot, wanted: set[Series], base_ns: int) -> Iterator[str]:
+def _lines(slot: ExportedSlot, wanted: set[Series], base_ns: int) -> Iterator[str]:
     start_s, length_s = (slot.start_ns - base_ns) / 1e9, slot.length_ns / 1e9
     for series, histogram in sorted(slot.latencies.items()):
         if series in wanted and histogram.total:

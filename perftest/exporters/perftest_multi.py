@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from perftest.exporters.slots import Slot, merged
+from perftest.exporters.slots import ExportedSlot, merged
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Phase, Series
 
@@ -24,7 +24,7 @@ NAMES: Final = {
 """PerfTest's name of a setting, where it has one."""
 
 
-def results(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], slots: Sequence[Slot]) -> str:
+def results(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], slots: Sequence[ExportedSlot]) -> str:
     """The content of the file, with a scenario for each group of load.
 
     :param plan: the plan as in a manifest
@@ -38,7 +38,7 @@ def results(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], slots: S
     return json.dumps(found, ensure_ascii=False, indent=1) + "\n"
 
 
-def _scenario(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], slots: Sequence[Slot]) -> dict[str, Any]:
+def _scenario(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], slots: Sequence[ExportedSlot]) -> dict[str, Any]:
     if len(rows) == 1:
         return _load(rows[0], slots)
     values = [[str(row["settings"].get(name)) for name in swept] for row in rows]
@@ -55,7 +55,7 @@ def _scenario(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], slots: Se
     return {"dimensions": names, "dimension-values": by_name, "data": data}
 
 
-def _load(row: Mapping[str, Any], slots: Iterable[Slot]) -> dict[str, Any]:
+def _load(row: Mapping[str, Any], slots: Iterable[ExportedSlot]) -> dict[str, Any]:
     """The results of one step."""
     own = [slot for slot in slots if (slot.step, slot.group) == (row["step"], row["group"])]
     seen = [slot for slot in own if slot.phase is not Phase.DRAIN]
@@ -69,7 +69,7 @@ def _load(row: Mapping[str, Any], slots: Iterable[Slot]) -> dict[str, Any]:
     }
 
 
-def _sample(slot: Slot, start_ns: int, size: float) -> dict[str, Any]:
+def _sample(slot: ExportedSlot, start_ns: int, size: float) -> dict[str, Any]:
     latency = _latency(slot.latencies.get(Series.E2E, Histogram()))
     rates = _rates(slot.per_s("published"), slot.per_s("handled"), size)
     return {"elapsed": (slot.end_ns - start_ns) // 10**6, **rates, **latency}

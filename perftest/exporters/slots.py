@@ -18,7 +18,7 @@ COUNTED: Final = ("intended", "published", "confirmed", "nacked", "returned", "d
 
 
 @dataclass(slots=True, kw_only=True)
-class Slot:
+class ExportedSlot:
     """One interval of a load. Times are Unix nanoseconds; ``counts`` has a number for each of :data:`COUNTED` and
     ``handled``; ``latencies`` are by series."""
 
@@ -51,7 +51,7 @@ class Slot:
 _Place = tuple[int, str, Phase]
 
 
-def slots_of(intervals: Iterable[Interval], histograms: Iterable[HlogLine]) -> list[Slot]:
+def slots_of(intervals: Iterable[Interval], histograms: Iterable[HlogLine]) -> list[ExportedSlot]:
     """The intervals of the measured loads, in the order of their starts. The nth interval of a worker belongs to the
     nth intervals of all other workers, because all of them end together. A histogram that cannot be read is left
     out."""
@@ -65,7 +65,7 @@ def slots_of(intervals: Iterable[Interval], histograms: Iterable[HlogLine]) -> l
     return sorted((slot for slots in by_place.values() for slot in slots), key=lambda slot: slot.start_ns)
 
 
-def merged(slots: Iterable[Slot], series: Series) -> Histogram:
+def merged(slots: Iterable[ExportedSlot], series: Series) -> Histogram:
     """The histogram of a series over some intervals."""
     found = Histogram()
     for slot in slots:
@@ -74,8 +74,8 @@ def merged(slots: Iterable[Slot], series: Series) -> Histogram:
     return found
 
 
-def _counted(intervals: Iterable[Interval]) -> dict[_Place, list[Slot]]:
-    found: dict[_Place, list[Slot]] = {}
+def _counted(intervals: Iterable[Interval]) -> dict[_Place, list[ExportedSlot]]:
+    found: dict[_Place, list[ExportedSlot]] = {}
     seen: Counter[tuple[object, ...]] = Counter()
     for record in sorted((each for each in intervals if each.measured), key=lambda each: each.start_ns):
         place = (record.step, record.group, record.phase)
@@ -88,12 +88,14 @@ def _counted(intervals: Iterable[Interval]) -> dict[_Place, list[Slot]]:
     return found
 
 
-def _slot(record: Interval) -> Slot:
+def _slot(record: Interval) -> ExportedSlot:
     end_ns = record.start_ns + record.length_ns
-    return Slot(step=record.step, group=record.group, phase=record.phase, start_ns=record.start_ns, end_ns=end_ns)
+    return ExportedSlot(
+        step=record.step, group=record.group, phase=record.phase, start_ns=record.start_ns, end_ns=end_ns
+    )
 
 
-def _add(slot: Slot, line: HlogLine) -> None:
+def _add(slot: ExportedSlot, line: HlogLine) -> None:
     found = Histogram()
     try:
         found.add_payload(line.payload, line.max_ns)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from perftest.exporters.slots import COUNTED, Slot
+from perftest.exporters.slots import COUNTED, ExportedSlot
 from perftest.results.reader import Run
 from perftest.results.summary import latency_figures
 
@@ -27,7 +27,7 @@ def step_rows(run: Run) -> Rows:
     return [head | dict(_flat({k: v for k, v in row.items() if k != "trust"})) for row in _steps(run)]
 
 
-def interval_rows(run: Run, slots: Iterable[Slot]) -> Rows:
+def interval_rows(run: Run, slots: Iterable[ExportedSlot]) -> Rows:
     """A row for each interval of a load, over all workers."""
     head = _head(run)
     labels = {(row["step"], row["group"]): row["label"] for row in _steps(run)}
@@ -76,7 +76,7 @@ def _steps(run: Run) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def _interval(slot: Slot, label: str) -> dict[str, Any]:
+def _interval(slot: ExportedSlot, label: str) -> dict[str, Any]:
     place = {"step": slot.step, "group": slot.group, "label": label, "phase": str(slot.phase)}
     return {
         **place,

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.runs import WorldOutcome, run_many
 from reference_broker.worldpage.events import lines
 from reference_broker.worldpage.page import head_of, page
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
         seeds = 20
     worlds = events = 0
     cpu_s, shown = 0.0, time.monotonic()
-    recorder = Recorder() if options.page or options.events else None
+    recorder = WorldRecorder() if options.page or options.events else None
     for outcome in run_many(first, seeds, options.steps, options.jobs, options.minutes, recorder):
         worlds, events, cpu_s = worlds + 1, events + outcome.events, cpu_s + outcome.cpu_s
         if recorder is not None:
@@ -66,7 +66,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _write(recorder: Recorder, outcome: WorldOutcome, options: argparse.Namespace) -> None:
+def _write(recorder: WorldRecorder, outcome: WorldOutcome, options: argparse.Namespace) -> None:
     """Write the page and the events of a world."""
     command = f"make sim SEED={outcome.seed} STEPS={options.steps}"
     head = head_of(recorder.events, title=f"World {outcome.seed}", text=outcome.summary, command=command)

@@ -16,7 +16,7 @@ from reference_broker.sim.classic_queues import plan_classic_queues
 from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.network import Network
 from reference_broker.sim.queues import plan_queues
-from reference_broker.sim.recorder import RecordedStory, Recorder
+from reference_broker.sim.recorder import RecordedStory, WorldRecorder
 from reference_broker.sim.story import Story
 from reference_broker.sim.trace import Detail, Trace
 
@@ -24,7 +24,7 @@ from reference_broker.sim.trace import Detail, Trace
 class Environment:
     """Chance and what depends on it. One seed makes one environment."""
 
-    def __init__(self, seed: int, kept: int | None, recorder: Recorder | None = None) -> None:
+    def __init__(self, seed: int, kept: int | None, recorder: WorldRecorder | None = None) -> None:
         """``kept``: how many lines of the trace are kept, None for all of them. ``recorder`` takes down what happens,
         if there is one."""
         self.recorder = recorder
@@ -50,7 +50,7 @@ class Environment:
 class Checkers:
     """Everything that looks on while a world runs: the checkers of invariants, the clients' ledger, the story."""
 
-    def __init__(self, scheduler: Scheduler, recorder: Recorder | None = None) -> None:
+    def __init__(self, scheduler: Scheduler, recorder: WorldRecorder | None = None) -> None:
         self.raft = RaftChecks()
         self.members = MemberChecks()
         self.deliveries = DeliveryChecks()

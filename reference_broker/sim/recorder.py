@@ -41,7 +41,7 @@ _OWN_WORDS: Final = 200
 """Longest words of an entry, in characters."""
 
 
-class Recorder:
+class WorldRecorder:
     """The events of a world in their order."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Recorder:
 class RecordedStory(story.Story):
     """A story that is recorded while it is told."""
 
-    def __init__(self, scheduler: Scheduler, recorder: Recorder) -> None:
+    def __init__(self, scheduler: Scheduler, recorder: WorldRecorder) -> None:
         super().__init__(scheduler)
         self._recorder = recorder
         self._add = recorder.add

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from itertools import count
 
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.trace import KEPT
 from reference_broker.sim.world import World
 
@@ -29,7 +29,7 @@ class WorldOutcome:
     trace: tuple[str, ...] = ()
 
 
-def run_world(seed: int, steps: int, kept: int | None = KEPT, recorder: Recorder | None = None) -> WorldOutcome:
+def run_world(seed: int, steps: int, kept: int | None = KEPT, recorder: WorldRecorder | None = None) -> WorldOutcome:
     """Make a world and run it to its end. ``kept``: how many lines of its trace are kept, None for all. ``recorder``
     takes down what happens, if there is one."""
     former = logging.root.manager.disable
@@ -59,7 +59,7 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT, recorder: Recorder
 
 
 def run_many(
-    first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None, recorder: Recorder | None = None
+    first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None, recorder: WorldRecorder | None = None
 ) -> Iterator[WorldOutcome]:
     """Run the worlds of seeds ``first``, +1, ...: as many as asked for, or until the minutes are over. Yields each
     outcome as it comes. If there is only one world, its whole trace is kept, and ``recorder`` takes down what

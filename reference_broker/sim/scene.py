@@ -19,7 +19,7 @@ from reference_broker.sim.network import Weather
 from reference_broker.sim.node import SimNode, host_of
 from reference_broker.sim.owned import store_config
 from reference_broker.sim.queues import QueuePlan
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.storage.executor import OwnersThread
 from reference_broker.types import NodeId
 
@@ -33,7 +33,7 @@ class Scene:
     """The cluster, its clients, and the acts of a scene. ``recorder`` takes down what happens."""
 
     def __init__(self, nodes: int, seed: int) -> None:
-        self.recorder = recorder = Recorder()
+        self.recorder = recorder = WorldRecorder()
         self._env = env = Environment(seed, 0, recorder)
         env.draining = True  # clients begin nothing by themselves
         env.network.weather = Weather(latency_s=0.0005, jitter_s=0.0001)

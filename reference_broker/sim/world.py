@@ -29,7 +29,7 @@ from reference_broker.sim.network import WINDOWS, Weather
 from reference_broker.sim.node import SimNode, SimShard
 from reference_broker.sim.operator import Operator
 from reference_broker.sim.owned import store_config
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.trace import KEPT
 from reference_broker.storage.executor import OwnersPool, OwnersThread
 from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
@@ -44,7 +44,7 @@ _SMALL_FILE: Final = 16_384
 class World:
     """Everything that one seed makes."""
 
-    def __init__(self, seed: int, kept: int | None = KEPT, recorder: Recorder | None = None) -> None:
+    def __init__(self, seed: int, kept: int | None = KEPT, recorder: WorldRecorder | None = None) -> None:
         """``kept``: how many lines of the trace are kept, None for all of them. ``recorder`` takes down what happens,
         if there is one."""
         self.seed = seed

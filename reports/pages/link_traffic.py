@@ -81,18 +81,18 @@ def links_chart(links: pd.DataFrame, steps: pd.DataFrame, *, anchor: str) -> Cha
         unit="B/msg",
         how_to_read="Each bar is what one node sent to another for each delivered message, by purpose. "
         f"{meant[:1].upper()}{meant[1:]}.",
-        finding=_most(mine),
+        finding=_most(mine, titles),
         figure=bars.figure(frame, quantity="octets per message (B)"),
         table=table_of(frame, columns, caption="Octets between nodes", file="links.csv"),
     )
 
 
-def _most(mine: pd.DataFrame) -> str:
+def _most(mine: pd.DataFrame, titles: Mapping[Any, Any]) -> str:
     whole = mine.groupby("step")["bytes_per_message"].sum()
     busiest = mine[mine["step"] == whole.idxmax()]
     by_purpose = busiest.groupby("purpose")["bytes_per_message"].sum()
     told = ", ".join(f"{words.octets(float(value))} {name}" for name, value in by_purpose.items() if value > 0)
-    where = f"In {busiest['label'].iloc[0]}, all" if mine["step"].nunique() > 1 else "All"
+    where = f"In {titles[busiest['step'].iloc[0]]}, all" if mine["step"].nunique() > 1 else "All"
     return f"{where} links together carried {words.octets(float(whole.max()))} per message: {told}."
 
 

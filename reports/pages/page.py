@@ -25,7 +25,7 @@ from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
 from reports.pages.several.apart import rounds_of
 from reports.pages.several.layouts import layouts_section
-from reports.pages.several.overview import Side, overview_section
+from reports.pages.several.overview import LoadSide, overview_section
 from reports.stats.foreign import without_unknown
 from reports.stats.lead import with_lead
 from reports.store.tables import Tables
@@ -57,7 +57,7 @@ def page(
     page is an overview without the details of each. ``home`` is the page that leads to this one.
     """
     known, tables = files or {}, with_lead(without_unknown(tables))
-    sides = [Side(each) for each in rounds_of([_named(tables.of(*load), load[1]) for load in tables.loads])]
+    sides = [LoadSide(each) for each in rounds_of([_named(tables.of(*load), load[1]) for load in tables.loads])]
     loads = [load for side in sides for load in side.rounds.loads]
     names = [name for side in sides for name in side.rounds.round_names()]
     many = len(loads) > 1 or bool(pages)

@@ -1,11 +1,6 @@
 """``python -m tests.mutants.hunt [WORDS] [--pages FOLDER]``: plant each bug, or those with WORDS in their names, and
-<<<<<<< ours
-see how long the simulator takes to find it, and what it says. Each bug that is found gets a page: the world in which
-the simulator found it, up to the broken invariant."""
-=======
 see how long the simulator takes to find it, and what it says. Each bug that is found gets a page: the world in which it
 was found, up to the broken invariant."""
->>>>>>> theirs
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.runs import WorldOutcome, run_world
 from reference_broker.sim.world import World
 from reference_broker.worldpage.events import WorldEvent
@@ -79,7 +74,7 @@ def events_of(found: Hunt) -> list[WorldEvent]:
     recorder. Raises ValueError if the bug was not found."""
     if found.outcome is None:
         raise ValueError(f"no world has shown the bug: {found.mutant.name}")
-    recorder = Recorder()
+    recorder = WorldRecorder()
     with planted(found.mutant):
         outcome = run_world(found.seed, found.mutant.steps, recorder=recorder)
     text = (

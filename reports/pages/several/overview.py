@@ -31,7 +31,7 @@ LINES_MAX: Final = 8
 
 
 @dataclass(frozen=True)
-class Side:
+class LoadSide:
     """RepeatedLoads of one load as one: its steps over all rounds, and the knee curve of these."""
 
     rounds: RepeatedLoads
@@ -98,7 +98,12 @@ class Side:
 
 
 def overview_section(
-    sides: Sequence[Side], sections: Sequence[Run], judged: tuple[Verdicts, ...], *, title: str, notes: Sequence[str]
+    sides: Sequence[LoadSide],
+    sections: Sequence[Run],
+    judged: tuple[Verdicts, ...],
+    *,
+    title: str,
+    notes: Sequence[str],
 ) -> Overview:
     """The overview of loads; ``sections`` are the runs as the page tells them, in the order of the rounds of the
     sides. ``notes`` say where the details of the runs are."""
@@ -119,7 +124,7 @@ def overview_section(
     return marked_overview(overview, [is_simulated(load.runs.iloc[0]) for side in sides for load in side.rounds.loads])
 
 
-def _subtitle(sides: Sequence[Side], sections: Sequence[Run]) -> str:
+def _subtitle(sides: Sequence[LoadSide], sections: Sequence[Run]) -> str:
     runs = words.plural(len(sections), "run")
     rounds = {side.count for side in sides}
     each = words.plural(max(rounds), "round")
@@ -141,7 +146,7 @@ def verdict_chips(sections: Sequence[Run]) -> tuple[Chip, ...]:
 # Sentences.
 
 
-def _of_rounds(side: Side) -> Iterator[Sentence]:
+def _of_rounds(side: LoadSide) -> Iterator[Sentence]:
     """The answer over the rounds of one plan: the highest rate, the knee, and how much the rounds differ."""
     best = side.best
     if best is None:
@@ -179,7 +184,7 @@ def _with_bounds(step: pd.Series[Any], column: str) -> str:
     return f"{value} ({words.between(say(low), say(high))})" if max(abs(low), abs(high)) < float("inf") else value
 
 
-def _of_sides(sides: Sequence[Side]) -> Iterator[Sentence]:
+def _of_sides(sides: Sequence[LoadSide]) -> Iterator[Sentence]:
     """The load that delivers most, the next, and whether chance may have made the difference."""
     known = sorted((side for side in sides if side.best is not None), key=_peak, reverse=True)
     if not known:
@@ -199,11 +204,11 @@ def _of_sides(sides: Sequence[Side]) -> Iterator[Sentence]:
         yield Sentence(text=f"{last.name} delivers least: {_with_bounds(last.best, RATE)}.")
 
 
-def _peak(side: Side) -> float:
+def _peak(side: LoadSide) -> float:
     return 0.0 if side.best is None else float(side.best[RATE])
 
 
-def _next(first: Side, second: Side) -> str:
+def _next(first: LoadSide, second: LoadSide) -> str:
     """The second, and how sure its distance from the first is."""
     less = words.share(1 - _peak(second) / _peak(first))
     said = f"{second.name} is next with {words.rate(_peak(second))}, {less} less"
@@ -223,7 +228,7 @@ def _span(low: float, high: float) -> str:
 # Tables.
 
 
-def _measures(side: Side) -> tuple[Column, ...]:
+def _measures(side: LoadSide) -> tuple[Column, ...]:
     return (Column(name=RATE, title="delivered", kind=Kind.RATE, unit="msg/s"), *_bound_columns(side.p99, side.count))
 
 
@@ -234,7 +239,7 @@ def _bound_columns(p99: str, rounds: int) -> tuple[Column, ...]:
     return (*ends, latency_column(p99, "p99"), *latencies)
 
 
-def _by_setting(side: Side) -> Table:
+def _by_setting(side: LoadSide) -> Table:
     """Each setting over all rounds."""
     names = settings.swept(side.run)
     frame = side.steps.assign(setting=settings.short(side.steps, names)).replace([float("inf"), -float("inf")], None)
@@ -243,7 +248,7 @@ def _by_setting(side: Side) -> Table:
     return table_of(frame, (heading, *_measures(side)), caption="Each setting over all rounds", file=file)
 
 
-def _by_side(sides: Sequence[Side]) -> Table:
+def _by_side(sides: Sequence[LoadSide]) -> Table:
     """The best step of each load."""
     rounds = max(side.count for side in sides)
     columns = (
@@ -257,7 +262,7 @@ def _by_side(sides: Sequence[Side]) -> Table:
     return table_of(frame, columns, caption="The best step of each load", file="loads.csv")
 
 
-def _side_row(side: Side) -> dict[str, Any]:
+def _side_row(side: LoadSide) -> dict[str, Any]:
     row: dict[str, Any] = {"load": side.name, "rounds": side.count}
     best = side.best
     if best is None:
@@ -304,12 +309,12 @@ def _run_row(run: pd.Series[Any], steps: pd.DataFrame) -> dict[str, Any]:
 # Charts.
 
 
-def _factors(sides: Sequence[Side]) -> list[Chart]:
+def _factors(sides: Sequence[LoadSide]) -> list[Chart]:
     swept = [(replace(side.rounds.loads[0], steps=side.steps), side.curve) for side in sides if side.curve is not None]
     return shared_charts([(load, found) for load, found in swept if found is not None])
 
 
-def _shared(sides: Sequence[Side]) -> Chart | None:
+def _shared(sides: Sequence[LoadSide]) -> Chart | None:
     """The knee curves of all loads on one pair of axes; without sweeps, the rate of each load as a bar."""
     swept = sorted((side for side in sides if side.curve is not None), key=_peak, reverse=True)
     if not 0 < len(swept) <= LINES_MAX:
@@ -337,7 +342,7 @@ def _shared(sides: Sequence[Side]) -> Chart | None:
     )
 
 
-def _colours(sides: Sequence[Side]) -> list[str]:
+def _colours(sides: Sequence[LoadSide]) -> list[str]:
     """A colour for each load: that of its queue type where types differ, else one by its place."""
     types = [str(side.run["queue_types"]).split(",")[0] for side in sides]
     if len(set(types)) == len(types):
@@ -345,7 +350,7 @@ def _colours(sides: Sequence[Side]) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(len(sides))]
 
 
-def _paths(side: Side, number: int, *, colours: Sequence[str]) -> Iterator[knee.Path]:
+def _paths(side: LoadSide, number: int, *, colours: Sequence[str]) -> Iterator[knee.Path]:
     """The lines of a load: those over all rounds, and a thin one for each round."""
     assert side.curve is not None
     first = number == 0
@@ -374,7 +379,7 @@ def _points_table(paths: Sequence[knee.Path]) -> Table:
     return table_of(frame, columns, caption="Delivered rate and p99 of all loads", file="knee.csv")
 
 
-def _peaks(sides: Sequence[Side]) -> Chart | None:
+def _peaks(sides: Sequence[LoadSide]) -> Chart | None:
     """The highest delivered rate of each load."""
     known = [side for side in sides if side.best is not None]
     if not known:

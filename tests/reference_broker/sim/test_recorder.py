@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reference_broker.sim.__main__ import main
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.runs import run_world
 from reference_broker.sim.world import World
 from reference_broker.worldpage.events import problem, read
@@ -26,7 +26,7 @@ def runs_of(terms: dict[int, int], snapshot: int) -> list[list[int]]:
     return runs
 
 
-def truth_of(world: World, recorder: Recorder) -> dict[tuple[str, str], tuple[MemberView, bool]]:
+def truth_of(world: World, recorder: WorldRecorder) -> dict[tuple[str, str], tuple[MemberView, bool]]:
     """Where the members of all running nodes stand: their logs as the checkers know them, all else as they say. And
     whether each has told its role: a member that waits for its turn may know more already than it has told."""
     labels = recorder.labels
@@ -49,7 +49,7 @@ def truth_of(world: World, recorder: Recorder) -> dict[tuple[str, str], tuple[Me
 def test_the_logs_that_follow_from_the_events_are_those_of_the_world(seed: int) -> None:
     """Written, on disk, committed, applied, and so what a crash would lose: a picture that says otherwise is worse
     than none."""
-    recorder = Recorder()
+    recorder = WorldRecorder()
     world, members, taken, looks = World(seed, recorder=recorder), Members(), 0, 0
     while world.trace.count < STEPS:
         world.scheduler.step()
@@ -72,7 +72,7 @@ def test_the_logs_that_follow_from_the_events_are_those_of_the_world(seed: int) 
 
 
 def test_a_recorder_changes_nothing_and_every_event_is_of_the_format() -> None:
-    recorder = Recorder()
+    recorder = WorldRecorder()
     recorded = run_world(77, STEPS, recorder=recorder)
     assert recorded.trace_hash == run_world(77, STEPS).trace_hash
     assert [wrong for each in recorder.events if (wrong := problem(each)) is not None] == []
@@ -82,7 +82,7 @@ def test_a_recorder_changes_nothing_and_every_event_is_of_the_format() -> None:
 
 
 def test_messages_arrive_later_than_they_leave_or_are_lost() -> None:
-    recorder = Recorder()
+    recorder = WorldRecorder()
     run_world(77, STEPS, recorder=recorder)
     messages = [each for each in recorder.events if each.what == "message"]
     arrived = [each for each in messages if each.fields["got"] is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reference_broker.sim.recorder import Recorder
+from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.runs import run_world
 from reference_broker.sim.scenes import events_of
 from reference_broker.worldpage.events import WorldEvent
@@ -29,7 +29,7 @@ def scene() -> str:
 @pytest.fixture(scope="module")
 def world() -> list[WorldEvent]:
     """A long world of much trouble, with its head."""
-    recorder = Recorder()
+    recorder = WorldRecorder()
     run_world(77, 12_000, recorder=recorder)
     return [head_of(recorder.events, title="World 77", text="", command=""), *recorder.events]
 
