@@ -139,15 +139,16 @@ def _number(attributes: _Attributes, value: int, times: tuple[int, int]) -> Numb
 
 def _latency(attributes: _Attributes, found: Histogram, times: tuple[int, int]) -> HistogramDataPoint:
     """A point in seconds."""
-    bounds_s = [bound_ns / 1e9 for bound_ns in BOUNDS_NS]
-    figures_s = (
-        found.mean_ns * found.total / 1e9,
-        bucket_counts(found),
-        bounds_s,
-        found.min_ns / 1e9,
-        found.max_ns / 1e9,
+    return HistogramDataPoint(
+        dict(attributes),
+        *times,
+        count=found.total,
+        sum=found.mean_ns * found.total / 1e9,
+        bucket_counts=bucket_counts(found),
+        explicit_bounds=[bound_ns / 1e9 for bound_ns in BOUNDS_NS],
+        min=found.min_ns / 1e9,
+        max=found.max_ns / 1e9,
     )
-    return HistogramDataPoint(dict(attributes), *times, found.total, *figures_s)
 
 
 def _sum(name: str, about: str, points: Sequence[NumberDataPoint]) -> Metric:
