@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +184,13 @@ def test_the_axis_counts_nines(percentile: float, place: float) -> None:
 def test_lines_do_not_bridge_a_time_that_was_not_measured() -> None:
     """A killed connection must show as a gap, not as a slope."""
     gap = INTERVALS.assign(t_s=[0.5, 1.5, 2.5, 63.5, 64.5, 65.5])
-    trace = timeline.figure(gap, bands=[])["data"][0]
-    assert trace["y"][3] is None
-    assert trace["x"] == sorted(trace["x"])
+    data = timeline.figure(gap, bands=[])["data"]
+    assert data[0]["y"][3] is None
+    assert data[0]["x"] == sorted(data[0]["x"])
+    (band,) = (trace for trace in data if trace.get("fill"))
+    shapes = [list(shape) for known, shape in groupby(band["x"], lambda x: x is not None) if known]
+    assert shapes[0] == [0.5, 1.5, 2.5, 2.5, 1.5, 0.5] and len(shapes) > 1
+    assert all(max(shape) - min(shape) < 60 for shape in shapes), "no shape has both sides"
 
 
 def test_many_bands_are_not_all_labelled() -> None:
