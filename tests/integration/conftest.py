@@ -13,6 +13,7 @@ import pytest
 from infra import local_cluster, rabbitmq_cluster
 from infra.local_cluster import Cluster
 from infra.rabbitmq_cluster import RabbitMQ
+from tests.integration.testing.pika_clients import let_go
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +26,12 @@ def storm() -> ModuleType:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def let_go_of_ended_connections() -> Iterator[None]:
+    yield
+    let_go()
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pika
 import psutil
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster, node_process
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 
@@ -59,7 +59,7 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(node_process, "NODE_COMMAND", (sys.executable, "-m", "tests.integration.traced_node"))
         with local_cluster.temporary(tmp_path_factory.mktemp("way")) as cluster:
-            connection = pika.BlockingConnection(pika.URLParameters(cluster.uris[0]))
+            connection = connect(cluster.uris[0])
             channel = connection.channel()
             channel.confirm_delivery()
             channel.queue_declare("way", durable=True, arguments={"x-queue-type": "quorum"})

@@ -20,6 +20,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster, rabbitmq_cluster
 from reference_broker.access import passwords
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -29,7 +30,6 @@ pytestmark = [
     ),
 ]
 
-DEADLINE_S = 20
 PREFIXES = "cwrm"
 USERS = {
     "nothing": ("", "", ""),
@@ -159,7 +159,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 def prepare(uri: str) -> None:
     """As guest, who may do everything: what the operations are about."""
-    connection = connect(uri, "guest", "guest")
+    connection = connect(uri)
     channel = connection.channel()
     channel.confirm_delivery()
     for prefix in PREFIXES:
@@ -169,13 +169,6 @@ def prepare(uri: str) -> None:
             channel.queue_declare(f"{prefix}-{name}", durable=True)
         channel.basic_publish("", f"{prefix}-full", b"stays")
     connection.close()
-
-
-def connect(uri: str, user: str, password: str = "secret") -> pika.BlockingConnection:
-    parameters = pika.URLParameters(uri)
-    parameters.credentials = pika.PlainCredentials(user, password)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return pika.BlockingConnection(parameters)
 
 
 def told(answer: Any) -> Any:
@@ -200,7 +193,7 @@ def outcome(connection: pika.BlockingConnection, operation: Operation, prefix: s
 def test_each_user_may_do_what_rabbitmq_lets_it_do(brokers: dict[str, str], user: str) -> None:
     answers: dict[str, dict[tuple[str, str], Any]] = {}
     for broker, uri in brokers.items():
-        connection = connect(uri, user)
+        connection = connect(uri, user=user)
         answers[broker] = {
             (name, prefix): outcome(connection, operation, prefix)
             for name, operation in OPERATIONS.items()
@@ -218,7 +211,7 @@ def test_each_user_may_do_what_rabbitmq_lets_it_do(brokers: dict[str, str], user
 def test_who_may_publish_in_the_name_of_another(brokers: dict[str, str], user: str) -> None:
     found = []
     for uri in brokers.values():
-        connection = connect(uri, user)
+        connection = connect(uri, user=user)
         found.append(outcome(connection, lambda channel, _: publish(channel, "m-x", "none", user="nobody"), ""))
         connection.close()
     assert found[1:] == [found[0]] * 2
@@ -235,10 +228,8 @@ LOGINS = [
 def test_logins(brokers: dict[str, str], user: str, password: str, vhost: str) -> None:
     found = []
     for uri in brokers.values():
-        parameters = pika.URLParameters(uri)
-        parameters.credentials, parameters.virtual_host = pika.PlainCredentials(user, password), vhost
         try:
-            pika.BlockingConnection(parameters).close()
+            connect(uri, vhost=vhost, user=user, password=password).close()
             found.append(("open", ""))
         except pika.exceptions.ConnectionClosedByBroker as closed:
             found.append((str(closed.reply_code), closed.reply_text))

@@ -16,6 +16,7 @@ import pytest
 
 from infra import local_cluster
 from tests.conftest import free_base_port
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 DEADLINE_S = 20
@@ -55,15 +56,8 @@ def perftest(cluster: local_cluster.Cluster, *words: str, given: str = "") -> su
     return subprocess.run(line, input=given, capture_output=True, text=True, check=False, timeout=120)
 
 
-def connect(node: Any, user: str, password: str = "secret") -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.credentials = pika.PlainCredentials(user, password)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return pika.BlockingConnection(parameters)
-
-
 def test_permissions_change_under_an_open_connection(cluster: local_cluster.Cluster, user: str) -> None:
-    connection = connect(cluster.nodes[1], user)
+    connection = connect(cluster.nodes[1], user=user)
     channel = connection.channel()
     channel.queue_declare("ann-q", durable=True)
     channel.confirm_delivery()
@@ -79,7 +73,7 @@ def test_permissions_change_under_an_open_connection(cluster: local_cluster.Clus
 
 
 def test_a_deleted_user_is_out_on_every_node(cluster: local_cluster.Cluster, user: str) -> None:
-    connections = [connect(node, user) for node in cluster.nodes]
+    connections = [connect(node, user=user) for node in cluster.nodes]
     asks(cluster, "delete-user", name=user)
     for connection in connections:
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
@@ -87,21 +81,21 @@ def test_a_deleted_user_is_out_on_every_node(cluster: local_cluster.Cluster, use
         assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - user 'ann' was deleted")
     for node in cluster.nodes:
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
-            connect(node, user)
+            connect(node, user=user)
 
 
 def test_limits_of_a_user(cluster: local_cluster.Cluster, user: str) -> None:
     asks(cluster, "set-user-limits", name=user, max_connections=2, max_channels=3)
-    first, second = (connect(cluster.nodes[0], user) for _ in range(2))
+    first, second = (connect(cluster.nodes[0], user=user) for _ in range(2))
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match=r"user connection limit \(2\) is reached"):
-        connect(cluster.nodes[0], user)
+        connect(cluster.nodes[0], user=user)
     first.channel()
     second.channel()
     second.channel()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=r"maximum allowed user limit of \(3\)"):
         first.channel()
     asks(cluster, "set-user-limits", name=user, max_connections=-1, max_channels=-1)
-    third = connect(cluster.nodes[0], user)
+    third = connect(cluster.nodes[0], user=user)
     third.channel()
     second.close()
     third.close()
@@ -112,7 +106,7 @@ def test_users_are_there_after_a_restart_of_all_nodes(cluster: local_cluster.Clu
     asks(cluster, "set-topic-permissions", user=user, exchange="amq.topic", write="^{username}[.]", read="")
     local_cluster.stop(cluster)
     cluster = local_cluster.start(Path(cluster.directory))
-    connection = connect(cluster.nodes[2], user)
+    connection = connect(cluster.nodes[2], user=user)
     channel = connection.channel()
     channel.basic_publish("amq.topic", "ann.k", b"")
     channel.basic_publish("amq.topic", "bob.k", b"")

@@ -22,6 +22,7 @@ from infra.layout import PlacedDrive, PlacedLayout
 from infra.mounts import mounts_below
 from infra.node_process import wait
 from perftest.exits import Exit
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.drives,
@@ -115,7 +116,7 @@ def test_a_drive_that_failed_is_mended_by_the_next_start(cluster: Cluster) -> No
 
 def test_a_node_that_a_failed_flush_ended_starts_again_on_the_mended_drive(cluster: Cluster) -> None:
     """The whole way: what was confirmed is there, and nobody is told to give the drive up."""
-    with pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection:
+    with connect(cluster.uris[0]) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
         channel.confirm_delivery()
@@ -124,7 +125,7 @@ def test_a_node_that_a_failed_flush_ended_starts_again_on_the_mended_drive(clust
     drives.ask(drive, op="fault", fault="flush_errors", value=1000)
     with (
         contextlib.suppress(pika.exceptions.AMQPError),
-        pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection,
+        connect(cluster.uris[0]) as connection,
     ):
         connection.channel().basic_publish("", "q", b"x" * 1000)
         connection.channel().queue_declare("other", durable=True, arguments={"x-queue-type": "quorum"})
@@ -133,7 +134,7 @@ def test_a_node_that_a_failed_flush_ended_starts_again_on_the_mended_drive(clust
     control.fuse_drives(cluster).act("node1", "disk", "heal")
     assert not drives.takes_writes(drive)
     cluster = local_cluster.start_node(local_cluster.load(Path(cluster.directory)), "node1", until_ready=True)
-    with pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection:
+    with connect(cluster.uris[0]) as connection:
         assert connection.channel().basic_get("q", auto_ack=True)[2] == b"kept"
 
 

@@ -12,6 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
 from infra.local_cluster import Cluster, Node
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 
@@ -24,10 +25,6 @@ RESOLUTION = 0.001
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with local_cluster.temporary(tmp_path_factory.mktemp("anatomy"), nodes=3) as running:
         yield running
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.amqp_port))
 
 
 def publish_and_consume(publisher: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:

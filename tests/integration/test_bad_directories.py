@@ -29,6 +29,7 @@ from infra.cluster import HOST
 from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
 from infra.node_process import marked, wait
 from infra.replacement import replace_node
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -38,7 +39,7 @@ BODIES = [b"%04d" % number + b"x" * 1000 for number in range(60)]
 
 def publish(node: Node, bodies: list[bytes]) -> None:
     """Each confirmed before the next."""
-    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+    with connect(node) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         channel.confirm_delivery()
@@ -49,7 +50,7 @@ def publish(node: Node, bodies: list[bytes]) -> None:
 def consume(node: Node, count: int) -> list[bytes]:
     """The next messages, acknowledged."""
     taken: list[bytes] = []
-    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+    with connect(node) as connection:
         channel = connection.channel()
         for method, _, body in channel.consume("q", inactivity_timeout=30):
             assert method is not None, f"only {len(taken)} of {count} messages"
@@ -250,7 +251,7 @@ def test_a_drive_that_runs_low_stops_publishers_on_every_node(tmp_path: Path, ba
         cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
         try:
             heard: list[str] = []
-            with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+            with connect(cluster.nodes[0]) as connection:
                 connection.add_on_connection_blocked_callback(lambda _, method: heard.append(method.method.reason))
                 connection.add_on_connection_unblocked_callback(lambda *_: heard.append("on"))
                 channel = connection.channel()
@@ -445,7 +446,7 @@ def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again
     """Nobody else has their messages. The queues of other nodes keep theirs."""
     with cluster_with_data(tmp_path / "c", base_port) as cluster:
         for node, name in ((cluster.nodes[1], "lost"), (cluster.nodes[2], "kept")):
-            with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+            with connect(node) as connection:
                 channel = connection.channel()
                 channel.queue_declare(name, durable=True)
                 channel.confirm_delivery()
@@ -462,7 +463,7 @@ def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
         assert refused.returncode == 1 and "the classic queues 'lost'" in refused.stderr and "--yes" in refused.stderr
         with (
-            pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection,
+            connect(cluster.nodes[0]) as connection,
             pytest.raises(pika.exceptions.ChannelClosedByBroker, match="node2"),  # still there, and out of reach
         ):
             connection.channel().queue_declare("lost", durable=True)
@@ -470,7 +471,7 @@ def test_the_classic_queues_of_a_lost_node_are_deleted_and_can_be_declared_again
         assert done.returncode == 0, done.stderr
         assert "the classic queues 'lost'" in done.stderr and "kept" not in done.stderr
         cluster = local_cluster.load(tmp_path / "c")
-        with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+        with connect(cluster.nodes[0]) as connection:
             channel = connection.channel()
             assert channel.queue_declare("lost", durable=True).method.message_count == 0
             assert channel.queue_declare("kept", durable=True).method.message_count == 1

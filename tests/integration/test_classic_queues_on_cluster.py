@@ -23,18 +23,13 @@ from infra import local_cluster
 from infra.layout import PlacedDrive, PlacedLayout
 from infra.local_cluster import Cluster, Node
 from infra.replacement import replace_node
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"k": "v"})
 TRANSIENT = pika.BasicProperties(delivery_mode=1)
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = 30
-    return pika.BlockingConnection(parameters)
 
 
 def publish(channel: BlockingChannel, queue: str, bodies: list[bytes], properties: Any = PERSISTENT) -> None:

@@ -27,6 +27,7 @@ from infra.cluster import Cluster, ClusterError
 from infra.cluster_file import DESCRIPTION_FILE, load
 from infra.description import NodePlace, describe, usual_ports, write
 from infra.node_process import wait
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.lab,
@@ -120,10 +121,6 @@ def three(tmp_path: Path) -> Iterator[Hosts]:
             for node in nodes:
                 with contextlib.suppress(ClusterError):
                     local_cluster.stop(load(directories[node]))
-
-
-def connect(uri: str) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.URLParameters(uri))
 
 
 def test_nodes_on_three_hosts_are_one_cluster(three: Hosts) -> None:

@@ -11,6 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exchange_type import ExchangeType
 
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 
@@ -21,10 +22,6 @@ TRIES = 15
 def nodes(cluster: Cluster) -> list[str]:
     """The URIs of three nodes."""
     return [node.uri for node in cluster.nodes]
-
-
-def connect(uri: str) -> BlockingConnection:
-    return BlockingConnection(pika.URLParameters(uri))
 
 
 def is_there(connection: BlockingConnection, *, queue: str = "", exchange: str = "") -> bool:

@@ -13,6 +13,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import rabbitmq_cluster
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -26,19 +27,12 @@ Answer = Any
 Script = Callable[[BlockingChannel], Answer]
 QUEUES = ("one", "two", "three")
 EXCHANGES = ("x", "y", "z")
-DEADLINE_S = 20
 
 
 @pytest.fixture(scope="module")
 def brokers(rabbitmq: str, cluster: Cluster) -> tuple[str, str]:
     """URIs of our cluster and of RabbitMQ."""
     return cluster.nodes[0].uri, rabbitmq
-
-
-def connect(uri: str) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return pika.BlockingConnection(parameters)
 
 
 def answer(uri: str, script: Script) -> Answer:

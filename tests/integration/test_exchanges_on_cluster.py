@@ -12,7 +12,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
-from infra.local_cluster import Cluster, Node
+from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 
@@ -31,12 +32,6 @@ CASES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]], list[tuple[str, di
         [("", {"a": 1, "b": "c"}, {0, 1}), ("", {"d": True}, {1}), ("", {"a": 2}, set())],
     ),
 }  # fmt: skip
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = 30
-    return pika.BlockingConnection(parameters)
 
 
 def taken(channel: BlockingChannel, queue: str) -> list[bytes]:

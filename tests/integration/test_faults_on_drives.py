@@ -19,6 +19,7 @@ from infra.drives import BlockDrive
 from infra.local_cluster import Cluster, ClusterError, Node
 from infra.node_process import wait
 from infra.register import Register
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.drives,
@@ -55,7 +56,7 @@ def one_node(directory: Path, drive: BlockDrive, base_port: int, *, sync: bool =
 
 def publish(node: Node, bodies: list[bytes]) -> None:
     """Each confirmed before the next."""
-    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+    with connect(node) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         channel.confirm_delivery()
@@ -66,7 +67,7 @@ def publish(node: Node, bodies: list[bytes]) -> None:
 def there(node: Node) -> list[bytes]:
     """What the queue holds, taken away."""
     taken: list[bytes] = []
-    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+    with connect(node) as connection:
         channel = connection.channel()
         try:
             while (answer := channel.basic_get("q", auto_ack=True))[0] is not None:
@@ -150,7 +151,7 @@ def test_a_full_drive_stops_publishers_until_it_is_freed(tmp_path: Path, base_po
     publish(node, BODIES[:40])
     filling.fill(drive.files, register)
     heard: list[str] = []
-    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+    with connect(node) as connection:
         connection.add_on_connection_blocked_callback(lambda _, method: heard.append(method.method.reason))
         connection.add_on_connection_unblocked_callback(lambda *_: heard.append("on"))
         channel = connection.channel()

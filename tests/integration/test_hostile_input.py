@@ -13,7 +13,6 @@ import struct
 from collections.abc import Iterator
 
 import pamqp.frame
-import pika
 import pytest
 from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
@@ -21,6 +20,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from infra import local_cluster
 from infra.control_link import connected
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 
@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def neighbour(cluster: Cluster) -> Iterator[BlockingChannel]:
     """A client that does nothing wrong. After the test it must still be served."""
-    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+    with connect(cluster.nodes[0]) as connection:
         channel = connection.channel()
         channel.queue_declare("neighbour", durable=True, arguments=QUORUM)
         channel.confirm_delivery()
@@ -126,7 +126,7 @@ def test_credentials_that_are_no_text_are_wrong_ones(
 
 
 def test_a_client_may_renew_its_password(cluster: Cluster) -> None:
-    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+    with connect(cluster.nodes[0]) as connection:
         connection.update_secret("guest", "as often as one likes")
         assert connection.channel().is_open
 

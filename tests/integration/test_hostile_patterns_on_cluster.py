@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import pika
 import pytest
 
 from infra import local_cluster
 from infra.local_cluster import Cluster
 from tests.conftest import free_base_port
 from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
@@ -42,8 +42,7 @@ def ready_api(cluster: Cluster) -> Api:
 
 
 def check_others_are_served(cluster: Cluster) -> None:
-    parameters = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port, blocked_connection_timeout=60)
-    with pika.BlockingConnection(parameters) as connection:
+    with connect(cluster.nodes[0]) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("", NAME, b"m")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pika
 import psutil
 import pytest
 
@@ -24,6 +23,7 @@ from infra import local_cluster
 from infra.cluster import Cluster, Node
 from infra.ports import free_ports
 from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 from tests.perftest.testing.certificates import Authority
 
@@ -112,8 +112,7 @@ def publish(channel: Any) -> None:
 def test_idle_clients_of_the_metrics_port_leave_the_rest_alone(attacked: Attacked, said: str) -> None:
     """A publisher goes on, others log in, and the log gets the files that it needs."""
     node = attacked.node
-    parameters = pika.URLParameters(node.uri)
-    with contextlib.ExitStack() as sockets, pika.BlockingConnection(parameters) as connection:
+    with contextlib.ExitStack() as sockets, connect(node) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         channel.confirm_delivery()
@@ -121,7 +120,7 @@ def test_idle_clients_of_the_metrics_port_leave_the_rest_alone(attacked: Attacke
         opened(node.metrics_port, sockets, said)
         for number in range(20):
             publish(channel)
-            with pika.BlockingConnection(parameters) as other:
+            with connect(node) as other:
                 other.channel().queue_declare(f"q{number}", durable=True, arguments=QUORUM)
         assert files(node) <= FILES - KEPT
     assert "a client of the metrics port is turned away" in attacked.log()
@@ -132,7 +131,7 @@ def test_idle_clients_of_any_port_leave_files_for_the_log(attacked: Attacked, po
     """All ports at once are full, and a publisher that is there goes on."""
     node = attacked.node
     where = attacked.tls_port if port == "tls_port" else getattr(node, port)
-    with contextlib.ExitStack() as sockets, pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+    with contextlib.ExitStack() as sockets, connect(node) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         channel.confirm_delivery()

@@ -16,8 +16,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
-from infra.local_cluster import Cluster, Node
+from infra.local_cluster import Cluster
 from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
@@ -27,12 +28,6 @@ ON_STORE = {"x-key": "header:x-group-key"}
 KINDS = pytest.mark.parametrize("kind", [ON_RAFT, ON_STORE], ids=["raft", "store"])
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 WAIT_S = 30
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = WAIT_S
-    return pika.BlockingConnection(parameters)
 
 
 def push(channel: BlockingChannel, queue: str, *bodies: str, **headers: Any) -> None:

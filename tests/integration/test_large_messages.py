@@ -18,6 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
 from infra.cluster import Cluster, Node
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -41,12 +42,6 @@ def cluster(tmp_path: Path, base_port: int) -> Iterator[Cluster]:
         yield running
     finally:
         local_cluster.stop(local_cluster.load(directory))  # a node may be in another process by now
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return pika.BlockingConnection(parameters)
 
 
 def channel_of(connection: pika.BlockingConnection, *queues: str) -> BlockingChannel:

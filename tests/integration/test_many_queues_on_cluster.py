@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pika
 import pytest
 
 from infra import local_cluster
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def cluster(tmp_path: Path, base_port: int) -> Iterator[Cluster]:
 def test_queues_are_all_there_when_a_start_returns(cluster: Cluster, base_port: int) -> None:
     """Whoever starts a cluster uses it: a queue without a leader would refuse its first clients."""
     names = [f"q{number}" for number in range(QUEUES)]
-    with pika.BlockingConnection(pika.URLParameters(cluster.uris[0])) as connection:
+    with connect(cluster.uris[0]) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for name in names:
@@ -40,7 +40,7 @@ def test_queues_are_all_there_when_a_start_returns(cluster: Cluster, base_port: 
     for said in local_cluster.summary(cluster):
         assert (said["queue_count"], said["leaderless"], said["electing"], len(said["busiest"])) == (QUEUES, 0, 0, 4)
         assert len(json.dumps(said)) < SUMMARY_OCTETS_MAX
-    with pika.BlockingConnection(pika.URLParameters(cluster.uris[1])) as connection:
+    with connect(cluster.uris[1]) as connection:
         channel = connection.channel()
         found = [channel.queue_declare(name, passive=True).method.message_count for name in names]
     assert found == [int(number % 10 == 0) for number in range(QUEUES)]

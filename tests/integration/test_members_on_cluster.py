@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pika
 import pytest
 
 from infra import local_cluster
 from infra.local_cluster import Cluster, ClusterError
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -19,7 +19,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes with a queue on all of them, and little patience for changes."""
     limits = {"change_timeout_ms": 1000}
     with local_cluster.temporary(tmp_path_factory.mktemp("members"), limits=limits) as running:
-        with pika.BlockingConnection(pika.URLParameters(running.nodes[0].uri)) as connection:
+        with connect(running.nodes[0]) as connection:
             connection.channel().queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
         yield running
 

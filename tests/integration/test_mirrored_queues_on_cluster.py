@@ -21,6 +21,7 @@ from infra import local_cluster
 from infra.local_cluster import Cluster, Node
 from reference_broker.mirroring.master import AHEAD_MIN
 from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -35,12 +36,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for node in running.nodes:
             until(partial(answers, node))
         yield running
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = WAIT_S
-    return pika.BlockingConnection(parameters)
 
 
 def api(node: Node) -> Api:

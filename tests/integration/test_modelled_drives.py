@@ -15,6 +15,7 @@ import pytest
 
 from infra import control, local_cluster
 from infra.local_cluster import Cluster, ClusterError
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -59,7 +60,7 @@ def await_(said: Callable[[], bool], connection: pika.BlockingConnection) -> Non
 @every_kind
 def test_a_full_drive_stops_publishers_and_not_consumers(cluster: Cluster, kind: str) -> None:
     """And publishing goes on by itself once there is room."""
-    publisher, consumer = (pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) for _ in range(2))
+    publisher, consumer = (connect(cluster.nodes[0]) for _ in range(2))
     blocked: list[str] = []
     publisher.add_on_connection_blocked_callback(lambda _c, _m: blocked.append("blocked"))
     publisher.add_on_connection_unblocked_callback(lambda _c, _m: blocked.append("unblocked"))
@@ -86,7 +87,7 @@ def test_a_full_drive_stops_publishers_and_not_consumers(cluster: Cluster, kind:
 def test_a_node_tells_what_its_drives_did(cluster: Cluster) -> None:
     """On the control port, for machines, and in the records of a run."""
     before = drive(cluster)
-    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri))
+    connection = connect(cluster.nodes[0])
     channel = connection.channel()
     channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
     channel.confirm_delivery()
@@ -111,7 +112,7 @@ def test_a_node_tells_what_its_drives_did(cluster: Cluster) -> None:
 @every_kind
 def test_a_node_whose_drive_fails_stops_and_starts_again(cluster: Cluster, kind: str) -> None:
     """A failed sync is final. What was confirmed before is there after the start."""
-    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri))
+    connection = connect(cluster.nodes[0])
     channel = connection.channel()
     channel.queue_declare("q", durable=True, arguments=KINDS[kind])
     channel.confirm_delivery()
@@ -127,7 +128,7 @@ def test_a_node_whose_drive_fails_stops_and_starts_again(cluster: Cluster, kind:
         control.act_on_drive(cluster, "node1", "d1", "heal")
     again = local_cluster.start_node(cluster, "node1")
     try:
-        connection = pika.BlockingConnection(pika.URLParameters(again.nodes[0].uri))
+        connection = connect(again.nodes[0])
         assert next(connection.channel().consume("q"))[2] == b"kept"
         connection.close()
     finally:
@@ -153,11 +154,11 @@ def test_a_publisher_that_is_faster_than_a_slow_drive_does_not_fill_the_memory(c
     """The confirms of a lazy queue wait for the drive, and a connection may have only so many octets unconfirmed."""
     size, count = 64 << 10, 160
     control.act_on_drive(cluster, "node1", "d1", "slow", factor=100)
-    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+    with connect(cluster.nodes[0]) as connection:
         connection.channel().queue_declare("q", durable=True, arguments=KINDS["lazy"])
 
         def publish() -> None:
-            with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as mine:
+            with connect(cluster.nodes[0]) as mine:
                 channel = mine.channel()
                 for _ in range(count):
                     channel.basic_publish("", "q", bytes(size), PERSISTENT)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from infra import local_cluster
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
@@ -28,7 +29,7 @@ QUORUM = {"x-queue-type": "quorum"}
 def test_clients_leave_files_for_the_log(tmp_path: Path) -> None:
     with local_cluster.temporary(tmp_path) as cluster, contextlib.ExitStack() as sockets:
         node = cluster.nodes[0]
-        connection = pika.BlockingConnection(pika.URLParameters(node.uri))
+        connection = connect(node)
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
@@ -61,7 +62,7 @@ def test_who_does_not_log_in_leaves_room_for_others(tmp_path: Path) -> None:
         local_cluster.kill(cluster, "node1")
         (node,) = local_cluster.start_node(cluster, "node1", until_ready=True).nodes
         for _ in range(7):
-            sockets.enter_context(pika.BlockingConnection(pika.URLParameters(node.uri)))
+            sockets.enter_context(connect(node))
         silent = [sockets.enter_context(socket.create_connection(("127.0.0.1", node.amqp_port))) for _ in range(5)]
         for client in silent:
             client.sendall(b"AMQP\x00\x00\x09\x01")
@@ -77,7 +78,7 @@ def test_who_does_not_log_in_leaves_room_for_others(tmp_path: Path) -> None:
 
 def opens(uri: str) -> bool:
     try:
-        pika.BlockingConnection(pika.URLParameters(uri)).close()
+        connect(uri).close()
     except (pika.exceptions.AMQPConnectionError, OSError):
         return False
     return True

@@ -16,18 +16,13 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
-from infra.local_cluster import Cluster, Node
+from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 
 QUORUM = {"x-queue-type": "quorum"}
 PERSISTENT = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"k": "v"})
-
-
-def connect(node: Node) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = 30
-    return pika.BlockingConnection(parameters)
 
 
 def declared(channel: BlockingChannel, request: pytest.FixtureRequest, **arguments: Any) -> str:

@@ -10,6 +10,7 @@ import pika
 import pytest
 
 from infra import local_cluster
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 
 pytestmark = pytest.mark.processes
@@ -23,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_cluster.
 
 
 def channel(cluster: local_cluster.Cluster, node: int) -> Any:
-    found = pika.BlockingConnection(pika.URLParameters(cluster.uris[node])).channel()
+    found = connect(cluster.uris[node]).channel()
     found.confirm_delivery()
     return found
 

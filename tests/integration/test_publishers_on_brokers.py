@@ -17,6 +17,7 @@ from perftest.engine.accounting import stamp
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing, RoutingKeys
 from perftest.spec.plan import QueueSpec, QueueType, Settings
 from perftest.spec.units import IN_FLIGHT_UNLIMITED
+from tests.integration.testing.pika_clients import connect
 from tests.perftest.testing.session_run import Run
 
 MESSAGES = 100
@@ -131,7 +132,7 @@ def test_another_client_reads_what_was_meant(uri: str, kind: QueueType, bodies: 
 
 def fetch(uri: str, queue: str, count: int) -> list[tuple[pika.BasicProperties, bytes]]:
     """The next messages of a queue, as pika reads them."""
-    with pika.BlockingConnection(pika.URLParameters(uri)) as connection:
+    with connect(uri) as connection:
         channel = connection.channel()
         found = [channel.basic_get(queue, auto_ack=True) for _ in range(count)]
     return [(properties, content) for _, properties, content in found]

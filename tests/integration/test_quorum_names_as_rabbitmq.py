@@ -9,6 +9,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import rabbitmq_cluster
+from tests.integration.testing.pika_clients import connect
 
 QUORUM = {"x-queue-type": "quorum"}
 BROKERS = (
@@ -25,7 +26,7 @@ BROKERS = (
 
 @pytest.fixture
 def channel(uri: str) -> Iterator[BlockingChannel]:
-    connection = pika.BlockingConnection(pika.URLParameters(uri))
+    connection = connect(uri)
     yield connection.channel()
     connection.close()
 

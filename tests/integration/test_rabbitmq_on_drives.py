@@ -18,6 +18,7 @@ import pytest
 from infra import cleaning, drives, rabbitmq_cluster
 from infra.drives import BlockDrive
 from infra.rabbitmq_cluster import RabbitMQ, RabbitMQError
+from tests.integration.testing.pika_clients import connect
 
 MISSING = drives.impossible() or ("" if rabbitmq_cluster.is_installed() else "RabbitMQ is not installed")
 on_drives = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -39,7 +40,7 @@ def two_drives(tmp_path: Path) -> Iterator[tuple[BlockDrive, BlockDrive]]:
 
 @contextmanager
 def channel_to(broker: RabbitMQ) -> Iterator[Any]:
-    with pika.BlockingConnection(pika.URLParameters(broker.uris[0])) as connection:
+    with connect(broker.uris[0]) as connection:
         channel = connection.channel()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         channel.confirm_delivery()

@@ -15,6 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import rabbitmq_cluster
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -39,7 +40,7 @@ class Scene:
     """Someone who asks, and someone else who answers. Requests go to the queue ``requests``."""
 
     def __init__(self, asks_at: str, answers_at: str, stack: ExitStack) -> None:
-        self._connections = [pika.BlockingConnection(_parameters(uri)) for uri in (asks_at, answers_at)]
+        self._connections = [connect(uri) for uri in (asks_at, answers_at)]
         self.asker, self.answerer = (connection.channel() for connection in self._connections)
         self.answerer.queue_declare("requests", durable=True)
         self.answerer.queue_purge("requests")
@@ -85,12 +86,6 @@ class Scene:
         for connection in self._connections:
             if connection.is_open:
                 connection.close()
-
-
-def _parameters(uri: str) -> pika.URLParameters:
-    parameters = pika.URLParameters(uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return parameters
 
 
 def named(name: str) -> str:

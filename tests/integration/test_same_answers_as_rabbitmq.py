@@ -16,6 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import rabbitmq_cluster
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -36,12 +37,6 @@ TOO_LONG_MS = 315_360_000_001
 def brokers(rabbitmq: str, cluster: Cluster) -> tuple[str, str]:
     """URIs of our cluster and of RabbitMQ."""
     return cluster.nodes[0].uri, rabbitmq
-
-
-def connect(uri: str) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return pika.BlockingConnection(parameters)
 
 
 def answer(uri: str, queue: str, script: Script) -> Answer:

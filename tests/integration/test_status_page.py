@@ -9,6 +9,7 @@ import pytest
 
 from infra import local_cluster
 from tests.integration.test_management_as_rabbitmq import Api
+from tests.integration.testing.pika_clients import connect
 from tests.integration.testing.scripts import until
 from tests.reports.browser.browsing import MARKS, Browser
 from tests.reports.browser.devtools import Tab
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes, *MARKS]
 
 def test_the_page_shows_what_there_is(browser: Browser, tmp_path: Path) -> None:
     with local_cluster.temporary(tmp_path) as cluster:
-        connection = pika.BlockingConnection(pika.URLParameters(cluster.uris[0]))
+        connection = connect(cluster.uris[0])
         channel = connection.channel()
         channel.queue_declare("<b>orders</b>", durable=True, arguments={"x-queue-type": "quorum"})
         channel.confirm_delivery()

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pika
 import psutil
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -24,6 +23,7 @@ from infra import control, local_cluster
 from infra.cluster import Cluster, make_secret
 from infra.control_link import ProofError, connected
 from infra.node_process import wait
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def channel(cluster: Cluster) -> Iterator[BlockingChannel]:
     """A client of the node, with a queue that has a message; the node has written all that follows from it."""
-    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+    with connect(cluster.nodes[0]) as connection:
         channel = connection.channel()
         channel.queue_declare("neighbour", durable=True, arguments={"x-queue-type": "quorum"})
         channel.confirm_delivery()

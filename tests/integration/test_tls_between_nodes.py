@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pika
 import pytest
 
 from infra import control, local_cluster
@@ -21,6 +20,7 @@ from infra.control_link import OPERATOR, ProofError
 from infra.description import NodePlace, adopt, describe, write
 from infra.node_process import end_children, spawn, wait
 from infra.ports import free_ports
+from tests.integration.testing.pika_clients import connect
 from tests.perftest.testing.certificates import Authority
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
@@ -83,10 +83,7 @@ def test_a_cluster_with_tls_serves_and_answers(secured: Secured) -> None:
         secured.start(node, until_ready=True)
     body = bytes(3_000_000)  # in parts, so that frames meet records of TLS anywhere
     with contextlib.ExitStack() as connections:
-        channels = [
-            connections.enter_context(pika.BlockingConnection(pika.URLParameters(uri))).channel()
-            for uri in secured.cluster.uris
-        ]
+        channels = [connections.enter_context(connect(uri)).channel() for uri in secured.cluster.uris]
         channels[0].queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
         for channel in channels:
             channel.confirm_delivery()

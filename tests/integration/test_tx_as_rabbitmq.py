@@ -13,6 +13,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import rabbitmq_cluster
 from infra.local_cluster import Cluster
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = [
     pytest.mark.rabbitmq,
@@ -31,12 +32,6 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 def brokers(rabbitmq: str, cluster: Cluster) -> dict[str, str]:
     """URIs of RabbitMQ, and of two nodes of our cluster."""
     return {"RabbitMQ": rabbitmq, "ours": cluster.nodes[0].uri, "another node": cluster.nodes[1].uri}
-
-
-def connect(uri: str) -> pika.BlockingConnection:
-    parameters = pika.URLParameters(uri)
-    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-    return pika.BlockingConnection(parameters)
 
 
 class Scene:

@@ -16,8 +16,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
-from infra.local_cluster import Cluster, Node
+from infra.local_cluster import Cluster
 from tests.conftest import free_base_port
+from tests.integration.testing.pika_clients import connect
 
 pytestmark = pytest.mark.processes
 WAIT_S = 20
@@ -63,13 +64,6 @@ def perftest(cluster: Cluster, *words: str) -> Any:
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
 
 
-def connect(node: Node, vhost: str = "/") -> pika.BlockingConnection:
-    parameters = pika.URLParameters(node.uri)
-    parameters.virtual_host = vhost
-    parameters.socket_timeout = parameters.blocked_connection_timeout = WAIT_S
-    return pika.BlockingConnection(parameters)
-
-
 def confirming(connection: pika.BlockingConnection) -> BlockingChannel:
     channel = connection.channel()
     channel.confirm_delivery()
@@ -87,7 +81,7 @@ def taken(channel: BlockingChannel, queue: str) -> bytes | None:
 @pytest.mark.parametrize("arguments", KINDS, ids=lambda kind: kind["x-queue-type"])
 def test_one_name_is_two_queues(cluster: Cluster, arguments: dict[str, str]) -> None:
     """On every node, whichever leads them."""
-    with connect(cluster.nodes[0]) as here, connect(cluster.nodes[1], "tenant") as there:
+    with connect(cluster.nodes[0]) as here, connect(cluster.nodes[1], vhost="tenant") as there:
         first, second = confirming(here), confirming(there)
         for channel, body in ((first, b"here"), (second, b"there")):
             channel.queue_declare("same", durable=True, arguments=arguments)
@@ -95,7 +89,7 @@ def test_one_name_is_two_queues(cluster: Cluster, arguments: dict[str, str]) -> 
             channel.queue_bind("same", "orders", "a.*")
             channel.basic_publish("", "same", body)
             channel.basic_publish("orders", "a.b", body + b" by topic")
-        with connect(cluster.nodes[2], "tenant") as reader:
+        with connect(cluster.nodes[2], vhost="tenant") as reader:
             found = reader.channel()
             assert [taken(found, "same") for _ in range(2)] == [b"there", b"there by topic"]
             assert found.basic_get("same")[0] is None
@@ -109,7 +103,7 @@ def test_one_name_is_two_queues(cluster: Cluster, arguments: dict[str, str]) -> 
 
 def test_no_name_reaches_into_another_virtual_host(cluster: Cluster) -> None:
     """The name of the tenant's queue in the cluster has a NUL, which a client can write, too."""
-    with connect(cluster.nodes[0]) as here, connect(cluster.nodes[0], "tenant") as there:
+    with connect(cluster.nodes[0]) as here, connect(cluster.nodes[0], vhost="tenant") as there:
         there.channel().queue_declare("secret", durable=True, arguments=QUORUM)
         thief = confirming(here)
         with pytest.raises(pika.exceptions.UnroutableError):
@@ -125,7 +119,7 @@ def test_no_name_reaches_into_another_virtual_host(cluster: Cluster) -> None:
 def test_dead_letters_and_policies_stay_within(cluster: Cluster) -> None:
     asks(cluster, "set-policy", vhost="tenant", name="p", pattern="^full$",
          definition={"max-length": 1, "dead-letter-exchange": "dead"})  # fmt: skip
-    with connect(cluster.nodes[0]) as here, connect(cluster.nodes[1], "tenant") as there:
+    with connect(cluster.nodes[0]) as here, connect(cluster.nodes[1], vhost="tenant") as there:
         for connection in (here, there):
             channel = confirming(connection)
             channel.exchange_declare("dead", "fanout")
@@ -148,7 +142,7 @@ def test_dead_letters_and_policies_stay_within(cluster: Cluster) -> None:
 
 def test_a_virtual_host_goes_with_everything_in_it(cluster: Cluster) -> None:
     """Its connections end, on every node, and a new one of that name is empty."""
-    connections = [connect(node, "tenant") for node in cluster.nodes]
+    connections = [connect(node, vhost="tenant") for node in cluster.nodes]
     channel = confirming(connections[0])
     for name in ("q1", "q2"):
         channel.queue_declare(name, durable=True, arguments=QUORUM)
@@ -161,11 +155,11 @@ def test_a_virtual_host_goes_with_everything_in_it(cluster: Cluster) -> None:
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="vhost 'tenant' was deleted"):
             connection.channel().basic_qos(prefetch_count=1)
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="vhost tenant not found"):
-        connect(cluster.nodes[1], "tenant")
+        connect(cluster.nodes[1], vhost="tenant")
     assert asks(cluster, "policies")["policies"] == []
     asks(cluster, "add-vhost", name="tenant")
     asks(cluster, "set-permissions", user="guest", vhost="tenant", configure=".*", write=".*", read=".*")
-    with connect(cluster.nodes[2], "tenant") as again:
+    with connect(cluster.nodes[2], vhost="tenant") as again:
         for name in ("q1", "q2", "classic"):
             with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue"):
                 again.channel().queue_declare(name, passive=True)
@@ -174,14 +168,14 @@ def test_a_virtual_host_goes_with_everything_in_it(cluster: Cluster) -> None:
 
 def test_limits_of_a_virtual_host(cluster: Cluster) -> None:
     asks(cluster, "set-vhost-limits", name="tenant", max_queues=1, max_connections=2)
-    with connect(cluster.nodes[0], "tenant") as there, connect(cluster.nodes[0], "tenant"):
+    with connect(cluster.nodes[0], vhost="tenant") as there, connect(cluster.nodes[0], vhost="tenant"):
         channel = there.channel()
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         channel.queue_declare("q", durable=True, arguments=QUORUM)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"queue limit in vhost 'tenant' \(1\)"):
             channel.queue_declare("one-more", durable=True, arguments=QUORUM)
         with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match=r"connection limit \(2\)"):
-            connect(cluster.nodes[0], "tenant")
+            connect(cluster.nodes[0], vhost="tenant")
         with connect(cluster.nodes[0]) as here:
             here.channel().queue_declare("elsewhere", durable=True, arguments=QUORUM)
             here.channel().queue_delete("elsewhere")
@@ -189,7 +183,7 @@ def test_limits_of_a_virtual_host(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_virtual_host_is_there_after_a_restart_of_all_nodes(cluster: Cluster) -> None:
-    with connect(cluster.nodes[0], "tenant") as there:
+    with connect(cluster.nodes[0], vhost="tenant") as there:
         channel = confirming(there)
         channel.exchange_declare("orders", "topic", durable=True)
         for name, arguments in (("kept", QUORUM), ("classic", {})):
@@ -198,7 +192,7 @@ def test_a_virtual_host_is_there_after_a_restart_of_all_nodes(cluster: Cluster) 
         channel.basic_publish("orders", "k", b"kept", pika.BasicProperties(delivery_mode=2))
     local_cluster.stop(cluster)
     cluster = local_cluster.start(Path(cluster.directory))
-    with connect(cluster.nodes[1], "tenant") as there:
+    with connect(cluster.nodes[1], vhost="tenant") as there:
         channel = confirming(there)
         assert [taken(channel, name) for name in ("kept", "classic")] == [b"kept"] * 2
         channel.basic_publish("orders", "k", b"after")
@@ -213,7 +207,7 @@ def test_the_commands(cluster: Cluster) -> None:
         "name": "second", "description": "for tests", "tags": ["a"], "queues": 0, "max_connections": -1,
         "max_queues": 5,
     }  # fmt: skip
-    with connect(cluster.nodes[0], "tenant") as there:
+    with connect(cluster.nodes[0], vhost="tenant") as there:
         there.channel().queue_declare("q", durable=True, arguments=QUORUM)
     assert perftest(cluster, "quorum-status", "q", "--vhost", "tenant").returncode == 0
     assert perftest(cluster, "transfer-leader", "q", "2", "--vhost", "tenant").returncode == 0

@@ -16,6 +16,8 @@ import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.integration.testing.pika_clients import connect
+
 Answer = Any
 DEADLINE_S = 60
 _POLL_S = 0.02
@@ -50,9 +52,7 @@ class Client:
 
     def connect(self, uri: str = "") -> pika.BlockingConnection:
         """Another connection, to the client's node if no other is named. Closed with the script."""
-        parameters = pika.URLParameters(uri or self.place.uri)
-        parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
-        connection = pika.BlockingConnection(parameters)
+        connection = connect(uri or self.place.uri)
         self._connections.callback(_close, connection)
         return connection
 
