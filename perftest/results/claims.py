@@ -8,33 +8,37 @@ stands for either.
 ==============  ====================================================================================
 trend           claims (ratio of the second figure over the first)
 ==============  ====================================================================================
-rises           last over first: at least ``factor``; each step over the one before: at least 1/slack
-falls           last over first: at most 1/``factor``; each step over the one before: at most slack
+rises           last over first: at least ``factor``; guards: each step over the one before: at least 1/slack
+falls           last over first: at most 1/``factor``; guards: each step over the one before: at most slack
 flat            each pair of steps: between 1/slack and slack
 ratio           second over first: between ``at_least`` and ``at_most``
 level           each step over 1: between ``at_least`` and ``at_most``
 knee            second over first: at least slack; each later step over the second: at most slack
-biggest_gain    the gain between the two over each other gain between neighbours: at least 1
+biggest_gain    each other gain between neighbours over the gain between the two: at most 1
 best            the best of the steps over each other step: at least 1/slack (of latencies at most slack)
 ==============  ====================================================================================
 
-Slack is 1 + ``tolerance``. A gain that is smaller than a hundredth of the figure counts as a hundredth, because a ratio
-of gains near 0 means nothing.
+A *guard* only contradicts: a rise by orders of magnitude is known from its ends, and a step between them that cannot be
+told from its neighbour is no doubt about the rise. Slack is 1 + ``tolerance``. A gain is a difference of two
+neighbours, in units of the metric. A gain that is smaller than a hundredth of the figure counts as a hundredth, because
+a ratio of gains near 0 means nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, pairwise
 from statistics import geometric_mean
 from typing import Any, Final
 
-from perftest.metrics.names import LATENCIES, STATISTICS
+from perftest.metrics.names import LATENCIES, RATE, STATISTICS
+from perftest.results.noise import StepNoise
 from perftest.results.summary import PERCENTILES
 from perftest.results.trust import Status, samples_for, step_checks, supports
-from perftest.spec.expected.slo import any_of, measured, shown
+from perftest.spec.expected.slo import Objective, any_of, measured, shown
 from perftest.spec.expected.trends import Finding, Trend
 
 __all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of", "labels_of", "layout_title"]
@@ -58,6 +62,16 @@ class Claim:
     doubt: str = ""
     is_counted: bool = False
     """Whether the values are counted and not timed: a single repetition then tells nearly all."""
+    is_linear: bool = False
+    """Whether the ratio varies by chance, up and down alike, and not its logarithm."""
+    is_guard: bool = False
+    """Whether the claim can only contradict its finding."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The (logarithm of the) ratio as a contrast of logarithms: the weight of each step."""
+    steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The values of all steps that every repetition measured, and which are sound."""
+    noise: Mapping[str, StepNoise] = field(default_factory=dict)
+    """Of the only repetition: the noise within its steps."""
 
 
 def findings_of(plan: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -135,6 +149,24 @@ class _Figures:
     def more_is_better(self) -> bool:
         return "." not in self.objective.metric
 
+    @cached_property
+    def _sound(self) -> dict[str, tuple[float, ...]]:
+        """The values of each step that all rounds measured soundly, none of them 0."""
+        found = {step: self.of(step) for step in dict.fromkeys(step for rows in self._rounds for step in rows)}
+        return {
+            step: tuple(values.values())
+            for step, (values, doubt) in found.items()
+            if not doubt and all(value > 0 for value in values.values())
+        }
+
+    @cached_property
+    def _noise(self) -> dict[str, StepNoise]:
+        """The noise within the steps, if there is one round."""
+        if len(self._rounds) != 1:
+            return {}
+        found = {step: _noise_of(self.objective, self._rounds[0][step]) for step in self._sound}
+        return {step: noise for step, noise in found.items() if noise is not None}
+
     def of(self, step: str) -> tuple[dict[int, float], str]:
         """The values of a step by round, and why they cannot be used: a doubt, or nothing."""
         values = {at: measured(self.objective, rows[step]) for at, rows in enumerate(self._rounds) if step in rows}
@@ -153,7 +185,12 @@ class _Figures:
         both = sorted(before.keys() & after.keys())
         bases, candidates = tuple(before[at] for at in both), tuple(after[at] for at in both)
         text = f"{base} → {candidate}" + ("" if doubt else f": {self.shown(bases)} → {self.shown(candidates)}")
-        return self.worded(text, doubt, base=bases, candidate=candidates, least=least, most=most)
+        bounds = {"least": least, "most": most, "weights": {base: -1.0, candidate: 1.0}}
+        return self.compared(text, doubt, base=bases, candidate=candidates, **bounds)
+
+    def compared(self, text: str, doubt: str, **figures: Any) -> Claim:
+        """A claim about a contrast of steps, beside all others of these rounds."""
+        return self.worded(text, doubt, steps=self._sound, noise=self._noise, **figures)
 
     def worded(self, text: str, doubt: str = "", **figures: Any) -> Claim:
         """A claim that says where it holds."""
@@ -183,16 +220,36 @@ def _wanted(row: Row, count: int, percent: float) -> str:
     return f", and needs {wanted:,}{after}"
 
 
+def _noise_of(objective: Objective, row: Row) -> StepNoise | None:
+    """The noise of a metric within a step, where it was recorded: of rates, and of the latency to lead with."""
+    latency, dot, statistic = objective.metric.partition(".")
+    name = f"{latency}_per_s" if latency != RATE else "delivered_per_s" if row.get("delivered") else "published_per_s"
+    if dot:
+        name = STATISTICS[statistic] if latency == "e2e" else ""
+    scales = (row.get("noise") or {}).get(name)
+    if not scales:
+        return None
+    length_s, count = row["length_ns"] / 1e9, scales[0][2] + 1
+    start_s = row.get("start_ns", 0) / 1e9
+    return StepNoise(scales=scales, interval_s=length_s / count, start_s=start_s, length_s=length_s)
+
+
 def _rises(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
     steps = finding.compared
     yield figures.claim(steps[0], steps[-1], least=finding.rise)
-    yield from (figures.claim(one, other, least=1 / finding.slack) for one, other in pairwise(steps) if len(steps) > 2)
+    yield from _guards(figures.claim(one, other, least=1 / finding.slack) for one, other in pairwise(steps))
 
 
 def _falls(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
     steps = finding.compared
     yield figures.claim(steps[0], steps[-1], most=1 / finding.rise)
-    yield from (figures.claim(one, other, most=finding.slack) for one, other in pairwise(steps) if len(steps) > 2)
+    yield from _guards(figures.claim(one, other, most=finding.slack) for one, other in pairwise(steps))
+
+
+def _guards(neighbours: Iterable[Claim]) -> Iterator[Claim]:
+    """Guards between the neighbours of three steps and more."""
+    found = [replace(claim, is_guard=True) for claim in neighbours]
+    yield from found if len(found) > 1 else ()
 
 
 def _flat(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
@@ -229,21 +286,36 @@ def _knee(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterato
 
 def _biggest_gain(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
     lower, higher = finding.labels
-    named, doubt = _gains(lower, higher, figures)
     for one, other in pairwise(labels):
-        if (one, other) == (lower, higher):
-            continue
-        gains, doubted = _gains(one, other, figures)
-        text = f"gain {one} → {other}, against gain {lower} → {higher}"
-        yield figures.worded(text, doubt or doubted, base=gains, candidate=named, least=1.0)
+        if (one, other) != (lower, higher):
+            yield _smaller_gain(figures, (one, other), (lower, higher))
 
 
-def _gains(one: str, other: str, figures: _Figures) -> tuple[tuple[float, ...], str]:
-    """The gain between two steps in each repetition, and a doubt."""
-    (before, no_base), (after, no_candidate) = figures.of(one), figures.of(other)
-    if doubt := no_base or no_candidate:
-        return (), doubt
-    return tuple(max(b - a, _LEAST_GAIN * max(a, b)) for a, b in zip(before.values(), after.values(), strict=True)), ""
+def _smaller_gain(figures: _Figures, small: tuple[str, str], big: tuple[str, str]) -> Claim:
+    """The gain between two steps is at most the gain between two others. A gain may be negative, so the ratio counts,
+    and not its logarithm; the weights are the derivatives of the ratio."""
+    text = f"gain {small[0]} → {small[1]} over gain {big[0]} → {big[1]}"
+    found = {step: figures.of(step) for step in (*small, *big)}
+    if doubt := next((doubt for _, doubt in found.values() if doubt), ""):
+        return figures.worded(text, doubt)
+    typical = {step: math.fsum(values.values()) / len(values) for step, (values, _) in found.items()}
+    biggest = typical[big[1]] - typical[big[0]]
+    if biggest <= 0:
+        return figures.worded(text, f"{big[0]} → {big[1]} gains nothing")
+    ratio = (typical[small[1]] - typical[small[0]]) / biggest
+    weights = dict.fromkeys(found, 0.0)
+    parts = ((small[0], -1.0), (small[1], 1.0), (big[0], ratio), (big[1], -ratio))
+    for step, part in parts:
+        weights[step] += part * typical[step] / biggest
+    gains = [_gains(found[one][0], found[other][0]) for one, other in (big, small)]
+    sides = {"base": gains[0], "candidate": gains[1], "weights": weights}
+    return figures.compared(text, "", most=1.0, is_linear=True, **sides)
+
+
+def _gains(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[float, ...]:
+    """The gain in each repetition."""
+    pairs = zip(before.values(), after.values(), strict=True)
+    return tuple(max(b - a, _LEAST_GAIN * max(a, b)) for a, b in pairs)
 
 
 def _best(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:

@@ -11,6 +11,7 @@ from typing import Any
 from perftest.results.bottleneck import Bottleneck, HostUse, NodeUse, bottleneck, unknown_speeds
 from perftest.results.hosts import HostRecords, has_load, roles_of
 from perftest.results.integrity import Damages
+from perftest.results.noise import noise_of
 from perftest.results.steadiness import SteadySlots
 from perftest.results.summary import BrokerUse, PhaseTotals, Tally
 from perftest.results.trust_list import Course
@@ -39,6 +40,11 @@ class CourseFollower:
             busiest = max((percent for percent in known if percent is not None), default=None)
             found.append(row if busiest is None else {**row, "host_cpu_percent": round(busiest, 2)})
         return found
+
+    def with_noise(self, rows: Rows) -> Rows:
+        """The rows with ``noise``, where a step has intervals enough (:mod:`perftest.results.noise`)."""
+        found = zip(rows, self.slots.timelines(rows), strict=True)
+        return [{**row, "noise": scales} if (scales := noise_of(each.slots)) else row for row, each in found]
 
     def course(self, rows: Rows, manifest: Mapping[str, Any], tally: Tally, damages: Damages) -> Course:
         """The course for these rows."""

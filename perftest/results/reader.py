@@ -167,7 +167,7 @@ def summarise(run: Run) -> dict[str, Any]:
     for sample in run.host:
         follower.hosts.add(sample)
     manifest = {**run.manifest, "broker": {**(run.manifest.get("broker") or {}), "drives": drives.facts()}}
-    rows = follower.with_host_cpu(rows_of(manifest, tally, follower.nodes), manifest, tally)
+    rows = follower.with_noise(follower.with_host_cpu(rows_of(manifest, tally, follower.nodes), manifest, tally))
     course = follower.course(rows, manifest, tally, run.damages)
     return result_of(manifest, rows, run.ledger, disturbances, course, background_rows_of(manifest, tally))
 

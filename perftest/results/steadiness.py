@@ -29,17 +29,22 @@ RATE_DRIFT_WARN, P50_DRIFT_WARN = 0.10, 0.25
 """Changes of the second half over the first half that are warned of."""
 _MS_NS: Final = 1_000_000
 """Nanoseconds of a millisecond: the histograms of a log have times in whole milliseconds."""
+_KEPT: Final = (50.0, 95.0, 99.0)
+"""Percentiles that are kept of each slot."""
 _OPEN_SLOTS: Final = 4
 """Number of slots of a step whose histograms are kept: workers report an interval at about the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadySlot:
-    """All workers' intervals of the same time: ``p50_ns`` is of the latency to lead with, None without samples."""
+    """All workers' intervals of the same time. Percentiles are of the latency to lead with, None without samples."""
 
     length_s: float
     delivered_per_s: float
+    published_per_s: float = 0.0
     p50_ns: float | None
+    p95_ns: float | None = None
+    p99_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,24 +117,25 @@ def _ratio(first: Sequence[SteadySlot], second: Sequence[SteadySlot]) -> float |
 class _Slot:
     """A slot that still gets intervals."""
 
-    __slots__ = ("delivered", "latencies", "lengths_ns")
+    __slots__ = ("delivered", "latencies", "lengths_ns", "published")
 
     def __init__(self) -> None:
-        self.delivered = 0
+        self.delivered = self.published = 0
         self.lengths_ns: dict[tuple[str, str], int] = {}
         self.latencies: list[SparseCounts] = []
 
-    def told(self) -> tuple[float, float, float]:
-        """Length in seconds, messages delivered, and p50 in nanoseconds (NaN without samples)."""
+    def told(self) -> Sequence[float]:
+        """Length in seconds, messages delivered and published, and :data:`_KEPT` in nanoseconds (NaN without
+        samples)."""
         merged = Histogram()
         for counts in self.latencies:
             merged.add_sparse(counts)
-        (p50_ns,) = merged.capped_percentiles_ns((50.0,)) if merged.total else (nan,)
-        return max(self.lengths_ns.values(), default=0) / 1e9, float(self.delivered), float(p50_ns)
+        kept_ns = merged.capped_percentiles_ns(_KEPT) if merged.total else (nan,) * len(_KEPT)
+        return max(self.lengths_ns.values(), default=0) / 1e9, self.delivered, self.published, *kept_ns
 
 
 class _Slots:
-    """The slots of one step and group of load: closed ones as three numbers each, and open ones."""
+    """The slots of one step and group of load: closed ones as six numbers each, and open ones."""
 
     def __init__(self) -> None:
         self.numbers = array("q")
@@ -150,21 +156,20 @@ class _Slots:
 
     def slots(self) -> list[SteadySlot]:
         """All slots, in order."""
+        width = 3 + len(_KEPT)
         open_slots = [self.open[number].told() for number in sorted(self.open)]
-        closed = zip(*(self.figures[at::3] for at in range(3)), strict=True)
-        return [
-            SteadySlot(
-                length_s=length_s,
-                delivered_per_s=delivered / length_s,
-                p50_ns=None if isnan(p50_ns) else p50_ns,
-            )
-            for length_s, delivered, p50_ns in (*closed, *open_slots)
-            if length_s > 0
-        ]
+        closed = zip(*(self.figures[at::width] for at in range(width)), strict=True)
+        return [_steady_slot(*told) for told in (*closed, *open_slots) if told[0] > 0]
+
+
+def _steady_slot(length_s: float, delivered: float, published: float, *kept_ns: float) -> SteadySlot:
+    p50_ns, p95_ns, p99_ns = (None if isnan(each) else each for each in kept_ns)
+    rates = {"delivered_per_s": delivered / length_s, "published_per_s": published / length_s}
+    return SteadySlot(length_s=length_s, **rates, p50_ns=p50_ns, p95_ns=p95_ns, p99_ns=p99_ns)
 
 
 class SteadySlots:
-    """Follows the steady time of every measured step through its intervals, as they come. It keeps three numbers of a
+    """Follows the steady time of every measured step through its intervals, as they come. It keeps six numbers of a
     slot, and the histograms of the last slots only.
 
     The middle of an interval decides its slot, counted from the first interval of its step.
@@ -188,6 +193,7 @@ class SteadySlots:
             return
         slot = self._slot(record.step, record.group, record.start_ns, record.length_ns)
         slot.delivered += record.delivered
+        slot.published += record.published
         slot.lengths_ns[record.source] = slot.lengths_ns.get(record.source, 0) + record.length_ns
         counts = record.latencies.get(self._lead[record.step, record.group])
         if counts is not None:

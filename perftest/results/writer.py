@@ -354,7 +354,7 @@ class RunWriter:
             self.manifest["broker"]["drives"] = drives
         self.manifest["hosts"] = with_clocks(self.manifest["hosts"], self._clocks.rows())
         rows = rows_of(self.manifest, self.tally, self._follower.nodes)
-        rows = self._follower.with_host_cpu(rows, self.manifest, self.tally)
+        rows = self._follower.with_noise(self._follower.with_host_cpu(rows, self.manifest, self.tally))
         course = self._follower.course(rows, self.manifest, self.tally, Damages())
         self.background_rows = background_rows_of(self.manifest, self.tally)
         result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, course, self.background_rows)

@@ -14,7 +14,7 @@ from reports.pages.figures import manifest_of
 from reports.pages.model import Chart, Column, Sentence, Table, Verdicts
 from reports.pages.tables import table_of
 from reports.stats.reproduction import Reproduction, judge_runs
-from reports.stats.validity import steps_of
+from reports.stats.validity import steps_of, with_noise
 from reports.store.tables import Tables
 
 _COLUMNS: Final = tuple(
@@ -98,7 +98,8 @@ def _chart(judged: Reproduction, name: str) -> Chart:
 def _rows(load: Tables, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a run with the labels of its plan. Tables have words for a step that the plan leaves unnamed."""
     labels = {step["number"]: step["label"] for step in plan.get("steps") or ()}
-    return [row | {"label": labels.get(row["step"], row["label"])} for row in steps_of(load.steps)]
+    rows = [row | {"label": labels.get(row["step"], row["label"])} for row in steps_of(load.steps)]
+    return with_noise(load, rows)
 
 
 def _table(judged: Reproduction, name: str) -> Table:

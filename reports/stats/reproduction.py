@@ -1,14 +1,11 @@
 """Whether a run reproduces the findings of its source: the judge for terminal and page.
 
-Repetitions decide, with the intervals of :mod:`reports.stats.confidence`. The steps of one round shared the state of
-the machine in that round, so each round gives one ratio of two steps, and the interval is over these ratios. A round on
-a busy machine spoils no verdict if it is slow in both steps. All claims of one finding hold together with 95 %
-confidence. A claim is reproduced if the whole interval of its ratio lies within the bounds of the claim, not reproduced
-if the whole interval lies outside, and anything else is not enough data.
-
-Fewer than three repetitions have no interval. A ratio of theirs is then taken as known to a factor of two, up and down,
-which is far more than repetitions on one machine differ by. So one run tells a rise by a factor of ten from no rise,
-and one run never tells that figures are equal within 10 %. Figures that are counted, and not timed, are known to 2 %.
+The steps of one round shared the state of the machine in that round, so each round gives one ratio of two steps, and
+:mod:`reports.stats.contrasts` has the interval of the ratio, from several rounds or from the intervals of one. All
+claims of one finding that decide hold together with 95 % confidence. A claim is reproduced if the whole interval of its
+ratio lies within the bounds of the claim, not reproduced if the whole interval lies outside, and anything else is not
+enough data. A guard takes part only if it contradicts. Figures that are counted, and not timed, are known to 2 % from
+one round.
 """
 
 from __future__ import annotations
@@ -17,19 +14,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Any, Final
 
 from perftest.metrics.figures import three_figures
 from perftest.results.claims import Claim, Finding, Row, Runs, claims_of, findings_of, labels_of, layout_title
-from reports.stats.confidence import change, each_of
+from reports.stats.confidence import each_of
+from reports.stats.contrasts import half_width
 
 CONFIDENCE: Final = 0.95
-REPEATS_MIN: Final = 3
-"""Repetitions that an interval takes."""
-ASSUMED: Final = 2.0
-"""The factor to which a ratio is taken as known with fewer repetitions."""
 COUNTED: Final = 1.02
-"""The same for counted figures, such as octets per message: only the samples at the ends of a step vary."""
+"""Factor to which one round knows counted figures, such as octets per message: only the samples at the ends of a step
+vary."""
 SHOWN_MAX: Final = 2
 """Claims of a finding that a line shows."""
 
@@ -50,6 +46,9 @@ _GRAVITY: Final = (
 )
 
 
+_UNKNOWN: Final = "one round with too few steady intervals has no bounds"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
     """A claim with the ratio that was measured, and the bounds of its interval; NaN if there is no ratio."""
@@ -66,7 +65,8 @@ class JudgedClaim:
         if math.isnan(self.ratio):
             return f"{self.claim.text}: {self.claim.doubt}"
         times = "" if self.claim.is_counted else f", {three_figures(self.ratio)} times"
-        measured = f"{self.claim.text}{times} ({three_figures(self.low)} to {three_figures(self.high)}"
+        known = f"{three_figures(self.low)} to {three_figures(self.high)}" if math.isfinite(self.high) else _UNKNOWN
+        measured = f"{self.claim.text}{times} ({known}"
         doubt = f"; {self.claim.doubt}" if self.claim.doubt else ""
         return f"{measured}; claimed {_bounds(self.claim)}){doubt}"
 
@@ -125,11 +125,9 @@ class Reproduction:
         rounds = f"{self.rounds} round{'s' if self.rounds != 1 else ''}"
         each = f" on each of {len(self.layouts)} layouts" if len(self.layouts) > 1 else ""
         text = f"The source's findings: {self.outcome}, {counted} findings over {rounds}{each}."
-        few = (
-            f" Fewer than {REPEATS_MIN} rounds have no interval: each ratio counts as known to a factor of {ASSUMED:g}."
-        )
+        one = " One round is judged by how much its figures varied within the steps."
         are_timed = any(not claim.claim.is_counted for finding in self.findings for claim in finding.claims)
-        return text + (few if self.rounds < REPEATS_MIN and are_timed else "")
+        return text + (one if self.rounds == 1 and are_timed else "")
 
     def lines(self) -> list[str]:
         """The verdicts for a terminal: over all findings, then each finding with its figures. Findings over layouts
@@ -201,10 +199,18 @@ def _overall(outcomes: Sequence[ReproductionOutcome]) -> ReproductionOutcome:
 
 
 def _finding(finding: Finding, claims: Sequence[Claim]) -> JudgedFinding:
+    deciding, guards = ([each for each in claims if each.is_guard is guard] for guard in (False, True))
+    judged = _judged(deciding)
+    against = [each for each in _judged(guards) if each.outcome is ReproductionOutcome.NOT_REPRODUCED]
+    found = sorted((*judged, *against), key=lambda each: _GRAVITY.index(each.outcome))
+    outcome = found[0].outcome if found else ReproductionOutcome.NOT_ENOUGH_DATA
+    return JudgedFinding(finding=finding, claims=tuple(found), outcome=outcome)
+
+
+def _judged(claims: Sequence[Claim]) -> list[JudgedClaim]:
+    """The verdicts on claims that hold together."""
     confidence = each_of(CONFIDENCE, len(claims))
-    judged = sorted((_claim(claim, confidence) for claim in claims), key=lambda each: _GRAVITY.index(each.outcome))
-    outcome = judged[0].outcome if judged else ReproductionOutcome.NOT_ENOUGH_DATA
-    return JudgedFinding(finding=finding, claims=tuple(judged), outcome=outcome)
+    return [_claim(claim, confidence) for claim in claims]
 
 
 def _claim(claim: Claim, confidence: float) -> JudgedClaim:
@@ -217,7 +223,8 @@ def _claim(claim: Claim, confidence: float) -> JudgedClaim:
     some = zeros[0] or 0 < zeros[1] < len(claim.candidate)
     outcome = ReproductionOutcome.NOT_ENOUGH_DATA
     if not claim.doubt and not some:
-        inside, outside = claim.least <= low and high <= claim.most, high < claim.least or low > claim.most
+        is_above = claim.least <= low or (claim.is_linear and not claim.least)
+        inside, outside = is_above and high <= claim.most, high < claim.least or low > claim.most
         outcome = (
             ReproductionOutcome.REPRODUCED if inside else ReproductionOutcome.NOT_REPRODUCED if outside else outcome
         )
@@ -225,14 +232,25 @@ def _claim(claim: Claim, confidence: float) -> JudgedClaim:
 
 
 def _interval(claim: Claim, confidence: float) -> tuple[float, float, float]:
-    """The ratio of the second figure over the first, and its bounds."""
+    """The ratio of the second figure over the first, and its bounds; 0 if some second figure is."""
     ratios = [after / before for before, after in zip(claim.base, claim.candidate, strict=True) if before]
-    found = change([1.0] * len(ratios), ratios, confidence)
-    ratio = 1 + found.value
-    if len(ratios) < REPEATS_MIN or not math.isfinite(found.high):
-        factor = COUNTED if claim.is_counted else ASSUMED
-        return ratio, ratio / factor, ratio * factor
-    return ratio, 1 + found.low, 1 + found.high
+    steps = {step: [math.log(value) for value in values] for step, values in claim.steps.items()}
+    if claim.is_linear:
+        half = half_width(ratios, claim.weights, steps, claim.noise, confidence)
+        return fmean(ratios), fmean(ratios) - half, fmean(ratios) + half
+    if not all(ratios):
+        return 0.0, 0.0, 0.0
+    logs = [math.log(ratio) for ratio in ratios]
+    centre = math.exp(fmean(logs))
+    if claim.is_counted and len(logs) == 1:
+        return centre, centre / COUNTED, centre * COUNTED
+    half = half_width(logs, claim.weights, steps, claim.noise, confidence)
+    factor = math.exp(half) if half < _LOG_MAX else math.inf
+    return centre, centre / factor, centre * factor
+
+
+_LOG_MAX: Final = 700.0
+"""Logarithm of about the greatest float."""
 
 
 def _bounds(claim: Claim) -> str:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import pandas as pd
 from perftest.results.foreign import foreign_of
 from perftest.results.integrity import Damages
 from perftest.results.modelled_drives import in_words
+from perftest.results.noise import noise_of
 from perftest.results.run_checks import Disturbances, background_names
 from perftest.results.steadiness import SteadySlot, Timeline
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
@@ -57,6 +58,11 @@ def steps_of(steps: pd.DataFrame) -> list[dict[str, Any]]:
     """The facts of each step: its row as in ``result.json``, and its other columns. What is null is absent."""
     columns = [steps[name].tolist() for name in steps.columns]  # `to_dict` takes ten times as long for wide tables
     return [_step_facts(_known(dict(zip(steps.columns, row, strict=True)))) for row in zip(*columns, strict=True)]
+
+
+def with_noise(tables: Tables, steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The facts of the steps of one run, with the ``noise`` within each, as in ``result.json``."""
+    return [step | {"noise": noise_of(each.slots)} for step, each in zip(steps, _timelines(tables, steps), strict=True)]
 
 
 def modelled_drives(tables: Tables) -> str:
@@ -116,24 +122,27 @@ def _damages(tables: Tables) -> Damages:
     return damages_of(tables.quarantine.to_dict("records"))
 
 
-def _timelines(tables: Tables, steps: list[dict[str, Any]]) -> list[Timeline]:
-    """The steady time of the measured steps."""
-    leading = "e2e_lead_p50_ns"
-    timeline = tables.timeline if leading in tables.timeline else with_lead(tables).timeline
+def _timelines(tables: Tables, steps: Sequence[Mapping[str, Any]]) -> list[Timeline]:
+    """The steady time of these steps."""
+    timeline = tables.timeline if _SLOT[-1] in tables.timeline else with_lead(tables).timeline
     steady = timeline[timeline["phase"] == "steady"].sort_values("slot")
-    columns = ["length_s", "delivered_per_s", leading]
-    of_steps = {key: slots[columns].astype(float) for key, slots in steady.groupby(["step", "group"])}
+    of_steps = {key: slots[[*_SLOT]].astype(float) for key, slots in steady.groupby(["step", "group"])}
     return [
         Timeline(
             step=int(step["step"]),
             label=str(step["label"]),
-            slots=[
-                SteadySlot(length_s=length_s, delivered_per_s=rate, p50_ns=None if pd.isna(p50_ns) else p50_ns)
-                for length_s, rate, p50_ns in of_steps.get((step["step"], step["group"]), _NO_SLOTS).to_numpy()
-            ],
+            slots=[_slot(*row) for row in of_steps.get((step["step"], step["group"]), _NO_SLOTS).to_numpy()],
         )
         for step in steps
     ]
 
 
-_NO_SLOTS: Final = pd.DataFrame(columns=["length_s", "delivered_per_s", "p50_ns"], dtype=float)
+def _slot(length_s: float, delivered_per_s: float, published_per_s: float, *kept_ns: float) -> SteadySlot:
+    p50_ns, p95_ns, p99_ns = (None if pd.isna(each) else each for each in kept_ns)
+    rates = {"delivered_per_s": delivered_per_s, "published_per_s": published_per_s}
+    return SteadySlot(length_s=length_s, **rates, p50_ns=p50_ns, p95_ns=p95_ns, p99_ns=p99_ns)
+
+
+_LATENCIES: Final = ("e2e_lead_p50_ns", "e2e_lead_p95_ns", "e2e_lead_p99_ns")
+_SLOT: Final = ("length_s", "delivered_per_s", "published_per_s", *_LATENCIES)
+_NO_SLOTS: Final = pd.DataFrame(columns=[*_SLOT], dtype=float)

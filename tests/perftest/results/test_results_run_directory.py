@@ -42,12 +42,14 @@ def test_a_finished_run_reads_back(tmp_path: Path, records: ModuleType) -> None:
 def test_the_generators_health_is_in_the_rows(tmp_path: Path, records: ModuleType) -> None:
     """The worst worker counts, and the steal of a host once, however many workers it has."""
     plan = records.plan(steps=1)
-    writer = records.RunWriter(tmp_path, plan, ["perftest"])
+    writer = records.RunWriter(tmp_path, plan, ["perftest"], now_ns=records.STARTED_NS)
     writer.manifest["hosts"][0]["cores"] = 4
+    told = []
     for worker, wait_ns, pause_ns in (("0", 10**8, 5), ("1", 2 * 10**8, 7)):
         health = {"worker_wait_ns": wait_ns, "gc_collections": 2, "gc_pause_ns": pause_ns, "steal_ns": 4 * 10**7}
-        for record in records.intervals(plan, worker=worker):
-            writer.interval(replace(record, **health))
+        told += [replace(record, **health) for record in records.intervals(plan, worker=worker)]
+    for record in sorted(told, key=lambda record: record.start_ns):
+        writer.interval(record)
     writer.finish("finished", "finished")
     row = writer.rows[0]
     assert (row["worker_wait_share"], row["gc_collections"], row["gc_pause_ns"]) == (0.2, 12, 7)

@@ -14,7 +14,7 @@ from reports.html.write import summary
 from reports.pages.kinds import articles
 from reports.pages.page import page
 from reports.stats.reproduction import judge
-from reports.stats.validity import steps_of
+from reports.stats.validity import steps_of, with_noise
 from reports.store.tables import Tables
 
 RISES = {"trend": "rises", "metric": "rate", "says": "The rate <grows>.", "place": "figure 1"}
@@ -47,7 +47,7 @@ def test_the_page_says_what_the_terminal_says(sample_tables: ModuleType) -> None
     tables = with_findings(sample_tables.tables(sample_tables.Sample()), RISES, FLAT)
     (verdicts,) = page(tables, generated="").verdicts
     plan = json.loads(tables.runs["manifest"].iloc[0])["plan"]
-    judged = judge(plan, [steps_of(tables.steps)])
+    judged = judge(plan, [with_noise(tables, steps_of(tables.steps))])
     assert judged is not None
     assert list(verdicts.lines) == judged.lines()
     assert verdicts.record == judged.to_json()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perftest.results.claims import Finding, Trend, claims_of
-from reports.stats.confidence import change, each_of
+from reports.stats.confidence import change
 from reports.stats.reproduction import CONFIDENCE, ReproductionOutcome, judge, judge_layouts, judge_runs
 
 KEYS = ("trend", "metric", "says", "steps", "layouts")
@@ -21,6 +21,10 @@ YES, NO, UNKNOWN = (
     ReproductionOutcome.NOT_REPRODUCED,
     ReproductionOutcome.NOT_ENOUGH_DATA,
 )
+
+
+NOISE = [[1, 2 * 0.03**2, 9], [2, 0.03**2, 4], [4, 0.03**2 / 2, 1]]
+"""Ten seconds that vary by 3 % each, without memory."""
 
 
 def row(label: str, rate: float, *, p99_ms: float = 1.0, count: int = 100_000, limited: bool = False) -> dict[str, Any]:
@@ -33,6 +37,7 @@ def row(label: str, rate: float, *, p99_ms: float = 1.0, count: int = 100_000, l
         "published_per_s": rate,
         "length_ns": 10 * 10**9,
         "latency": {"e2e": summary},
+        "noise": dict.fromkeys(("delivered_per_s", "p95_ns", "p99_ns"), NOISE),
     } | {"trust": trust}
 
 
@@ -83,40 +88,67 @@ def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], 
 RISE, FALL = (100, 200, 400, 800), (800, 400, 200, 100)
 EQUAL, KNEE = (100, 101, 99, 100), (100, 200, 400, 400)
 
-CASES: list[tuple[Finding, Sequence[float], ReproductionOutcome, ReproductionOutcome]] = [
-    # the verdict of six rounds, and that of one
-    (finding("rises", 1, 2, 3, 4, factor=2), RISE, YES, YES),
-    (finding("rises", 1, 4, factor=2), RISE, YES, YES),
-    (finding("rises", 1, 4, factor=2), FALL, NO, NO),
-    (finding("rises", 1, 4, factor=1.5), EQUAL, NO, UNKNOWN),
-    (finding("rises", 1, 2, 3, 4, factor=2), (100, 400, 200, 800), NO, UNKNOWN),
-    (finding("falls", 1, 4, factor=2), FALL, YES, YES),
-    (finding("falls", 1, 4, factor=2), RISE, NO, NO),
-    (finding("flat", 1, 2, 3, 4), EQUAL, YES, UNKNOWN),
-    (finding("flat", 1, 2, 3, 4), RISE, NO, NO),
-    (finding("ratio", 1, 2, at_least=1.5, at_most=2.5), RISE, YES, UNKNOWN),
-    (finding("ratio", 1, 4, at_most=1.5), RISE, NO, NO),
-    (finding("knee", 3), KNEE, YES, UNKNOWN),
-    (finding("knee", 1, 3), KNEE, YES, UNKNOWN),
-    (finding("knee", 2), KNEE, NO, UNKNOWN),
-    (finding("knee", 4), KNEE, NO, UNKNOWN),
-    (finding("biggest_gain", 3, 4), RISE, YES, UNKNOWN),
-    (finding("biggest_gain", 1, 2), RISE, NO, NO),
-    (finding("best", 4), RISE, YES, YES),
-    (finding("best", 1, 2), RISE, NO, NO),
-    (finding("best", 1, 2), EQUAL, YES, UNKNOWN),
+CASES: list[tuple[Finding, Sequence[float], ReproductionOutcome]] = [
+    (finding("rises", 1, 2, 3, 4, factor=2), RISE, YES),
+    (finding("rises", 1, 4, factor=2), RISE, YES),
+    (finding("rises", 1, 4, factor=2), FALL, NO),
+    (finding("rises", 1, 4, factor=1.5), EQUAL, NO),
+    (finding("rises", 1, 2, 3, 4, factor=2), (100, 400, 200, 800), NO),
+    (finding("falls", 1, 4, factor=2), FALL, YES),
+    (finding("falls", 1, 4, factor=2), RISE, NO),
+    (finding("flat", 1, 2, 3, 4), EQUAL, YES),
+    (finding("flat", 1, 2, 3, 4), RISE, NO),
+    (finding("ratio", 1, 2, at_least=1.5, at_most=2.5), RISE, YES),
+    (finding("ratio", 1, 4, at_most=1.5), RISE, NO),
+    (finding("knee", 3), KNEE, YES),
+    (finding("knee", 1, 3), KNEE, YES),
+    (finding("knee", 2), KNEE, NO),
+    (finding("knee", 4), KNEE, NO),
+    (finding("biggest_gain", 3, 4), RISE, YES),
+    (finding("biggest_gain", 1, 2), RISE, NO),
+    (finding("best", 4), RISE, YES),
+    (finding("best", 1, 2), RISE, NO),
+    (finding("best", 1, 2), EQUAL, YES),
 ]
 
 
-@pytest.mark.parametrize(("asked", "rates", "of_six", "of_one"), CASES)
-def test_the_verdict_of_six_rounds_and_of_one(
-    asked: Finding, rates: Sequence[float], of_six: ReproductionOutcome, of_one: ReproductionOutcome
+@pytest.mark.parametrize(("asked", "rates", "outcome"), CASES)
+def test_six_rounds_and_the_seconds_of_one_say_the_same(
+    asked: Finding, rates: Sequence[float], outcome: ReproductionOutcome
 ) -> None:
-    for count, expected in ((6, of_six), (1, of_one)):
+    for count in (6, 1):
         judged = judge(plan(asked), rounds(rates, count))
         assert judged is not None
-        assert judged.findings[0].outcome is expected, judged.lines()
-        assert judged.outcome is expected and judged.rounds == count
+        assert judged.findings[0].outcome is outcome, judged.lines()
+        assert judged.outcome is outcome and judged.rounds == count
+
+
+@pytest.mark.parametrize(("asked", "rates", "outcome"), CASES)
+def test_one_round_without_intervals_decides_nothing(
+    asked: Finding, rates: Sequence[float], outcome: ReproductionOutcome
+) -> None:
+    silent = [[each | {"noise": {}} for each in rows] for rows in rounds(rates, 1)]
+    judged = judge(plan(asked), silent)
+    assert judged is not None and judged.outcome is UNKNOWN
+    assert "one round with too few steady intervals" in judged.lines()[-1]
+
+
+def test_a_step_that_cannot_be_told_from_its_neighbour_is_no_doubt_about_a_rise() -> None:
+    """A rise by orders of magnitude is known from its ends; a fall in between contradicts."""
+    asked = finding("rises", 1, 2, 3, 4, factor=2)
+    noisy = rounds((100, 400, 390, 800), 3, spread=0.08)
+    for rates, outcome in (((100, 400, 390, 800), YES), ((100, 400, 100, 800), NO)):
+        judged = judge(plan(asked), rounds(rates, 3, spread=0.08))
+        assert judged is not None and judged.outcome is outcome, judged.lines()
+    missing = [[each for each in rows if each["label"] != STEPS[2]] for rows in noisy]
+    judged = judge(plan(asked), missing)
+    assert judged is not None and judged.outcome is YES
+
+
+def test_a_gain_that_is_none_is_not_the_biggest() -> None:
+    judged = judge(plan(finding("biggest_gain", 1, 2)), rounds((400, 300, 200, 100), 3))
+    assert judged is not None and judged.outcome is UNKNOWN
+    assert "s=1 → s=2 gains nothing" in judged.lines()[-1]
 
 
 def test_the_means_that_are_shown_have_the_ratio_that_is_shown() -> None:
@@ -132,19 +164,26 @@ def test_rounds_that_vary_too_much_decide_nothing() -> None:
     assert judged is not None and judged.outcome is UNKNOWN
 
 
-def test_bounds_are_the_intervals_of_compare() -> None:
-    """No second statistics: the same function, with the confidence shared by the claims of one finding."""
+def test_bounds_of_two_steps_are_the_intervals_of_compare() -> None:
+    """No second statistics: without other steps, the ratios of the rounds have the bounds that `compare` gives."""
     source = random.Random(7)
+    measured = [[row(label, source.uniform(100, 200)) for label in STEPS[:2]] for _ in range(5)]
+    judged = judge(plan(finding("ratio", 1, 2, at_least=1.0)), measured)
+    assert judged is not None
+    (claim,) = judged.findings[0].claims
+    ratios = [after / before for before, after in zip(claim.claim.base, claim.claim.candidate, strict=True)]
+    expected = change([1.0] * 5, ratios, CONFIDENCE)
+    assert (claim.low, claim.high) == pytest.approx((1 + expected.low, 1 + expected.high))
+
+
+def test_claims_of_one_finding_share_its_confidence() -> None:
+    source = random.Random(8)
     measured = [[row(label, source.uniform(100, 200)) for label in STEPS] for _ in range(5)]
-    asked = finding("flat", 1, 2, 3)
-    judged = judge(plan(asked), measured)
-    assert judged is not None and len(judged.findings[0].claims) == 3
-    by_text = {claim.text: claim for claim in claims_of(asked, STEPS, {"": measured})}
-    for each in judged.findings[0].claims:
-        claim = by_text[each.claim.text]
-        ratios = [after / before for before, after in zip(claim.base, claim.candidate, strict=True)]
-        expected = change([1.0] * 5, ratios, each_of(CONFIDENCE, 3))
-        assert (each.low, each.high) == pytest.approx((1 + expected.low, 1 + expected.high))
+    of_one, of_three = (judge(plan(finding("flat", *steps)), measured) for steps in ((1, 2), (1, 2, 3)))
+    assert of_one is not None and of_three is not None and len(of_three.findings[0].claims) == 3
+    (alone,) = of_one.findings[0].claims
+    shared = next(each for each in of_three.findings[0].claims if each.claim.text == alone.claim.text)
+    assert shared.low < alone.low < alone.ratio < alone.high < shared.high
 
 
 def test_a_round_on_a_slow_machine_spoils_no_verdict() -> None:
