@@ -305,7 +305,7 @@ PURE = (
     *(f"perftest.ci.{each}" for each in ("annotations", "cases", "junit")),
     "perftest.exporters",
     *(f"perftest.results.{each}" for each in ("bottleneck", "course", "foreign", "hosts", "run_checks")),
-    *(f"perftest.results.{each}" for each in ("steadiness", "trust", "trust_list")),
+    *(f"perftest.results.{each}" for each in ("noise", "steadiness", "trust", "trust_list")),
     *(f"perftest.telemetry.{each}" for each in ("latency_buckets", "run_totals")),
     "perftest.amqp.assembly",
     "perftest.amqp.connection",
