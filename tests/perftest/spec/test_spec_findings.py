@@ -181,8 +181,9 @@ def test_workloads_about_links_state_how_often_a_message_is_carried(name: str) -
     assert found.metric == "link_bodies" and found.at_least and found.at_most
 
 
-@pytest.mark.parametrize("name", ["flow_control/in_flight", "flow_control/prefetch", "flow_control/ack_interval"])
-def test_published_sweeps_state_what_their_source_found(name: str) -> None:
-    plan = plan_for(workloads.path_of(name), ())
+@pytest.mark.parametrize("kind", ["", "_mirrored"])
+@pytest.mark.parametrize("name", ["in_flight", "prefetch", "ack_interval"])
+def test_published_sweeps_state_what_their_source_found(name: str, kind: str) -> None:
+    plan = plan_for(workloads.path_of(f"flow_control/{name}{kind}"), ())
     assert len(plan.findings) >= 3
     assert all(finding.place for finding in plan.findings)
