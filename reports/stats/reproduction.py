@@ -46,7 +46,7 @@ _GRAVITY: Final = (
 )
 
 
-_UNKNOWN: Final = "one round with too few steady intervals has no bounds"
+_UNKNOWN: Final = "one round has no bounds for this figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,15 @@ import workloads
 from perftest.spec import Isolation, Plan, plan_for
 from perftest.spec.layout_file import load_layout
 from perftest.spec.models import json_schema
-from perftest.spec.units import format_duration
+from perftest.spec.units import AUTOMATIC_ACK, NO_CONFIRMS, format_duration
 
 
-def swept(plan: Plan) -> list[object]:
-    """The values of the swept setting; nothing without a sweep."""
+def swept(plan: Plan) -> list[int]:
+    """The values of the first swept setting, each once; nothing without a sweep."""
     if not plan.swept:
         return []
-    return [round(value) for step in plan.steps if (value := getattr(step.settings, plan.swept[0])) is not None]
+    found = (getattr(step.settings, plan.swept[0]) for step in plan.steps)
+    return list(dict.fromkeys(round(value) for value in found if value is not None))
 
 
 def test_in_flight_is_the_published_benchmark() -> None:
@@ -72,6 +73,55 @@ def test_disks_are_the_published_benchmarks(background: str, load: str) -> None:
         assert (queue.type, queue.durable, queue.arguments) == ("classic", True, {"x-queue-mode": "lazy"})
 
 
+STRESS = {
+    # publishers = consumers, rate, queues; in-flight limits; ack interval beside 1
+    "20_at_1000": ((20, 1000, 10), [10, 20, 50, 100, 200, 1000], None),
+    "20_at_2000": ((20, 2000, 10), [20, 40, 100, 200, 400, 2000], 200),
+    "500_at_30": ((500, 30, 100), [2, 3, 6, 15, 30, 60], None),
+    "500_at_60": ((500, 60, 100), [2, 6, 12, 30, 60, 120], 6),
+    "1000_at_100": ((1000, 100, 200), [2, 5, 10, 20, 100, 200], 10),
+}
+
+
+@pytest.mark.parametrize("kind", ["quorum", "mirrored"])
+@pytest.mark.parametrize("load", STRESS)
+def test_stress_loads_are_the_published_benchmarks(load: str, kind: str) -> None:
+    """Without confirms and with growing limits, isolated from each other; the prefetch is the rate of a publisher."""
+    plan = plan_for(workloads.path_of(f"stress/{kind}_{load}"), ())
+    (clients, rate, queues), limits, acks = STRESS[load]
+    swept = [(step.settings.in_flight, step.settings.ack_interval) for step in plan.steps]
+    assert swept == [(limit, ack) for limit in [NO_CONFIRMS, *limits] for ack in ([1, acks] if acks else [1])]
+    assert len(plan.queues) == queues and {queue.type for queue in plan.queues} == {
+        {"quorum": "quorum", "mirrored": "classic"}[kind]
+    }
+    for step in plan.steps:
+        settings = step.settings
+        assert (settings.publishers, settings.consumers, settings.rate, settings.prefetch) == (
+            clients,
+            clients,
+            rate,
+            rate,
+        )
+        assert (settings.size_bytes, settings.persistent, step.duration_s) == (1000, True, 300)
+
+
+@pytest.mark.parametrize("name", ["confirms", "confirms_mirrored"])
+def test_confirms_and_acknowledgements_are_left_out_alone_and_together(name: str) -> None:
+    plan = plan_for(workloads.path_of(f"flow_control/{name}"), ())
+    swept = [(step.settings.in_flight, step.settings.ack_interval) for step in plan.steps]
+    assert swept == [(limit, ack) for limit in (NO_CONFIRMS, 1000) for ack in (AUTOMATIC_ACK, 100)]
+
+
+@pytest.mark.parametrize("name", [name for name in workloads.names() if name.startswith(("stress/", "flow_control/"))])
+def test_findings_name_their_place_and_steps_that_there_are(name: str) -> None:
+    plan = plan_for(workloads.path_of(name), ())
+    labels = [step.label for step in plan.steps]
+    assert len(plan.findings) >= 2
+    for finding in plan.findings:
+        assert finding.place.startswith("benchmark") and finding.says.endswith(".")
+        assert all(step in labels for step in finding.labels)
+
+
 @pytest.mark.parametrize("background", BACKGROUNDS)
 @pytest.mark.parametrize("load", LOADS)
 def test_disks_state_what_their_source_found_about_layouts(background: str, load: str) -> None:
@@ -98,7 +148,8 @@ def test_every_workload_is_in_the_table(name: str) -> None:
     readme = (workloads.DIRECTORY / "README.md").read_text()
     plan = plan_for(workloads.path_of(name), ())
     row = next(line for line in readme.splitlines() if f"`{name}`" in line)
-    assert ", ".join(str(value) for value in swept(plan)) in row
+    words = {NO_CONFIRMS: "no_confirms"}
+    assert ", ".join(words.get(value, str(value)) for value in swept(plan)) in row
     assert re.search(rf"\b{plan.isolation}\b", row)
 
 
