@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import log10
 from textwrap import wrap
 from typing import Any, Final
@@ -18,6 +18,8 @@ WRAPPED: Final = 44
 """Most characters on a line of a sentence."""
 _ROOM: Final = 1.6
 """Factor by which the axis goes beyond the outermost finite value."""
+_WIDE: Final = 10.0
+"""Factor by which an interval widens the axis, at most: a longer whisker ends where the axis does."""
 
 LOOKS: Final = {
     "reproduced": ("@good", "circle"),
@@ -58,11 +60,18 @@ def figure(rows: pd.DataFrame) -> theme.Figure:
 
 
 def _ends(rows: pd.DataFrame) -> tuple[float, float]:
-    """The ends of the axis: beyond every finite value that is drawn, and 1 within."""
-    values = pd.concat([rows[name] for name in ("ratio", "low", "high", "least", "most")])
-    finite = values[(values > 0) & (values < float("inf"))]
-    least, most = (float(finite.min()), float(finite.max())) if len(finite) else (1.0, 1.0)
-    return min(least, 1.0) / _ROOM, max(most, 1.0) * _ROOM
+    """The ends of the axis: beyond every ratio and claimed bound, and 1 within. A wide interval gets some room more."""
+    least, most = _extremes(rows, ("ratio", "least", "most"))
+    lowest, highest = _extremes(rows, ("low", "high"))
+    least, most = min(least, max(lowest, least / _WIDE)), max(most, min(highest, most * _WIDE))
+    return least / _ROOM, most * _ROOM
+
+
+def _extremes(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float]:
+    """The least and the greatest positive finite value, and 1 within."""
+    values = pd.concat([rows[name] for name in names])
+    finite = [1.0, *values[(values > 0) & (values < float("inf"))]]
+    return min(finite), max(finite)
 
 
 def _one() -> dict[str, Any]:
@@ -103,7 +112,9 @@ def _trace(rows: pd.DataFrame, verdict: str, low: float, high: float) -> dict[st
         "name": theme.plain(verdict),
         "x": ratio.round(6).tolist(),
         "y": rows["place"].tolist(),
-        "customdata": [theme.plain(str(says)) for says in rows["says"]],
+        "customdata": [
+            [theme.plain(str(says)), float(ratio)] for says, ratio in zip(rows["says"], rows["ratio"], strict=True)
+        ],
         "error_x": {
             "type": "data",
             "symmetric": False,
@@ -114,5 +125,5 @@ def _trace(rows: pd.DataFrame, verdict: str, low: float, high: float) -> dict[st
             "width": 4,
         },
         "marker": {"color": colour, "symbol": symbol, "size": 10},
-        "hovertemplate": "<b>%{customdata}</b><br>measured: %{x:.3~r} times<extra></extra>",
+        "hovertemplate": "<b>%{customdata[0]}</b><br>measured: %{customdata[1]:.3~r} times<extra></extra>",
     }
