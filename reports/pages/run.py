@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from perftest.results.trust import Check, Status, title
+from perftest.results.trust import Check, Status
 from reports.pages import answer, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, manifest_of, spectrum_chart, timeline_chart
@@ -20,6 +20,7 @@ from reports.pages.provenance import provenance, utc
 from reports.pages.simulated import marked
 from reports.pages.sweep import factor_charts
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
+from reports.pages.trust_words import caution, remarks, trust_chip
 from reports.stats.foreign import foreign_facts
 from reports.stats.validity import checks, derived_checks, limited, modelled_drives
 from reports.store.tables import Tables
@@ -147,33 +148,3 @@ def _knee(run: pd.Series[Any], found: answer.Curve | None, prefix: str) -> Chart
     if found is None:
         return None
     return knee_chart(run, found.sweep, finding=answer.knee_sentences(found), prefix=prefix)
-
-
-# The trust list, and its meaning for steps and figures.
-
-
-def trust_chip(found: Sequence[Check]) -> Chip:
-    """The trust list in three words."""
-    failed = sum(check.status is Status.FAIL for check in found)
-    warned = sum(check.status is Status.WARN for check in found)
-    if failed:
-        return Chip(name="Trust", value=f"{words.plural(failed, 'check')} failed", status=Status.FAIL)
-    if warned:
-        return Chip(name="Trust", value=words.plural(warned, "warning"), status=Status.WARN)
-    return Chip(name="Trust", value="all checks passed", status=Status.PASS)
-
-
-def remarks(found: Sequence[Check], step: int) -> str:
-    """The checks that speak against one step, by name; empty when none does."""
-    return ", ".join(
-        title(check.check) for check in found if check.status in (Status.FAIL, Status.WARN) and step in check.steps
-    )
-
-
-def caution(found: Sequence[Check], *, prefix: str) -> list[Sentence]:
-    """The failed checks by name, as a warning before the figures."""
-    failed = [title(check.check) for check in found if check.status is Status.FAIL]
-    if not failed:
-        return []
-    text = f"Read these figures with care, for they may not show what they claim; failed: {', '.join(failed)}."
-    return [Sentence(text=text, anchor=f"{prefix}trust", see="trust list")]

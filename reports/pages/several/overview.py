@@ -19,6 +19,7 @@ from reports.pages.several.apart import RepeatedLoads
 from reports.pages.simulated import marked_overview
 from reports.pages.sweep import shared_charts
 from reports.pages.tables import latency_column, table_of
+from reports.pages.trust_words import warnings
 from reports.stats.confidence import change
 from reports.stats.lead import lead_series
 from reports.stats.rounds import CONFIDENCE, over_rounds, spread
@@ -134,12 +135,14 @@ def _subtitle(sides: Sequence[LoadSide], sections: Sequence[Run]) -> str:
 
 
 def verdict_chips(sections: Sequence[Run]) -> tuple[Chip, ...]:
-    """The verdict of runs on themselves: how many are valid, and whether any lost messages."""
+    """The verdict of runs on themselves: how many are valid, with how many warnings, and whether any lost messages."""
     valid = sum(not failed(section.checks) for section in sections)
     ledgers = [chip for section in sections for chip in section.chips if chip.name == "Ledger"]
     worst = max(ledgers, key=lambda chip: chip.status.weight, default=None)
-    status = Status.PASS if valid == len(sections) else Status.FAIL
-    runs = Chip(name="Trust", value=f"{valid} of {words.plural(len(sections), 'run')} valid", status=status)
+    warned = warnings([check for section in sections for check in section.checks])
+    status = Status.FAIL if valid < len(sections) else Status.WARN if warned else Status.PASS
+    text = ", ".join(filter(None, (f"{valid} of {words.plural(len(sections), 'run')} valid", warned)))
+    runs = Chip(name="Trust", value=text, status=status)
     return (runs,) if worst is None else (worst, runs)
 
 

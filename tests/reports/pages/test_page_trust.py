@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from perftest.results import trust
 from perftest.results.trust import Check, Status, worst_first
 from reports.pages.page import page
-from reports.pages.run import remarks, trust_chip
+from reports.pages.trust_words import WARNINGS, remarks, trust_chip
 
 
 def _check(name: str, status: Status, *steps: int) -> Check:
@@ -26,7 +29,12 @@ def test_failures_come_first_and_passes_last() -> None:
     ("found", "value", "status"),
     [
         ([_check("a", Status.PASS), _check("b", Status.NOTE)], "all checks passed", Status.PASS),
-        ([_check("a", Status.WARN)], "1 warning", Status.WARN),
+        ([_check("a", Status.WARN)], "1 warning: a", Status.WARN),
+        (
+            [_check("samples", Status.WARN), _check("backlog", Status.WARN)],
+            "2 warnings, the gravest: the queue grew",
+            Status.WARN,
+        ),
         (
             [_check("a", Status.WARN), _check("b", Status.FAIL), _check("c", Status.FAIL)],
             "2 checks failed",
@@ -69,3 +77,15 @@ def test_steps_nobody_objects_to_have_no_column_of_remarks(sample_tables: Module
     run = page(tables, generated="").runs[0]
     assert [check.check for check in run.checks if check.status in (Status.WARN, Status.FAIL)] == []
     assert "remarks" not in [column.name for column in run.steps.columns]
+
+
+def test_every_check_that_may_warn_has_a_meaning() -> None:
+    """The chip of a page says the meaning of the gravest warning, so each warning needs one."""
+    sources = (path.read_text() for path in Path(trust.__file__).parent.glob("*.py"))
+    named = {name for source in sources for name in _CHECK.findall(source)}
+    assert "lost_hosts" in named
+    assert named - {*WARNINGS} == _NEVER_WARN
+
+
+_CHECK = re.compile(r'\b(?:Check|judged)\(\s*"(\w+)"')
+_NEVER_WARN = {"modelled_drives", "measured_by", "unknown", "loopback", "broker_cpu", "repetitions", "background"}
