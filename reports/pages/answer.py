@@ -20,7 +20,7 @@ SENTENCES_MAX: Final = 5
 NOTICEABLE: Final = 1.05
 """Factors closer to 1 are not worth a sentence."""
 
-_ENOUGH: Final = f"{100 * knee.ENOUGH:g} %"
+_ENOUGH: Final = f"at least {100 * knee.ENOUGH:g} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +126,9 @@ def _merits(sweep: knee.SweepShape) -> dict[int, str]:
     """The rows that are best at something, in the order of the settings, and at what."""
     merits: dict[int, list[str]] = {}
     lowest = int(sweep.steps[sweep.latency].argmin())
-    many = len(sweep.varied) > 1
     chosen = (
         (sweep.knee, "knee"),
-        *(
-            (each.row, f"{_ENOUGH} of peak" + (f", lowest {settings.words_of((each.setting,))}" if many else ""))
-            for each in sweep.enough
-        ),
+        *_near_peak(sweep),
         (sweep.peak, "peak rate"),
         (lowest, "lowest p99"),
     )
@@ -141,18 +137,52 @@ def _merits(sweep: knee.SweepShape) -> dict[int, str]:
     return {row: ", ".join(names) for row, names in sorted(merits.items())}
 
 
+def _near_peak(sweep: knee.SweepShape) -> list[tuple[int, str]]:
+    """The rows with enough of the peak, with the part that each has, and the settings of which each is the lowest."""
+    lowest: dict[int, list[str]] = {sweep.advised: []}
+    for each in sweep.enough:
+        lowest.setdefault(each.row, []).append(settings.words_of((each.setting,)))
+    many = len(sweep.varied) > 1
+    parts = {row: [] if row == sweep.peak else [f"{words.share(_part(sweep, row))} of peak"] for row in lowest}
+    return [
+        (row, merit)
+        for row, names in lowest.items()
+        for merit in [*parts[row], *(f"lowest {n}" for n in names if many)]
+    ]
+
+
+def _part(sweep: knee.SweepShape, row: int) -> float:
+    """The rate of a row as a part of the peak."""
+    return sweep.rate_at(row) / sweep.rate_at(sweep.peak)
+
+
 def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
     at_knee, at_steps = f"{prefix}knee", f"{prefix}steps"
     sweep = found.sweep
     is_told = sweep.limited or sweep.knee == sweep.peak
     rivals = "" if is_told else _rivals(found, sweep.steps[sweep.rate], sweep.peak, of="the highest rate")
+    advice = _peak(found) if sweep.limited and sweep.advised == sweep.peak else _advice(found)
+    peak = "" if sweep.advised == sweep.peak else _peak(found)
     said = [
-        Sentence(text=_peak(found), anchor=at_knee),
-        Sentence(text=_knee(found) + rivals, anchor=at_knee),
+        Sentence(text=advice, anchor=at_knee),
+        Sentence(text=" ".join(filter(None, (f"{peak}{rivals}".lstrip(), _knee(found)))), anchor=at_knee),
         Sentence(text=_gain(found), anchor=at_steps, see="table"),
     ]
     beyond = " ".join(_beyond(found, each) for each in found.sweep.beyond)
     return [*said, Sentence(text=beyond, anchor=at_knee)] if beyond else said
+
+
+def _advice(found: Curve) -> str:
+    """The one setting to take for rate: nearly the peak, at the lowest p99 of all steps with so much."""
+    sweep, name = found.sweep, found.names[found.sweep.advised]
+    rate, p99 = words.rate(sweep.rate_at(sweep.advised)), _p99(found, sweep.advised)
+    highest = "the highest rate known" if sweep.limited else "the highest rate measured"
+    gives = f"{highest}, {rate}," if sweep.advised == sweep.peak else f"{rate}, {_share_of(found, highest)},"
+    return f"{name[:1].upper()}{name[1:]} gives {gives} at p99 {p99} end to end."
+
+
+def _share_of(found: Curve, highest: str) -> str:
+    return f"{words.share(_part(found.sweep, found.sweep.advised))} of {highest}"
 
 
 def _peak(found: Curve) -> str:
@@ -164,9 +194,7 @@ def _peak(found: Curve) -> str:
             f"there. More is not known: with {', '.join(sweep.limited)} the load generator or its machine was the "
             "limit."
         )
-    return (
-        f"The highest delivered rate measured is {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} there."
-    )
+    return f"The highest delivered rate is {rate}, with {found.names[sweep.peak]}, at p99 {p99}."
 
 
 def _rivals(found: Curve, merit: pd.Series[float], best: int, *, of: str = "that") -> str:
@@ -207,7 +235,7 @@ def _knee(found: Curve) -> str:
     """The place of the knee, its rule, and the rate given up there."""
     sweep = found.sweep
     name = found.names[sweep.knee]
-    part = f"{words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))} of the peak"
+    part = f"{words.share(_part(sweep, sweep.knee))} of the peak"
     part = "also the highest rate," if sweep.knee == sweep.peak else part
     return (
         f"{name[0].upper()}{name[1:]} is the knee, the highest delivered rate per unit of p99: "

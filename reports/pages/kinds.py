@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perftest.results.trust import Check
+from reports.pages import words
 from reports.pages.model import (
     Background,
     Banner,
@@ -61,11 +62,13 @@ DATA_MAX_BYTES: Final = 2_000_000
 @dataclass(frozen=True, slots=True)
 class Minute:
     """The answer for a reader with one minute: the first of the sentences, large, beside the picture that decides; the
-    other sentences, and the table that carries them."""
+    other sentences, and the table that carries them. ``left_out`` says how many rows the table leaves out, and where
+    these rows are."""
 
     sentences: tuple[Sentence, ...]
     headline: Table | None
     picture: Chart | None = None
+    left_out: Sentence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,17 @@ def _section(run: Run, name: str, title: str, *blocks: Block, link: str = "") ->
 def _result(run: Run) -> Section:
     """The answer; the first figure of the run is its picture."""
     picture = run.charts[0] if run.charts else None
-    return _opening(run.prefix, "result", Minute(run.sentences, run.headline, picture))
+    left_out = _left_out(run.headline, run.steps, what="step", anchor=f"{run.prefix}steps")
+    return _opening(run.prefix, "result", Minute(run.sentences, run.headline, picture, left_out))
+
+
+def _left_out(shown: Table | None, whole: Table | None, *, what: str, anchor: str) -> Sentence | None:
+    """The number of rows that the table of an opening leaves out, with the place of all; None if it has all."""
+    left = 0 if shown is None or whole is None else len(whole.rows) - len(shown.rows)
+    if whole is None or left <= 0:
+        return None
+    text = f"{left} of {words.plural(len(whole.rows), what)} {'is' if left == 1 else 'are'} left out of this table."
+    return Sentence(text=text, anchor=anchor, see=f"all {what}s")
 
 
 def _opening(prefix: str, name: str, minute: Minute) -> Section:
@@ -570,7 +583,9 @@ register(
 
 
 def _verdict_sentences(comparison: Comparison) -> Section | None:
-    minute = Minute(comparison.sentences, comparison.headline, comparison.gravest)
+    anchor = f"{comparison.prefix}verdicts"
+    left_out = _left_out(comparison.headline, comparison.verdicts, what="figure", anchor=anchor)
+    minute = Minute(comparison.sentences, comparison.headline, comparison.gravest, left_out)
     return _opening(comparison.prefix, "minute", minute)
 
 

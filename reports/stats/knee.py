@@ -88,6 +88,12 @@ class SweepShape:
     limited: tuple[str, ...] = ()
 
     @property
+    def advised(self) -> int:
+        """The step with the lowest latency among the steps with :data:`ENOUGH` of the peak rate."""
+        least = ENOUGH * self.rate_at(self.peak)
+        return min((row for row in range(len(self.steps)) if self.rate_at(row) >= least), key=self.latency_ns_at)
+
+    @property
     def lead(self) -> str | None:
         """The setting with the longest lines: the one to draw along. None without a line."""
         return max(self.lines, key=lambda line: len(line.rows)).setting if self.lines else None
