@@ -31,6 +31,20 @@ def interval(values: Sequence[float]) -> Interval:
     return exp(centre), exp(centre - half), exp(centre + half)
 
 
+def overlapping(intervals: Sequence[Interval]) -> list[list[int]]:
+    """For each interval, the places of the others that overlap with it: figures that the rounds do not tell apart. An
+    interval without bounds overlaps with none, because a single value says nothing about chance."""
+    known = [all(abs(bound) < inf for bound in each[1:]) for each in intervals]
+    return [
+        [
+            other
+            for other, (_, low, high) in enumerate(intervals)
+            if other != at and known[at] and known[other] and low <= own_high and own_low <= high
+        ]
+        for at, (_, own_low, own_high) in enumerate(intervals)
+    ]
+
+
 def over_rounds(rounds: Sequence[pd.DataFrame], figures: Collection[str], counts: Collection[str]) -> pd.DataFrame:
     """One row for each setting that every round measured, in the order of the first round.
 

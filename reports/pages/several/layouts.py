@@ -30,11 +30,11 @@ from reports.pages.model import (
     Verdicts,
 )
 from reports.pages.reproduction import named
+from reports.pages.several.intervals import HIGH, LOW, RIVALS, named_rivals
 from reports.pages.simulated import marked_layouts
 from reports.pages.tables import latency_column, supports, table_of
-from reports.stats.confidence import change
 from reports.stats.lead import lead_series
-from reports.stats.rounds import CONFIDENCE, interval
+from reports.stats.rounds import interval, overlapping
 from reports.store.schema import PERCENTILES
 from reports.store.tables import Tables
 
@@ -96,8 +96,9 @@ def _headline(cells: pd.DataFrame) -> Table:
     tail = _centres(cells.rename(columns={"p99_ns": "value"}), keys)
     frame = rate.merge(tail, how="left", on=keys, suffixes=("", "_p99")).replace([float("inf"), -float("inf")], None)
     several = bool((rate["rounds"] > 1).any())
-    low = Column(name="low", title="from", kind=Kind.RATE, unit="msg/s")
-    ends = (low, replace(low, name="high", title="to")) if several else ()
+    low = Column(name="low", title=LOW, kind=Kind.RATE, unit="msg/s")
+    ends = (low, replace(low, name="high", title=HIGH)) if several else ()
+    frame = frame.assign(rivals=_rivals(rate))
     columns = (
         Column(name="layout", title="layout"),
         *((Column(name="panel", title="load"),) if frame["panel"].nunique() > 1 else ()),
@@ -105,8 +106,18 @@ def _headline(cells: pd.DataFrame) -> Table:
         *ends,
         latency_column("value_p99", "p99"),
         *((Column(name="rounds", title="rounds", kind=Kind.COUNT),) if several else ()),
+        *((RIVALS,) if frame["rivals"].any() else ()),
     )
     return table_of(frame, columns, caption="Each load on each layout", file="layouts.csv")
+
+
+def _rivals(rates: pd.DataFrame) -> list[str]:
+    """For each row, the layouts of its panel whose intervals overlap with that of the row."""
+    named: dict[int, str] = {}
+    for _, rows in rates.groupby("panel", sort=False):
+        bounds = list(zip(*(rows[name].tolist() for name in ("value", "low", "high")), strict=True))
+        named |= dict(zip(rows.index, named_rivals(rows["layout"].tolist(), overlapping(bounds)), strict=True))
+    return [named[row] for row in rates.index]
 
 
 def _centres(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -234,14 +245,15 @@ def _background_rate(background: Mapping[str, Any]) -> float:
 
 
 def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
-    """For each panel with several layouts, the best layout, the worst, and whether chance may have made the order."""
+    """For each load on several layouts, the best layout, the worst, and whether chance may have made the order."""
     panels = list(cells.groupby("panel", sort=False))
     for panel, rows in panels:
         rates = {str(layout): found.tolist() for layout, found in rows.groupby("layout", sort=False)["delivered_per_s"]}
         rates = {layout: values for layout, values in rates.items() if all(value > 0 for value in values)}
         if len(rates) < 2:
             continue
-        yield Sentence(text=f"{panel}: {_order(rates)}" if len(panels) > 1 else _order(rates))
+        said = [_order(rates), *_pairs(rates)]
+        yield from [Sentence(text=f"{panel}: {' '.join(said)}")] if len(panels) > 1 else map(_sentence, said)
     if len(set(cells["layout"])) == 1:
         yield Sentence(
             text=f"One layout was measured: {cells['layout'].iloc[0]}. Another one to compare it with is missing."
@@ -250,17 +262,33 @@ def _sentences(cells: pd.DataFrame) -> Iterator[Sentence]:
 
 def _order(rates: Mapping[str, list[float]]) -> str:
     """The best and the worst layout, from the rates of each layout's rounds."""
-    centres = {layout: interval(values)[0] for layout, values in rates.items()}
-    best, worst = max(centres, key=lambda each: centres[each]), min(centres, key=lambda each: centres[each])
-    most, least = words.rate(centres[best]), words.rate(centres[worst])
+    found = {layout: interval(values) for layout, values in rates.items()}
+    best, worst = max(found, key=lambda each: found[each][0]), min(found, key=lambda each: found[each][0])
+    most, least = words.rate(found[best][0]), words.rate(found[worst][0])
     if most == least:
         return f"all layouts delivered {most}."
-    less = words.share(1 - centres[worst] / centres[best])
+    less = words.share(1 - found[worst][0] / found[best][0])
     said = f"{best} delivered most ({most}), {worst} least ({least}, {less} less)"
-    found = change(rates[best], rates[worst], CONFIDENCE)
-    if not abs(found.high) < float("inf"):
+    if min(len(rates[best]), len(rates[worst])) < 2:
         return f"{said}; one run of each does not tell whether that is more than chance."
-    return f"{said}; over the rounds, that may be chance." if found.high >= 0 else f"{said}, which is more than chance."
+    if overlapping([found[best], found[worst]])[0]:
+        return f"{said}; over the rounds, that may be chance: the 95 % intervals overlap."
+    return f"{said}, which is more than chance."
+
+
+def _pairs(rates: Mapping[str, list[float]]) -> Iterator[str]:
+    """A sentence about the layouts that the rounds do not tell apart; none if there are no such layouts."""
+    layouts, rivals = list(rates), overlapping([interval(values) for values in rates.values()])
+    pairs = [(row, other) for row, others in enumerate(rivals) for other in others if row < other]
+    if len(pairs) == 1 and len(layouts) > 2:
+        ((row, other),) = pairs
+        yield f"The rounds cannot tell {layouts[row]} and {layouts[other]} apart: their 95 % intervals overlap."
+    elif len(pairs) > 1:
+        yield f"The rounds cannot tell {len(pairs)} pairs of layouts apart: their 95 % intervals overlap."
+
+
+def _sentence(text: str) -> Sentence:
+    return Sentence(text=text)
 
 
 def _cell_charts(cells: pd.DataFrame) -> Iterator[Chart]:

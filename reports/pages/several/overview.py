@@ -16,13 +16,14 @@ from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.invalid import failed, usable
 from reports.pages.model import Chart, Chip, Column, Kind, Overview, Run, Sentence, Table, Verdicts
 from reports.pages.several.apart import RepeatedLoads
+from reports.pages.several.intervals import HIGH, LOW, RIVALS, named_rivals
 from reports.pages.simulated import marked_overview
 from reports.pages.sweep import shared_charts
 from reports.pages.tables import latency_column, table_of
 from reports.pages.trust_words import warnings
 from reports.stats.confidence import change
 from reports.stats.lead import lead_series
-from reports.stats.rounds import CONFIDENCE, over_rounds, spread
+from reports.stats.rounds import CONFIDENCE, over_rounds, overlapping, spread
 from reports.stats.validity import limited
 
 COLOURS: Final = ("@quorum", "@classic", "@lazy", "@mirrored", "@strict-ordered", "@soft", "@accent")
@@ -65,6 +66,14 @@ class LoadSide:
         frames = [load.steps for load in self.rounds.loads]
         found = over_rounds(frames, figures, [f"{series}_count"]) if len(frames) > 1 else frames[0]
         return settings.in_order(found, settings.swept(self.run))
+
+    @cached_property
+    def rivals(self) -> list[list[int]]:
+        """For each of the steps, the rows of the others whose rates the rounds do not tell apart from it."""
+        if self.count == 1:
+            return [[] for _ in self.steps.index]
+        bounds = [self.steps[name].tolist() for name in (RATE, f"{RATE}_low", f"{RATE}_high")]
+        return overlapping(list(zip(*bounds, strict=True)))
 
     @cached_property
     def curve(self) -> answer.Curve | None:
@@ -150,33 +159,71 @@ def verdict_chips(sections: Sequence[Run]) -> tuple[Chip, ...]:
 
 
 def _of_rounds(side: LoadSide) -> Iterator[Sentence]:
-    """The answer over the rounds of one plan: the highest rate, the knee, and how much the rounds differ."""
+    """The answer over the rounds of one plan: the setting to take, the highest rate, the knee, and how much the rounds
+    differ."""
     best = side.best
     if best is None:
         yield Sentence(text="Nothing was delivered at a setting that all rounds measured.")
         return
-    name = side.setting_of(best)
-    yield Sentence(
-        text=f"Over {words.plural(side.count, 'round')}, the highest delivered rate is {_with_bounds(best, RATE)}, "
-        f"with {name}; p99 end to end is {_with_bounds(best, side.p99)} there."
-    )
-    if side.curve is not None:
-        sweep, named = side.curve.sweep, side.curve.names
-        part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
-        p99 = words.latency(sweep.latency_ns_at(sweep.knee))
-        at = f"{named[sweep.knee][:1].upper()}{named[sweep.knee][1:]}"
-        yield Sentence(
-            text=f"{at} is the knee, the highest delivered rate per unit of p99: {part} of the peak at p99 {p99}."
+    over = f"Over {words.plural(side.count, 'round')}"
+    if side.curve is None or side.curve.sweep.advised == side.curve.sweep.peak:
+        text = (
+            f"{over}, the highest delivered rate is {_with_bounds(best, RATE)}, with {side.setting_of(best)}, at p99 "
         )
+        yield Sentence(text=f"{text}{_with_bounds(best, side.p99)} end to end.")
+    else:
+        yield Sentence(text=f"{over}, {_advice(side, side.curve)}")
+        yield Sentence(text=_highest(side, best))
+    if side.curve is not None:
+        yield Sentence(text=_knee(side.curve))
     frames = [load.steps for load in side.rounds.loads]
     apart = spread(frames, RATE) - 1, spread(frames, side.p99) - 1
     yield Sentence(
         text=f"Between two rounds, the rate of a setting differs by {words.share(apart[0])} at most, and its p99 by "
-        f"{words.share(apart[1])}."
+        f"{words.share(apart[1])}. Figures in brackets are 95 % intervals."
     )
     left = max(len(set(frame["settings"])) for frame in frames) - len(side.steps)
     if left:
         yield Sentence(text=f"{words.plural(left, 'setting')} not measured in every round: see the rounds one by one.")
+
+
+def _advice(side: LoadSide, curve: answer.Curve) -> str:
+    """The setting with nearly the highest rate that has the lowest p99."""
+    sweep = curve.sweep
+    step = curve.steps.iloc[sweep.advised]
+    part = words.share(sweep.rate_at(sweep.advised) / sweep.rate_at(sweep.peak))
+    return (
+        f"{curve.names[sweep.advised]} gives {_with_bounds(step, RATE)}, {part} of the highest rate, at p99 "
+        f"{_with_bounds(step, side.p99)} end to end."
+    )
+
+
+def _highest(side: LoadSide, best: pd.Series[Any]) -> str:
+    """The highest rate, and the settings that the rounds do not tell apart from it."""
+    name = side.setting_of(best)
+    text = (
+        f"The highest delivered rate is {_with_bounds(best, RATE)}, with {name}, at p99 {_with_bounds(best, side.p99)}."
+    )
+    rivals = dict(zip(side.steps["settings"], side.rivals, strict=True)).get(best["settings"], [])
+    if not rivals:
+        return text
+    named = words.listed([name, *(side.setting_of(side.steps.iloc[row]) for row in rivals)])
+    return f"{text} The rounds cannot tell the rates of {named} apart: their intervals overlap."
+
+
+def _knee(curve: answer.Curve) -> str:
+    """The knee, and the settings that are no part of the curve."""
+    sweep, named = curve.sweep, curve.names
+    part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
+    p99 = words.latency(sweep.latency_ns_at(sweep.knee))
+    at = f"{named[sweep.knee][:1].upper()}{named[sweep.knee][1:]}"
+    text = f"{at} is the knee, the highest delivered rate per unit of p99: {part} of the peak at p99 {p99}."
+    if not sweep.limited:
+        return text
+    return (
+        f"{text} With {', '.join(sweep.limited)} the load generator or its machine was the limit, so the highest rate "
+        "may be higher."
+    )
 
 
 def _with_bounds(step: pd.Series[Any], column: str) -> str:
@@ -236,19 +283,22 @@ def _measures(side: LoadSide) -> tuple[Column, ...]:
 
 
 def _bound_columns(p99: str, rounds: int) -> tuple[Column, ...]:
-    rate = Column(name=f"{RATE}_low", title="from", kind=Kind.RATE, unit="msg/s")
-    ends = (rate, replace(rate, name=f"{RATE}_high", title="to")) if rounds > 1 else ()
-    latencies = (latency_column(f"{p99}_low", "from"), latency_column(f"{p99}_high", "to")) if rounds > 1 else ()
+    rate = Column(name=f"{RATE}_low", title=LOW, kind=Kind.RATE, unit="msg/s")
+    ends = (rate, replace(rate, name=f"{RATE}_high", title=HIGH)) if rounds > 1 else ()
+    latencies = (latency_column(f"{p99}_low", LOW), latency_column(f"{p99}_high", HIGH)) if rounds > 1 else ()
     return (*ends, latency_column(p99, "p99"), *latencies)
 
 
 def _by_setting(side: LoadSide) -> Table:
     """Each setting over all rounds."""
     names = settings.swept(side.run)
-    frame = side.steps.assign(setting=settings.short(side.steps, names)).replace([float("inf"), -float("inf")], None)
+    short = settings.short(side.steps, names)
+    frame = side.steps.assign(setting=short, rivals=named_rivals(short, side.rivals))
+    frame = frame.replace([float("inf"), -float("inf")], None)
     heading = Column(name="setting", title=settings.words_of(names) if names else "step")
+    rivals = (RIVALS,) if any(side.rivals) else ()
     file = f"{side.run['name']}-rounds.csv".replace("/", "-")
-    return table_of(frame, (heading, *_measures(side)), caption="Each setting over all rounds", file=file)
+    return table_of(frame, (heading, *_measures(side), *rivals), caption="Each setting over all rounds", file=file)
 
 
 def _by_side(sides: Sequence[LoadSide]) -> Table:

@@ -245,3 +245,24 @@ def test_layouts_stand_in_one_order_whatever_the_names_of_the_runs(sample_tables
     assert "alone" in model.sentences[0].text and "lazy" in model.sentences[-1].text
     (first, second, *_rest) = articles(made)
     assert first.kind == "layouts" and first.opens and second.kind == "overview"
+
+
+def test_layouts_whose_intervals_overlap_are_not_told_apart(sample_tables: ModuleType) -> None:
+    """Two rounds of each: the order of the two slow layouts may be chance, and the sentence and the table say so."""
+    rates = {"fast": (200_000, 204_000), "slow": (100_000, 103_000), "slower": (97_000, 101_000)}
+    samples = [
+        replace(
+            sample_tables.SINGLE,
+            run_id=f"20261121-12150{turn}-run-{name}",
+            layout=ONE | {"name": name},
+            steps=(replace(sample_tables.SINGLE.steps[0], rate=rate),),
+        )
+        for name, of in rates.items()
+        for turn, rate in enumerate(of)
+    ]
+    (found,) = (model for kind, model in page(sample_tables.tables(*samples), generated="").parts if kind == "layouts")
+    texts = [sentence.text for sentence in found.sentences]
+    assert texts[0].endswith("which is more than chance.")
+    assert texts[1] == "The rounds cannot tell slow and slower apart: their 95 % intervals overlap."
+    assert {row[0]: row[-1] for row in found.headline.rows} == {"fast": "", "slow": "slower", "slower": "slow"}
+    assert [column.title for column in found.headline.columns][2:4] == ["95 % interval from", "95 % interval to"]

@@ -135,6 +135,10 @@ def test_rounds_of_one_plan(found: list[Any], count: int, chance: Any) -> None:
         rate, low, high = row[1:4]
         if rate is not None and low is not None:
             assert low <= rate <= high
+        if "rivals" in [column.name for column in overview.headline.columns] and rate is not None and low is not None:
+            others = [each for each in overview.headline.rows if each is not row and each[1] is not None]
+            overlap = [each[0] for each in others if each[2] <= high and low <= each[3]]
+            assert bool(overlap) == bool(row[-1])
         rates = [step.rate for each in rounds for step in each.steps if str(step.setting or 0) == row[0]]
         if rates and rate is not None:
             assert min(rates) * 0.99 <= rate <= max(rates) * 1.01
