@@ -158,11 +158,11 @@ def log_axis(title: str, values: Iterable[float], **more: Any) -> dict[str, Any]
     """A logarithmic axis with labels at 1, 2, 5, 10, ... or, over more than three decades, at each decade.
 
     Left alone, plotly labels every digit of every decade. It chooses 1, 2, 5 when the asked number of ticks makes 0.3
-    to 0.7 decades a tick.
+    to 0.7 decades a tick. Within one decade it spaces the labels evenly: 4, 6, 8, 10.
     """
     positive = [value for value in values if value > 0]
     decades = 1.15 * log10(max(positive) / min(positive)) + 0.1 if positive else 1.0
-    ticks = max(2, ceil(decades / (0.5 if decades <= 3 else 1.0)))
+    ticks = 4 if decades < 1 else max(2, ceil(decades / (0.5 if decades <= 3 else 1.0)))
     return axis(title, **({"type": "log", "tickformat": "~s", "nticks": ticks} | more))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.pages import settings, words
+from reports.pages import rates, settings, words
 from reports.pages.model import Column, Kind, Sentence, Table
 from reports.pages.tables import LEDGER_WORDS, latency_column, supports, table_of
 from reports.stats import knee
@@ -70,7 +70,10 @@ def sentences(
     run: pd.Series[Any], steps: pd.DataFrame, found: Curve | None, ledger: pd.Series[Any] | None, *, prefix: str
 ) -> list[Sentence]:
     """The sentences for a reader with one minute; a broken promise comes first. ``found`` is the curve of the run."""
-    said = _of_sweep(found, prefix) if found else _of_steps(run, steps, prefix)
+    if rates.is_scheduled(steps):
+        said = rates.rate_sentences(steps, prefix=prefix)
+    else:
+        said = _of_sweep(found, prefix) if found else _of_steps(run, steps, prefix)
     safety = Sentence(text=ledger_sentence(ledger), anchor=f"{prefix}ledger", see="ledger")
     violated = ledger is not None and ledger["verdict"] == "violated"
     kept = said[: SENTENCES_MAX - 1]
@@ -97,8 +100,10 @@ def _wrong(ledger: pd.Series[Any]) -> list[str]:
 
 
 def headline(run: pd.Series[Any], steps: pd.DataFrame, found: Curve | None) -> Table | None:
-    """The settings to choose between, and the merits of each; of a run without a sweep, its steps. ``found`` is the
-    curve of the run."""
+    """The settings to choose between, and the merits of each; of a run without a sweep, its steps; of a run with a
+    schedule, the rates asked for. ``found`` is the curve of the run."""
+    if rates.is_scheduled(steps):
+        return rates.rates_table(run, steps)
     series = lead_series(run, "e2e")
     measures = (
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),

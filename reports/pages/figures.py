@@ -79,12 +79,13 @@ def _bounds(sweep: SweepShape) -> dict[str, pd.Series[float]]:
     return {name: sweep.steps[column] for column, name in names.items() if column in sweep.steps}
 
 
-def knee_chart(run: pd.Series[Any], sweep: SweepShape, *, finding: str, prefix: str) -> Chart:
-    """The knee curve of one run."""
+def knee_chart(run: pd.Series[Any], sweep: SweepShape, *, finding: str, prefix: str, ringed: bool = True) -> Chart:
+    """The knee curve of one run. Without a ring, the curve only shows the latency at each rate."""
     queue = str(run["queue_types"]).split(",")[0]
     paths = knee_paths(
         run, sweep, rule=KNEE_RULE, colour=theme.queue_token(queue), marker=theme.QUEUE_MARKERS.get(queue, "circle")
     )
+    paths = paths if ringed else [replace(path, knee=None) for path in paths]
     if len(paths) > 1:
         knee_step = int(sweep.steps["step"].iloc[sweep.knee])
         paths = [
@@ -102,12 +103,14 @@ def knee_chart(run: pd.Series[Any], sweep: SweepShape, *, finding: str, prefix: 
         unit="ms",
         latency=True,
         how_to_read=f"Each point is a step, {_knee_labels(sweep)}. To the right the rate is higher, and further up the "
-        f"latency is longer. {_knee_turn(sweep)}The ring marks the knee: the setting with the highest delivered rate "
-        "per unit of p99.",
+        f"latency is longer. {_knee_turn(sweep) if ringed else ''}{_RING if ringed else ''}".rstrip(),
         finding=finding,
         figure=knee.figure(paths, quantity="end-to-end p99"),
         table=_knee_table(run, paths),
     )
+
+
+_RING: Final = "The ring marks the knee: the setting with the highest delivered rate per unit of p99."
 
 
 def _knee_labels(sweep: SweepShape) -> str:

@@ -17,6 +17,7 @@ from reports.pages.invalid import invalid_run
 from reports.pages.link_traffic import link_traffic
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
+from reports.pages.rates import is_scheduled
 from reports.pages.simulated import marked
 from reports.pages.sweep import factor_charts
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
@@ -136,7 +137,7 @@ def _notes(run: pd.Series[Any], steps: pd.DataFrame, curve: answer.Curve | None)
 def _charts(run: pd.Series[Any], tables: Tables, curve: answer.Curve | None, prefix: str) -> list[Chart]:
     steps, points = tables.steps, tables.spectrum
     charts = [
-        _knee(run, curve, prefix),
+        _knee(run, steps, curve, prefix),
         spectrum_chart(run, steps, points, kind="e2e", prefix=prefix),
         spectrum_chart(run, steps, points, kind="confirm", prefix=prefix),
         timeline_chart(run, steps, tables.timeline, tables.events, tables.brokers, prefix=prefix),
@@ -144,7 +145,9 @@ def _charts(run: pd.Series[Any], tables: Tables, curve: answer.Curve | None, pre
     return [chart for chart in charts if chart is not None]
 
 
-def _knee(run: pd.Series[Any], found: answer.Curve | None, prefix: str) -> Chart | None:
+def _knee(run: pd.Series[Any], steps: pd.DataFrame, found: answer.Curve | None, prefix: str) -> Chart | None:
     if found is None:
         return None
+    if is_scheduled(steps):
+        return knee_chart(run, found.sweep, finding="", prefix=prefix, ringed=False)
     return knee_chart(run, found.sweep, finding=answer.knee_sentences(found), prefix=prefix)

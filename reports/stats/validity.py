@@ -18,7 +18,7 @@ from perftest.results.noise import noise_of
 from perftest.results.run_checks import Disturbances, background_names
 from perftest.results.steadiness import SteadySlot, Timeline
 from perftest.results.summary import CLOSED, OPEN, PERCENTILES
-from perftest.results.trust import Check, is_limited, step_checks
+from perftest.results.trust import Check, Status, is_limited, step_checks
 from perftest.results.trust_list import Course, recorded_list, trust_list
 from reports.stats.bottleneck import bottlenecks
 from reports.stats.lead import with_lead
@@ -51,6 +51,18 @@ def limited(steps: pd.DataFrame) -> tuple[int, ...]:
     """The numbers of the steps that measured the load generator or its machine instead of the broker."""
     return tuple(
         step["step"] for step in steps_of(steps) if is_limited([check.to_json() for check in step_checks(step)])
+    )
+
+
+def fell_behind(steps: pd.DataFrame) -> tuple[int, ...]:
+    """The numbers of the steps in which less was published than the schedule asked for, or less delivered than
+    published: by the checks *intended rate* and *backlog*, or because nothing was delivered."""
+    behind = ("intended_rate", "backlog")
+    return tuple(
+        step["step"]
+        for step in steps_of(steps)
+        if not step.get("delivered_per_s")
+        or any(check.check in behind and check.status is Status.WARN for check in step_checks(step))
     )
 
 

@@ -15,6 +15,7 @@ from reports.pages import answer, settings, words
 from reports.pages.figures import is_simulated, knee_paths
 from reports.pages.invalid import failed, usable
 from reports.pages.model import Chart, Chip, Column, Kind, Overview, Run, Sentence, Table, Verdicts
+from reports.pages.rates import is_scheduled
 from reports.pages.several.apart import RepeatedLoads
 from reports.pages.several.intervals import HIGH, LOW, RIVALS, named_rivals
 from reports.pages.simulated import marked_overview
@@ -166,16 +167,17 @@ def _of_rounds(side: LoadSide) -> Iterator[Sentence]:
         yield Sentence(text="Nothing was delivered at a setting that all rounds measured.")
         return
     over = f"Over {words.plural(side.count, 'round')}"
-    if side.curve is None or side.curve.sweep.advised == side.curve.sweep.peak:
+    curve = None if is_scheduled(side.rounds.loads[0].steps) else side.curve
+    if curve is None or curve.sweep.advised == curve.sweep.peak:
         text = (
             f"{over}, the highest delivered rate is {_with_bounds(best, RATE)}, with {side.setting_of(best)}, at p99 "
         )
         yield Sentence(text=f"{text}{_with_bounds(best, side.p99)} end to end.")
     else:
-        yield Sentence(text=f"{over}, {_advice(side, side.curve)}")
+        yield Sentence(text=f"{over}, {_advice(side, curve)}")
         yield Sentence(text=_highest(side, best))
-    if side.curve is not None:
-        yield Sentence(text=_knee(side.curve))
+    if curve is not None:
+        yield Sentence(text=_knee(curve))
     frames = [load.steps for load in side.rounds.loads]
     apart = spread(frames, RATE) - 1, spread(frames, side.p99) - 1
     yield Sentence(

@@ -97,7 +97,7 @@ def test_an_unknown_token_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("values", "ticks"),
-    [([1.0, 9.0], 3), ([1.0, 100.0], 5), ([0.8, 400.0], 4), ([3.0], 2), ([], 2), ([0.0, 5.0, 50.0], 3)],
+    [([1.0, 9.0], 3), ([1.0, 100.0], 5), ([0.8, 400.0], 4), ([3.0], 4), ([], 2), ([0.0, 5.0, 50.0], 3)],
 )
 def test_log_axes_ask_for_the_ticks_that_give_1_2_5_or_decades(values: list[float], ticks: int) -> None:
     """Otherwise the labels of the small digits overlap."""

@@ -194,6 +194,32 @@ def test_without_a_ledger_loss_is_unknown_not_absent(sample_tables: ModuleType) 
     assert run.chips[0].status is Status.FAIL
 
 
+def test_a_run_with_a_schedule_says_whether_its_rates_were_kept(sample_tables: ModuleType) -> None:
+    """A knee among rates that the plan fixed says nothing about the broker."""
+    run = _run(sample_tables, sample_tables.OPEN)
+    assert _texts(run)[:2] == [
+        "The broker kept up with every rate asked, up to 40,000 msg/s; p99 end to end is 10.0 ms there.",
+        "The p99 end to end goes from 3.18 ms at 5,000 msg/s to 10.0 ms at 40,000 msg/s.",
+    ]
+    assert not any("knee" in text or "gain" in text for text in [*_texts(run), run.charts[0].how_to_read])
+    assert run.headline is not None
+    assert [row[:4] for row in run.headline.rows][-1] == ("40000", 40_000.0, 40_000.0, "yes")
+
+
+def test_a_run_that_falls_behind_its_schedule_says_where(sample_tables: ModuleType) -> None:
+    """The highest rate that was kept is the answer, even if a higher one was asked for."""
+    tables = sample_tables.tables(sample_tables.OPEN)
+    late = tables.steps["step"] == 4
+    tables.steps.loc[late, ["delivered", "delivered_per_s"]] *= 0.75
+    run = page(tables, generated="").runs[0]
+    assert _texts(run)[0] == (
+        "The broker kept up to 20,000 msg/s, at p99 5.65 ms, and fell behind then: at 40,000 msg/s only 30,000 msg/s "
+        "were delivered."
+    )
+    assert run.headline is not None
+    assert [row[3] for row in run.headline.rows] == ["yes", "yes", "yes", "no"]
+
+
 def test_an_open_loop_leads_with_the_intended_time(sample_tables: ModuleType) -> None:
     """Latency from the send hides the time a message waited for its turn."""
     run = _run(sample_tables, sample_tables.OPEN)
