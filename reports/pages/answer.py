@@ -88,7 +88,7 @@ def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
     if ledger["verdict"] == "violated":
         return f"Safety was violated: of {confirmed}, {', '.join(_wrong(ledger)) or 'see the ledger'}."
     if ledger["verdict"] == "ok":
-        return f"Nothing was lost or duplicated: {confirmed}, every one delivered."
+        return f"Nothing was lost or duplicated: {confirmed} of the whole run, every one delivered."
     left = words.plural(int(ledger["undelivered"]), "confirmed message")
     return f"Loss is unknown: the queues were not drained, and {left} of {int(ledger['confirmed']):,} had not arrived."
 
@@ -302,9 +302,13 @@ def _of_steps(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sen
 
 
 def _step_sentence(row: pd.Series[Any], name: str, series: str) -> str:
+    where = "" if name == settings.WHOLE else f"{name}: "
     if pd.isna(row[f"{series}_p99_ns"]):
-        return f"{name}: no message was delivered in its steady time."
-    rate = f"{words.rate(float(row['delivered_per_s']))} delivered over {words.duration(float(row['length_s']))}"
+        return f"{where or 'The run: '}no message was delivered in its steady time."
+    counted = " after the warm-up" if row["warmup_s"] > 0 else ""
+    rate = (
+        f"{words.rate(float(row['delivered_per_s']))} delivered over {words.duration(float(row['length_s']))}{counted}"
+    )
     samples = int(row[f"{series}_count"])
     parts = ", ".join(
         f"{word} {words.latency(float(row[f'{series}_{column}_ns']))}"
@@ -312,4 +316,4 @@ def _step_sentence(row: pd.Series[Any], name: str, series: str) -> str:
         if supports(samples, column)
     )
     few = "" if supports(samples, "p99") else f" (too few for more: {words.plural(samples, 'sample')})"
-    return f"{name}: {rate}; end to end {parts or 'nothing that can be told'}{few}."
+    return f"{where}{rate}; end to end {parts or 'nothing that can be told'}{few}."

@@ -15,7 +15,7 @@ import pandas as pd
 from perftest.results.bottleneck import Bottleneck
 from perftest.results.hosts import BROKER, LOAD, START_SKEW_MAX_NS
 from reports.charts import bars, dots, lanes
-from reports.pages import replication, words
+from reports.pages import replication, settings, words
 from reports.pages.link_traffic import links_chart
 from reports.pages.model import Chart, Column, DrawnHost, Hosts, Kind, Sentence, Table
 from reports.pages.tables import latency_column, table_of
@@ -45,12 +45,14 @@ def hosts_section(tables: Tables, *, prefix: str) -> Hosts | None:
     trips = _measured_trips(_manifest(tables))
     members = replication.members(tables.brokers)
     elected_s = sorted(set(_role_changes(tables)["t_s"].head(ELECTIONS_MAX)))
+    even = _even(tables, steps, prefix)
     counted = [words.plural(loads, "load host")] + ([words.plural(brokers, "broker host")] if brokers else [])
     return Hosts(
         prefix=prefix,
-        title=f"Hosts of {run['title'] or run['name']}",
+        title=f"Hosts of {settings.title(run)}",
         subtitle=", ".join(counted),
-        sentences=tuple(_sentences(tables, steps, limits, prefix)),
+        even=even,
+        sentences=tuple(_sentences(tables, steps, limits, even, prefix)),
         drawn=tuple(_drawn(tables)),
         facts=_facts(tables.hosts),
         round_trips=_round_trips(trips),
@@ -89,7 +91,28 @@ def _measured(tables: Tables) -> pd.DataFrame:
 # Sentences
 
 
-def _sentences(tables: Tables, steps: pd.DataFrame, limits: Sequence[Bottleneck], prefix: str) -> Iterator[Sentence]:
+def _even(tables: Tables, steps: pd.DataFrame, prefix: str) -> Sentence:
+    """How many hosts made the load, what each of them sent at the highest rate, and how well their clocks agree."""
+    best = steps.iloc[int(steps["delivered_per_s"].argmax())] if len(steps) else None
+    rows = _load_rows(tables)
+    mine = rows.iloc[:0] if best is None else rows[(rows["step"] == best["step"]) & (rows["group"] == best["group"])]
+    parts = mine["published_part"].dropna()
+    text = f"{words.plural(sum(LOAD in _roles(host) for _, host in tables.hosts.iterrows()), 'host')} made the load"
+    if len(parts) and best is not None:
+        low, high = words.share(float(parts.min())), words.share(float(parts.max()))
+        each = f"{low} of it each" if low == high else f"from {low} to {high} of it each"
+        text += f" and sent {each} ({best['label'] or settings.WHOLE})"
+    return Sentence(text=f"{text}; {_clocks_agree(tables)}.", anchor=f"{prefix}each", see="each host")
+
+
+def _clocks_agree(tables: Tables) -> str:
+    bound_ns = float(tables.hosts["clock_bound_ns"].max())
+    return f"their clocks are known to ± {words.latency(bound_ns)}" if bound_ns > 0 else "one clock took every time"
+
+
+def _sentences(
+    tables: Tables, steps: pd.DataFrame, limits: Sequence[Bottleneck], even: Sentence, prefix: str
+) -> Iterator[Sentence]:
     if len(steps):
         best = steps.iloc[int(steps["delivered_per_s"].argmax())]
         most = words.rate(float(best["delivered_per_s"]))
@@ -97,6 +120,7 @@ def _sentences(tables: Tables, steps: pd.DataFrame, limits: Sequence[Bottleneck]
         p99_ns = best[f"{best['e2e_series']}_p99_ns"]
         text += f", with an end-to-end p99 of {words.latency(float(p99_ns))}." if pd.notna(p99_ns) else "."
         yield Sentence(text=text, anchor=f"{prefix}each", see="each host")
+        yield even
         limit = next((one for one in limits if (one.step, one.group) == (best["step"], best["group"])), None)
         if limit is not None:
             yield Sentence(text=f"There the run {_was(limit)}.", anchor=f"{prefix}limits", see="every step")

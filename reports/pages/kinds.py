@@ -427,14 +427,14 @@ register(PageKind("overview", (_all_runs, _findings, _side_by_side)))
 
 
 def _by_layout(layouts: Layouts) -> Section:
-    """The answer; the rates of all cells are its picture."""
+    """The answer; the rates by layout are its picture."""
     picture = layouts.cells[0] if layouts.cells else None
     return _opening(layouts.prefix, "result", Minute(layouts.sentences, layouts.headline, picture))
 
 
 def _other_cells(layouts: Layouts) -> Section | None:
     anchor = f"{layouts.prefix}cells"
-    title, charts = "All cells", layouts.cells[1:]
+    title, charts = "Latency by layout", layouts.cells[1:]
     return Section(anchor=anchor, title=title, links=((anchor, title),), blocks=charts) if charts else None
 
 

@@ -253,14 +253,15 @@ class DrawnHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """The hosts of one run: all together, each by itself, and the links between them. ``limits`` names what limited the
-    rate of each step; ``missing`` the hosts or facts without figures, and why; ``links_missing`` why there is no figure
-    of links. ``round_trips`` is the matrix of load hosts and nodes, and ``round_trips_text`` points out its remarkable
-    values."""
+    """The hosts of one run: all together, each by itself, and the links between them. ``even`` says what each load host
+    sent and how well the clocks agree. ``limits`` names what limited the rate of each step; ``missing`` the hosts or
+    facts without figures, and why; ``links_missing`` why there is no figure of links. ``round_trips`` is the matrix of
+    load hosts and nodes, and ``round_trips_text`` points out its remarkable values."""
 
     prefix: str
     title: str
     subtitle: str
+    even: Sentence
     sentences: tuple[Sentence, ...]
     drawn: tuple[DrawnHost, ...]
     facts: Table

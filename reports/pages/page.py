@@ -155,7 +155,9 @@ def _with_hosts(section: Run, part: Hosts | None) -> Run:
         text=f"This load ran on several hosts ({part.subtitle}).", anchor=f"{part.prefix}hosts", see="each of them"
     )
     chip = Chip(name="Hosts", value=part.subtitle)
-    return replace(section, notes=(*section.notes, note), chips=(*section.chips, chip))
+    notes, chips = (*section.notes, note), (*section.chips, chip)
+    first, *others = section.sentences
+    return replace(section, notes=notes, chips=chips, sentences=(first, part.even, *others))
 
 
 def _run_id(load: Tables) -> str:

@@ -55,7 +55,7 @@ def run_section(
         run_id=str(run["run_id"]),
         name=name,
         measured=(measured := _measured(run)),
-        title=str(run["title"] or run["name"]),
+        title=settings.title(run),
         subtitle=f"{measured} · {run['run_id']}",
         chips=tuple(_chips(run, ledger, found, modelled_drives(tables))),
         banners=tuple(_banners(run, tables.steps, ledger, found)),

@@ -1,4 +1,5 @@
-"""How the steps of a run are named on the page: short where the axis says which setting it is, in full elsewhere."""
+"""How a run and its steps are named on the page: a step short where the axis says which setting it is, in full
+elsewhere."""
 
 from __future__ import annotations
 
@@ -29,6 +30,21 @@ _NO_LIMIT: Final = {("ack_after_ms", 0): "none", ("rate", None): "unlimited"}
 """Other values that stand for the absence of a limit."""
 
 
+UNNAMED: Final = ("run", "sweep")
+"""Names of plans that were made of options, not of a workload file."""
+WHOLE: Final = "whole run"
+"""Name of the only step of a run."""
+
+
+def title(run: pd.Series[Any]) -> str:
+    """The title of a run: that of its workload, or else what was measured."""
+    if run["title"] or run["name"] not in UNNAMED:
+        return str(run["title"] or run["name"])
+    names = swept(run)
+    what = f"Sweep over {words_of(names)}" if names else "One load without a sweep"
+    return f"{what}: {str(run['queue_types']).replace(',', ', ')} queue, {run['loop']} loop"
+
+
 def swept(run: pd.Series[Any]) -> tuple[str, ...]:
     """The settings that differ between steps, in the order to show."""
     return tuple(json.loads(run["swept"] or "[]"))
@@ -54,14 +70,14 @@ def words_of(names: tuple[str, ...]) -> str:
 def short(steps: pd.DataFrame, names: tuple[str, ...]) -> list[str]:
     """Each step by the values of what was swept: ``200``; ``200 / 10`` for two settings; its label when nothing was."""
     if not names:
-        return [str(label) for label in steps["label"]]
+        return [str(label) or WHOLE for label in steps["label"]]
     return [" / ".join(_value(json.loads(text), name) for name in names) for text in steps["settings"]]
 
 
 def long(steps: pd.DataFrame, names: tuple[str, ...]) -> list[str]:
     """Each step in a sentence: ``in-flight limit 200``; its label when nothing was swept."""
     if not names:
-        return [str(label) for label in steps["label"]]
+        return [str(label) or WHOLE for label in steps["label"]]
     return [
         " and ".join(f"{NAMES.get(name, name)} {_value(json.loads(text), name)}" for name in names)
         for text in steps["settings"]

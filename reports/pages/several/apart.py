@@ -18,15 +18,18 @@ from reports.pages.several.layouts import layout_of
 from reports.store.tables import Tables
 
 _GROUP: Final = "group"
+_KINDS: Final = {"workload": "workload", "layout": "layout", "broker": "broker", "queue": "queue type"}
+"""Words for loads that differ in one fact alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedLoads:
     """Loads that repeat each other, in the order of their seeds and starts; ``name`` is empty if the page has no
-    other."""
+    other. ``what`` says what the loads of the page are: ``queue type`` if they differ in nothing else, or ``load``."""
 
     name: str
     loads: tuple[Tables, ...]
+    what: str = "load"
 
     def round_names(self) -> list[str]:
         """A name for each round: its number, if there are several, behind the name of all."""
@@ -42,11 +45,14 @@ def rounds_of(loads: Sequence[Tables]) -> list[RepeatedLoads]:
         run = load.runs.iloc[0]
         key = (str(run["plan_digest"]) or str(run["run_id"]), *_facts(load).values())
         found.setdefault(key, []).append(load)
-    names = _told_apart([_facts(each[0]) for each in found.values()])
+    facts = [_facts(each[0]) for each in found.values()]
+    differing = _differing(facts)
+    names = [_joined(*(each[name] for name in differing)) for each in facts]
+    what = _KINDS.get(differing[0], "load") if len(differing) == 1 else "load"
     repeated = {name for name, count in Counter(names).items() if count > 1}
     starts = [_start(each[0]) for each in found.values()]
     return [
-        RepeatedLoads(name=_joined(name, start) if name in repeated else name, loads=_ordered(each))
+        RepeatedLoads(name=_joined(name, start) if name in repeated else name, loads=_ordered(each), what=what)
         for name, start, each in zip(names, starts, found.values(), strict=True)
     ]
 
@@ -85,7 +91,6 @@ def _facts(load: Tables) -> dict[str, str]:
     }
 
 
-def _told_apart(facts: Sequence[Mapping[str, str]]) -> list[str]:
-    """The facts of each that not all share."""
-    differing = [name for name in facts[0] if len({each[name] for each in facts}) > 1] if facts else []
-    return [_joined(*(each[name] for name in differing)) for each in facts]
+def _differing(facts: Sequence[Mapping[str, str]]) -> list[str]:
+    """The names of the facts that not all loads share."""
+    return [name for name in facts[0] if len({each[name] for each in facts}) > 1] if facts else []

@@ -68,7 +68,7 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
     counted = (words.plural(len(drawn), "layout"), words.plural(int(rounds), "round"))
     part = Layouts(
         title=_title(placed),
-        subtitle=f"{' of drives, '.join(counted)} · {run['product']} {run['broker_version']}",
+        subtitle=f"{' of drives, '.join(counted)} · {_workloads(placed)} · {run['product']} {run['broker_version']}",
         sentences=tuple(_sentences(cells)),
         headline=_headline(cells),
         drawn=tuple(drawn.values()),
@@ -84,9 +84,15 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
 
 def _title(placed: Sequence[Tables]) -> str:
     """The titles of the workloads, on how many layouts."""
-    titles = list(dict.fromkeys(str(load.runs.iloc[0]["title"] or load.runs.iloc[0]["name"]) for load in placed))
+    titles = list(dict.fromkeys(settings.title(load.runs.iloc[0]) for load in placed))
     named = titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
     return f"{named}, by layout of drives"
+
+
+def _workloads(placed: Sequence[Tables]) -> str:
+    """The workloads by name, or their number if there are many."""
+    names = list(dict.fromkeys(str(load.runs.iloc[0]["name"]) for load in placed))
+    return f"workload {names[0]}" if len(names) == 1 else words.plural(len(names), "workload")
 
 
 def _headline(cells: pd.DataFrame) -> Table:
@@ -300,17 +306,18 @@ def _cell_charts(cells: pd.DataFrame) -> Iterator[Chart]:
         value = (
             latency_column("value", word) if latency else Column(name="value", title=word, kind=Kind.RATE, unit=unit)
         )
-        columns = (Column(name="panel", title="cell"), Column(name="row", title="layout"), value)
+        columns = (Column(name="panel", title="load"), Column(name="row", title="layout"), value)
         yield Chart(
             anchor=f"l-cells-{name}",
-            title=f"{title} of all cells",
+            title=f"{title} by layout",
             unit="ms" if latency else unit,
             latency=latency,
-            how_to_read="Each panel is a load; its bars are the layouts, over one axis for all panels. A bar of "
-            "several rounds is their geometric mean, and its whiskers are the 95 % interval.",
+            how_to_read="Each panel is a load, and its bars are the layouts, over one axis for all panels. A load that "
+            f"is {ALONE} has no background load beside it. A bar of several rounds is their geometric mean, and its "
+            "whiskers are the 95 % interval.",
             finding=_extremes(frame, latency),
             figure=bars.figure(frame, quantity=f"{title}" if latency else f"{title} ({unit})", latency=latency),
-            table=table_of(frame, columns, caption=f"{title} by cell", file=f"cells-{name}.csv"),
+            table=table_of(frame, columns, caption=f"{title} by load and layout", file=f"cells-{name}.csv"),
         )
 
 
@@ -409,7 +416,7 @@ def _spectra(placed: Sequence[Tables], drawn: Mapping[str, DrawnLayout]) -> Iter
         points = _points(syncs, layout)
         columns = (
             Column(name="setting", title="files"),
-            Column(name="panel", title="cell"),
+            Column(name="panel", title="load"),
             Column(name="percentile", title="percentile", kind=Kind.NUMBER, unit="%"),
             latency_column("value_ns", "length"),
         )
@@ -486,7 +493,7 @@ def _per_message(cells: pd.DataFrame, placed: Sequence[Tables]) -> Iterator[Char
         means = rows.rename(columns={name: "value"}).dropna(subset=["value"])
         frame = _mean(means, ["panel", "row", "part"])
         columns = (
-            Column(name="panel", title="cell"),
+            Column(name="panel", title="load"),
             Column(name="row", title="layout"),
             Column(name="part", title="purpose"),
             Column(name="value", title=title.lower(), kind=Kind.NUMBER, unit=unit),

@@ -45,6 +45,11 @@ class LoadSide:
         return self.rounds.name
 
     @property
+    def what(self) -> str:
+        """What the loads of the page are: ``queue type`` if they differ in nothing else."""
+        return self.rounds.what
+
+    @property
     def run(self) -> pd.Series[Any]:
         """The first round."""
         return self.rounds.loads[0].runs.iloc[0]
@@ -141,7 +146,10 @@ def _subtitle(sides: Sequence[LoadSide], sections: Sequence[Run]) -> str:
     each = words.plural(max(rounds), "round")
     if len(sides) == 1:
         return f"{each} of one plan · {sections[0].measured}"
-    return f"{runs}: {words.plural(len(sides), 'load')}" + (f", up to {each} each" if max(rounds) > 1 else "")
+    loads = words.plural(len(sides), sides[0].what)
+    same = {section.measured.partition(" · ")[0] for section in sections}
+    workload = f" · {same.pop()}" if len(same) == 1 else ""
+    return f"{runs} of {loads}{f', up to {each} of each' if max(rounds) > 1 else ''}{workload}"
 
 
 def verdict_chips(sections: Sequence[Run]) -> tuple[Chip, ...]:
@@ -245,8 +253,9 @@ def _of_sides(sides: Sequence[LoadSide]) -> Iterator[Sentence]:
     first = known[0]
     assert first.best is not None
     yield Sentence(
-        text=f"{first.name} delivers most: {_with_bounds(first.best, RATE)}, with {first.setting_of(first.best)}, at "
-        f"p99 {_with_bounds(first.best, first.p99)}."
+        text=f"Of {words.plural(len(sides), first.what)}, {first.name} delivers most: "
+        f"{_with_bounds(first.best, RATE)}, with {first.setting_of(first.best)}, at p99 "
+        f"{_with_bounds(first.best, first.p99)}."
     )
     if len(known) > 1:
         yield Sentence(text=_next(first, known[1]))
@@ -307,7 +316,7 @@ def _by_side(sides: Sequence[LoadSide]) -> Table:
     """The best step of each load."""
     rounds = max(side.count for side in sides)
     columns = (
-        Column(name="load", title="load"),
+        Column(name="load", title=sides[0].what),
         Column(name="at", title="best at"),
         Column(name=RATE, title="delivered", kind=Kind.RATE, unit="msg/s"),
         *_bound_columns("p99_ns", rounds),

@@ -207,7 +207,7 @@ def test_the_page_shows_the_part_and_escapes_names(store: Tables) -> None:
     (article,) = (each for each in articles(made) if each.kind == "layouts")
     assert [section.title for section in article.sections] == [
         "",
-        "All cells",
+        "Latency by layout",
         "Layouts",
         "What a background load costs",
         "Length of syncs by drive",

@@ -101,7 +101,7 @@ class Sample:
         return dict(zip(self.swept, (step.setting, *step.others), strict=False))
 
     def label(self, step: Step) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.swept_in(step).items()) or "as asked"
+        return " ".join(f"{name}={value}" for name, value in self.swept_in(step).items())
 
 
 def tables(*samples: Sample) -> Tables:
