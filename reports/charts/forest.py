@@ -33,9 +33,10 @@ def figure(rows: pd.DataFrame) -> theme.Figure:
         "layout": theme.layout(
             height=ROW_PX * len(rows) + 108,
             margin={"l": 72, "r": 24, "t": 40, "b": 52},
+            meta={"latency_axes": [], "narrow_legend": False},
             shapes=[*_noise_bands(placed), _zero()],
             xaxis=theme.axis(
-                "change of the candidate against the baseline",
+                "change against the baseline",
                 tickformat="+.0%",
                 range=[-edge * _ROOM, edge * _ROOM],
                 fixedrange=True,

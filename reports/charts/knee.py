@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log10
 from typing import Any, Final
 
 import pandas as pd
 
-from reports.charts import theme
+from reports.charts import labels, theme
 
 RULE_PX: Final = 92
 """Room at the right, for the rule beside a knee that lies at the right end."""
 
 _CLEAR: Final = "\u2002"
 
-LABEL_WIDTH, LABEL_HEIGHT = 0.12, 0.08
-"""Room of a label, as parts of the width and the height of the chart."""
+RING_PX: Final = 10
+"""Radius of the ring around a knee."""
+
+AXIS_PX: Final = {True: 24.0, False: 0.0}
+"""Room between the axis and the leftmost place, on a logarithmic axis and on one from zero."""
 
 LOG_RATIO: Final = 30.0
 """Rates further apart than this go on a logarithmic axis: otherwise the small settings fall on one point."""
@@ -51,14 +54,13 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
     drawn = [path for path in map(_with_latency, paths) if len(path.points)]
     rates = pd.concat([path.points["delivered_per_s"] for path in drawn]) if drawn else pd.Series(dtype=float)
     logarithmic = _wide(rates)
-    span = _span(drawn, logarithmic=logarithmic)
-    drawn = _thinned(drawn, span, logarithmic=logarithmic)
+    drawn = _labelled(drawn, logarithmic=logarithmic)
     many = sum(not path.faint for path in drawn) > 1
     traces = [
-        _faint(path) if path.faint else _trace(path, span, logarithmic=logarithmic, named=many)
+        _faint(path) if path.faint else _trace(path, named=many)
         for path in sorted(drawn, key=lambda path: not path.faint)
     ]
-    rings = [ring for path in drawn if (ring := _ring(path)) is not None]
+    rings = [ring for path in drawn if (ring := _ring(path, path.colour if many else "@warn")) is not None]
     return {
         "data": [*rings, *traces],
         "layout": theme.layout(
@@ -72,17 +74,57 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
     }
 
 
-def _thinned(paths: Sequence[Path], span: tuple[float, float], *, logarithmic: bool) -> list[Path]:
-    """The paths without labels that would lie on another: knees keep theirs first, then the ends of lines."""
-    kept: list[tuple[float, float]] = []
-    texts = [["" for _ in path.points["setting"]] for path in paths]
+def _labelled(paths: Sequence[Path], *, logarithmic: bool) -> list[Path]:
+    """The paths with the columns ``label`` and ``side``. A point without a free side has no label; knees choose first,
+    then the ends of lines. The label of a knee is left of its ring, or else before the rule."""
+    left, width, bottom, height = _extent(paths, logarithmic=logarithmic)
+    places = [
+        [
+            ((x - left) / width * labels.CHART_PX[0], (y - bottom) / height * labels.CHART_PX[1])
+            for x, y in _places(path.points, logarithmic=logarithmic)
+        ]
+        for path in paths
+    ]
+    inked = [point for path, line in zip(paths, places, strict=True) for point in _ink(path, line)]
+    rings = [_ring_room(path, line) for path, line in zip(paths, places, strict=True)]
+    taken = [room for path, line in zip(paths, places, strict=True) for room in _rule_room(path, line)]
+    texts = [["" for _ in line] for line in places]
+    sides = [["top left" for _ in line] for line in places]
     for number, row in _by_weight(paths):
-        x, y = _places(paths[number].points, logarithmic=logarithmic)[row]
-        at = (x / span[0], y / span[1])
-        if all(abs(at[0] - other[0]) > LABEL_WIDTH or abs(at[1] - other[1]) > LABEL_HEIGHT for other in kept):
-            kept.append(at)
-            texts[number][row] = str(paths[number].points["setting"].iloc[row])
-    return [replace(path, points=path.points.assign(label=text)) for path, text in zip(paths, texts, strict=True)]
+        text = str(paths[number].points["setting"].iloc[row])
+        at, wanted = places[number][row], _side(places[number], row)
+        is_knee = paths[number].points["step"].iloc[row] == paths[number].knee
+        others = [room for other, found in enumerate(rings) if other != number for room in found]
+        wide, free = (f"{text}{_CLEAR}", labels.LEFT_SIDES) if is_knee else (text, labels.SIDES)
+        side = labels.side_of(at, wide, wanted, inked, [*taken, *others], -AXIS_PX[logarithmic], free)
+        if side is not None:
+            taken.append(labels.box(at, text, side))
+            texts[number][row], sides[number][row] = text, side
+    return [
+        replace(path, points=path.points.assign(label=label, side=side))
+        for path, label, side in zip(paths, texts, sides, strict=True)
+    ]
+
+
+def _ink(path: Path, line: Sequence[labels.Point]) -> Iterator[labels.Point]:
+    """Points of the chart on which no label may lie."""
+    yield from labels.along(line) if path.joined else line
+
+
+def _ring_room(path: Path, line: Sequence[labels.Point]) -> list[labels.Box]:
+    """The room of the ring around a knee, if the path has a knee."""
+    return [
+        (x - RING_PX, y - RING_PX, x + RING_PX, y + RING_PX)
+        for (x, y), step in zip(line, path.points["step"], strict=True)
+        if step == path.knee
+    ]
+
+
+def _rule_room(path: Path, line: Sequence[labels.Point]) -> list[labels.Box]:
+    """The room of the text beside the ring."""
+    first = path.rule.partition("<")[0]
+    rings = _ring_room(path, line) if path.labelled else []
+    return [labels.box((right, bottom), first, "bottom right") for _, bottom, right, _ in rings]
 
 
 def _by_weight(paths: Sequence[Path]) -> list[tuple[int, int]]:
@@ -112,7 +154,7 @@ def _rate_axis(rates: pd.Series[float], *, logarithmic: bool) -> dict[str, Any]:
     return theme.rate_axis("delivered")
 
 
-def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool, named: bool) -> dict[str, Any]:
+def _trace(path: Path, *, named: bool) -> dict[str, Any]:
     points = path.points
     where = f", {theme.plain(path.name)}" if named else ""
     return {
@@ -125,7 +167,7 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool, named: b
             _label(setting, step == path.knee) for setting, step in zip(points["label"], points["step"], strict=True)
         ],
         "customdata": [theme.plain(setting) for setting in points["setting"]],
-        "textposition": _text_positions(_places(points, logarithmic=logarithmic), span),
+        "textposition": points["side"].tolist(),
         "textfont": {"size": 12.5, "color": "@ink"},
         "line": {"color": path.colour, "width": 2, "dash": path.dash, "shape": "linear"},
         "marker": {"color": path.colour, "size": 8, "symbol": path.marker},
@@ -172,8 +214,9 @@ def _faint(path: Path) -> dict[str, Any]:
     }
 
 
-def _ring(path: Path) -> dict[str, Any] | None:
-    """A ring around the knee, with the rule that chose it, under the path."""
+def _ring(path: Path, colour: str) -> dict[str, Any] | None:
+    """A ring around the knee, with the rule that chose it, under the path. Where several lines have rings, a ring has
+    the colour of its line."""
     at = path.points[path.points["step"] == path.knee]
     if at.empty:
         return None
@@ -184,15 +227,25 @@ def _ring(path: Path) -> dict[str, Any] | None:
         "name": "knee",
         "x": [round(rate, 1)],
         "y": [round(float(at["latency_ns"].iloc[0]) / 1e6, 6)],
-        "text": [path.rule if path.labelled else ""],
+        "text": [_rule(path, at) if path.labelled else ""],
         "textposition": "bottom right",
-        "textfont": {"size": 12, "color": "@warn"},
-        "marker": {"size": 20, "symbol": "circle-open", "color": "@warn", "line": {"width": 2.5, "color": "@warn"}},
+        "textfont": {"size": 12, "color": colour},
+        "marker": {
+            "size": 2 * RING_PX,
+            "symbol": "circle-open",
+            "color": colour,
+            "line": {"width": 2.5, "color": colour},
+        },
         "showlegend": False,
         "hoverinfo": "skip",
         "cliponaxis": False,
         "meta": {"latency": ["y"]},
     }
+
+
+def _rule(path: Path, knee: pd.DataFrame) -> str:
+    """The rule of a ring, after the setting if this has no label of its own."""
+    return path.rule if knee["label"].iloc[0] else f"{theme.plain(str(knee['setting'].iloc[0]))}, {path.rule}"
 
 
 def _label(setting: str, ringed: bool) -> str:
@@ -209,24 +262,20 @@ def _places(points: pd.DataFrame, *, logarithmic: bool) -> list[tuple[float, flo
     ]
 
 
-def _span(paths: Sequence[Path], *, logarithmic: bool) -> tuple[float, float]:
-    """Width and height of the drawn area in axis units, never zero."""
+def _extent(paths: Sequence[Path], *, logarithmic: bool) -> tuple[float, float, float, float]:
+    """Left, width, bottom and height of all points in axis units; width and height are never zero."""
     places = [place for path in paths for place in _places(path.points, logarithmic=logarithmic)]
     if not places:
-        return 1.0, 1.0
+        return 0.0, 1.0, 0.0, 1.0
     xs, ys = zip(*places, strict=True)
     left = min(xs) if logarithmic else 0.0
-    return (max(xs) - left) or 1.0, (max(ys) - min(ys)) or 1.0
+    return left, (max(xs) - left) or 1.0, min(ys), (max(ys) - min(ys)) or 1.0
 
 
-def _text_positions(places: list[tuple[float, float]], span: tuple[float, float]) -> list[str]:
-    """A side for each label on which its line does not cross it: beside steep stretches of a line, above flat ones."""
-    return [_side(places, index, span) for index in range(len(places))]
-
-
-def _side(places: list[tuple[float, float]], index: int, span: tuple[float, float]) -> str:
+def _side(places: Sequence[labels.Point], index: int) -> str:
+    """The usual side of a label: beside steep stretches of its line, above flat ones."""
     before, after = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
-    run, rise = (after[0] - before[0]) / span[0], (after[1] - before[1]) / span[1]
-    if abs(rise) > 1.5 * abs(run):
+    run, rise = after[0] - before[0], after[1] - before[1]
+    if abs(rise) > abs(run):
         return "middle left"
     return "top left" if run * rise > 0 else "top right"

@@ -126,7 +126,7 @@ NO_OPENING: Final = ("background",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(1280, 900), (400, 1400)])
+@pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
 @pytest.mark.parametrize("kind", [kind for kind in PAGES if kind not in NO_OPENING])
 def test_the_first_screen_has_answer_picture_and_verdict(
     browser: Browser, html: Callable[[str], str], kind: str, size: tuple[int, int]
