@@ -14,8 +14,8 @@ EDGE_MAX: Final = 2.0
 _ROOM: Final = 1.08
 
 LOOKS: Final = {
-    "regressed": ("@warn", "triangle-down"),
-    "improved": ("@good", "triangle-up"),
+    "regressed": ("@bad", "x"),
+    "improved": ("@good", "square"),
     "inconclusive": ("@soft", "circle-open"),
     "within noise": ("@soft", "circle"),
 }
@@ -36,7 +36,7 @@ def figure(rows: pd.DataFrame) -> theme.Figure:
             meta={"latency_axes": [], "narrow_legend": False},
             shapes=[*_noise_bands(placed), _zero()],
             xaxis=theme.axis(
-                "change against the baseline",
+                "change (grey: noise)",
                 tickformat="+.0%",
                 range=[-edge * _ROOM, edge * _ROOM],
                 fixedrange=True,

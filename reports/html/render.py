@@ -124,7 +124,7 @@ def coded(text: str) -> Markup:
 
 
 def slug(value: str) -> str:
-    """The words of a text as a name for the style sheet: ``▼ regressed`` becomes ``regressed``."""
+    """The words of a text as a name for the style sheet: ``✕ regressed`` becomes ``regressed``."""
     return "-".join(re.findall(r"[a-z]+", value.lower()))
 
 

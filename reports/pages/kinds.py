@@ -600,7 +600,8 @@ def _verdict_table(comparison: Comparison) -> Section | None:
     how = Remark(
         Sentence(
             text="Regressed metrics come first, and nothing is left out. Baseline and candidate are the "
-            "medians of the repetitions. The interval is that of the change; click a heading to sort."
+            "medians of the repetitions. The shift is the median of all ratios between a run of one side and a run of "
+            "the other (Hodges and Lehmann), and the interval is that of the shift; click a heading to sort."
         ),
         "how",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
@@ -21,16 +21,10 @@ from reports.pages.rates import is_scheduled
 from reports.pages.simulated import marked
 from reports.pages.sweep import factor_charts
 from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
-from reports.pages.trust_words import caution, remarks, trust_chip
+from reports.pages.trust_words import caution, ledger_chip, remarks, trust_chip
 from reports.stats.foreign import foreign_facts
 from reports.stats.validity import checks, derived_checks, limited, modelled_drives
 from reports.store.tables import Tables
-
-_LEDGER_CHIPS: Final = {
-    "ok": ("nothing lost", Status.PASS),
-    "violated": ("safety violated", Status.FAIL),
-    "unknown": ("unknown, not drained", Status.WARN),
-}
 
 
 def run_section(
@@ -87,9 +81,8 @@ def _measured(run: pd.Series[Any]) -> str:
 
 
 def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check], drives: str) -> list[Chip]:
-    verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.FAIL))
     return [
-        Chip(name="Ledger", value=verdict, status=status),
+        ledger_chip(["" if ledger is None else str(ledger["verdict"])]),
         trust_chip(found),
         Chip(name="Loop", value=str(run["loop"])),
         Chip(name="Queue", value=str(run["queue_types"]).replace(",", ", ")),

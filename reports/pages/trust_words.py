@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from perftest.results.trust import Check, Status, title
 from reports.pages import words
+from reports.pages.invalid import failed
 from reports.pages.model import Chip, Sentence
 
 WARNINGS: Final[Mapping[str, str]] = {
@@ -42,12 +43,35 @@ WARNINGS: Final[Mapping[str, str]] = {
 
 def trust_chip(found: Sequence[Check]) -> Chip:
     """The number of failed checks, or of warnings with the gravest in words."""
-    failed = sum(check.status is Status.FAIL for check in found)
-    if failed:
-        return Chip(name="Trust", value=f"{words.plural(failed, 'check')} failed", status=Status.FAIL)
+    if wrong := failed(found):
+        return Chip(name="Trust", value=f"{words.plural(len(wrong), 'check')} failed", status=Status.FAIL)
     if said := warnings(found):
         return Chip(name="Trust", value=said, status=Status.WARN)
     return Chip(name="Trust", value="all checks passed", status=Status.PASS)
+
+
+LEDGERS: Final[Mapping[str, tuple[str, Status]]] = {
+    "ok": ("nothing lost", Status.PASS),
+    "violated": ("safety violated", Status.FAIL),
+    "unknown": ("unknown, not drained", Status.WARN),
+}
+"""Words and status of each verdict of a ledger."""
+
+
+def ledger_chip(verdicts: Iterable[str]) -> Chip:
+    """The worst ledger of runs; ``verdicts`` are empty for runs without a ledger."""
+    found = [LEDGERS.get(verdict, ("none", Status.FAIL)) for verdict in verdicts]
+    value, status = max(found, key=lambda each: each[1].weight, default=("none", Status.FAIL))
+    return Chip(name="Ledger", value=value, status=status)
+
+
+def runs_chip(lists: Sequence[Sequence[Check]]) -> Chip:
+    """How many of several runs are valid, and the number of their warnings with the gravest in words."""
+    valid = sum(not failed(found) for found in lists)
+    warned = warnings([check for found in lists for check in found])
+    status = Status.FAIL if valid < len(lists) else Status.WARN if warned else Status.PASS
+    text = ", ".join(filter(None, (f"{valid} of {words.plural(len(lists), 'run')} valid", warned)))
+    return Chip(name="Trust", value=text, status=status)
 
 
 def warnings(found: Sequence[Check]) -> str:
@@ -70,8 +94,8 @@ def remarks(found: Sequence[Check], step: int) -> str:
 
 def caution(found: Sequence[Check], *, prefix: str) -> list[Sentence]:
     """The failed checks by name, as a warning before the figures."""
-    failed = [title(check.check) for check in found if check.status is Status.FAIL]
-    if not failed:
+    names = [title(check.check) for check in failed(found)]
+    if not names:
         return []
-    text = f"Read these figures with care, for they may not show what they claim; failed: {', '.join(failed)}."
+    text = f"Read these figures with care, for they may not show what they claim; failed: {', '.join(names)}."
     return [Sentence(text=text, anchor=f"{prefix}trust", see="trust list")]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from perftest.metrics.names import COMPARED, RATES, SHORT_NAMES, STATISTICS, metric_named, spelled
+from perftest.results.integrity import Damages
+from perftest.results.trust import Check
+from perftest.results.trust_list import recorded_list
 from reports.stats.change_points import LEVEL, PART_MIN, PERMUTATIONS, RUNS_MAX, ChangePoint, change_points
 from reports.stats.foreign import without_unknown
 from reports.stats.lead import with_lead
@@ -68,11 +73,13 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricHistory:
-    """A metric over time; ``level`` is for each series, so that all of them together keep the wanted level."""
+    """A metric over time; ``level`` is for each series, so that all of them together keep the wanted level. ``lists``
+    has the trust list of each run with a value; a run that recorded none has none."""
 
     metric: HistoryMetric
     series: tuple[MetricSeries, ...]
     level: float
+    lists: tuple[Sequence[Check] | None, ...] = ()
 
 
 def history_metric(text: str) -> HistoryMetric:
@@ -101,7 +108,15 @@ def history(tables: Tables, metric: HistoryMetric, *, level: float = LEVEL, seed
         )
         for name, runs in found
     ]
-    return MetricHistory(metric=metric, series=tuple(series), level=each_level)
+    counted = {run_id for each in series for run_id in each.runs["run_id"]}
+    return MetricHistory(metric=metric, series=tuple(series), level=each_level, lists=tuple(_lists(tables, counted)))
+
+
+def _lists(tables: Tables, counted: Collection[str]) -> Iterator[Sequence[Check] | None]:
+    """The trust list that each of these runs recorded."""
+    for run_id, manifest in zip(tables.runs["run_id"], tables.runs["manifest"], strict=True):
+        if run_id in counted:
+            yield recorded_list(json.loads(manifest or "{}"), Damages())
 
 
 def _values(tables: Tables, metric: HistoryMetric) -> pd.DataFrame:
@@ -113,7 +128,9 @@ def _values(tables: Tables, metric: HistoryMetric) -> pd.DataFrame:
     )[columns]
     frame = steps[steps["length_s"] > 0].merge(runs, on="run_id")
     frame = frame.assign(value=frame[metric.column].astype(float), name=_names(frame))
-    return frame[frame["value"].notna()][[*columns, "name", "value"]]
+    # A latency or a cost of 0 was not measured; a rate of 0 was.
+    known = frame["value"].notna() & ((frame["value"] > 0) | metric.more_is_better)
+    return frame[known][[*columns, "name", "value"]]
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite, log1p
+from math import inf, isfinite, log1p
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +16,10 @@ from reports.pages.anatomy import LOOKS, OUTSIDE
 from reports.pages.model import Banner, Cell, Chart, Chip, Column, Comparison, Kind, Page, Sentence, Table
 from reports.pages.several.judged import Judged, JudgedRow
 from reports.pages.tables import latency_column, table_of
+from reports.pages.trust_words import ledger_chip, runs_chip
 from reports.stats.confidence import ChangeVerdict
 from reports.stats.lead import lead_series, with_lead
+from reports.stats.validity import checks
 from reports.store.tables import Tables
 
 GRAVEST_MAX: Final = 12
@@ -31,9 +33,9 @@ COLUMNS_EACH: Final = timeline.COLUMNS_MAX // 2
 HEAT_ROWS: Final = ("max", "p99", "p95", "p50")
 """Rows of the heat map of each side, top down."""
 
-ARROWS: Final[Mapping[ChangeVerdict, str]] = {
-    ChangeVerdict.REGRESSED: "▼",
-    ChangeVerdict.IMPROVED: "▲",
+MARKS: Final[Mapping[ChangeVerdict, str]] = {
+    ChangeVerdict.REGRESSED: "✕",
+    ChangeVerdict.IMPROVED: "✓",
     ChangeVerdict.INCONCLUSIVE: "?",
 }
 STATUSES: Final[Mapping[ChangeVerdict, Status]] = {
@@ -85,11 +87,11 @@ def comparison_part(found: Judged, tables: Tables, *, names: tuple[str, str]) ->
     base, candidate = _Side(tables, found.base), _Side(tables, found.candidate)
     both = bool(base.runs and candidate.runs and found.comparable)
     steps = _worst_steps(found.rows) if both else []
-    counted = [words.plural(len(side), "run") for side in (found.base, found.candidate)]
+    sides = zip(("baseline", "candidate"), (found.base, found.candidate), (base, candidate), names, strict=True)
     return Comparison(
         title=_title(base, candidate),
-        subtitle=f"baseline: {counted[0]} of {names[0]} · candidate: {counted[1]} of {names[1]}",
-        chips=tuple(_chips(found)),
+        subtitle=" · ".join(_side_in_words(word, len(ids), side, name) for word, ids, side, name in sides),
+        chips=(*_trust_chips((*base.runs, *candidate.runs)), *_chips(found)),
         banners=tuple(_banners(found)),
         sentences=tuple(_sentences(found)),
         headline=_verdicts(found.rows[:GRAVEST_MAX]) if found.rows else None,
@@ -103,6 +105,21 @@ def comparison_part(found: Judged, tables: Tables, *, names: tuple[str, str]) ->
         inside=tuple(_inside(base, candidate, steps)) if both else (),
         resources=_resources(base, candidate) if both else None,
     )
+
+
+def _side_in_words(word: str, count: int, side: _Side, name: str) -> str:
+    """A side with the number of its runs, their directory, and the broker that they measured."""
+    firsts = [run.runs.iloc[0] for run in side.runs]
+    brokers = dict.fromkeys(f"{run['product']} {run['broker_version']}".strip() for run in firsts)
+    known = f" ({', '.join(filter(None, brokers))})" if any(brokers) else ""
+    return f"{word}: {words.plural(count, 'run')} of {name}{known}"
+
+
+def _trust_chips(runs: Sequence[Tables]) -> Iterator[Chip]:
+    """The worst ledger of both sides, and whether the runs are valid; nothing if no run is known."""
+    if runs:
+        yield ledger_chip("" if run.ledger.empty else str(run.ledger.iloc[0]["verdict"]) for run in runs)
+        yield runs_chip([checks(run) for run in runs])
 
 
 def _title(base: _Side, candidate: _Side) -> str:
@@ -125,7 +142,7 @@ def _chips(found: Judged) -> Iterator[Chip]:
     counts = pd.Series([row.verdict for row in found.rows], dtype=object).value_counts()
     for verdict in ChangeVerdict:
         if verdict in counts:
-            text = f"{ARROWS.get(verdict, '·')} {counts[verdict]}"
+            text = f"{MARKS.get(verdict, '·')} {counts[verdict]}"
             yield Chip(name=verdict.capitalize(), value=text, status=STATUSES.get(verdict, Status.NOTE))
 
 
@@ -143,9 +160,17 @@ def _banners(found: Judged) -> Iterator[Banner]:
 def _sentences(found: Judged) -> Iterator[Sentence]:
     if found.rows and (lead := _lead(found.rows)):
         yield Sentence(text=lead)
-    for number, sentence in enumerate(found.sentences):
+    summary = [_counts(found.rows)] if found.rows else list(found.sentences[:1])
+    for number, sentence in enumerate([*summary, *found.sentences[1:]]):
         text = f"{sentence[:1].upper()}{sentence[1:]}."
         yield Sentence(text=text, anchor="" if number else "verdicts", see="table")
+
+
+def _counts(rows: Sequence[JudgedRow]) -> str:
+    """The number of figures with each verdict, which add up to all."""
+    counts = [(sum(row.verdict is verdict for row in rows), verdict) for verdict in ChangeVerdict]
+    told = ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
+    return f"{words.plural(len(rows), 'figure')}: {told}"
 
 
 def _lead(rows: Sequence[JudgedRow]) -> str:
@@ -192,36 +217,60 @@ def _differences(found: Judged) -> Table | None:
 
 
 def _verdicts(rows: Sequence[JudgedRow]) -> Table:
-    # A reason that holds for every row stands above, in the result.
-    differs = len({row.doubt for row in rows}) > 1
-    doubt = (Column(name="doubt", title="why no verdict"),) if differs else ()
+    columns, cells = _verdict_columns(rows), [_verdict_cells(row) for row in rows]
     return Table(
         caption="Every metric of every step with its verdict, regressed first",
         file="verdicts.csv",
-        columns=(
-            Column(name="step", title="step"),
-            Column(name="metric", title="metric"),
-            Column(name="unit", title="unit"),
-            Column(name="baseline", title="baseline", kind=Kind.NUMBER),
-            Column(name="candidate", title="candidate", kind=Kind.NUMBER),
-            Column(name="change", title="change", kind=Kind.CHANGE, unit="%"),
-            Column(name="low", title="interval from", kind=Kind.CHANGE, unit="%"),
-            Column(name="high", title="interval to", kind=Kind.CHANGE, unit="%"),
-            Column(name="verdict", title="verdict"),
-            *doubt,
-        ),
-        rows=tuple(_verdict_cells(row)[: VERDICT_CELLS + differs] for row in rows),
+        columns=columns,
+        rows=tuple(tuple(cell[column.name] for column in columns) for cell in cells),
     )
 
 
-VERDICT_CELLS: Final = 9
-"""The cells of a row up to its verdict."""
+def _verdict_columns(rows: Sequence[JudgedRow]) -> tuple[Column, ...]:
+    # A reason that holds for every row stands above, in the result.
+    doubt = (Column(name="doubt", title="why no verdict"),) if len({row.doubt for row in rows}) > 1 else ()
+    apart = any(_are_apart(row) for row in rows)
+    medians = (Column(name="medians", title="change of medians", kind=Kind.CHANGE, unit="%"),) if apart else ()
+    return (
+        Column(name="step", title="step"),
+        Column(name="metric", title="metric"),
+        Column(name="unit", title="unit"),
+        Column(name="baseline", title="baseline median", kind=Kind.NUMBER),
+        Column(name="candidate", title="candidate median", kind=Kind.NUMBER),
+        *medians,
+        Column(name="change", title="shift (Hodges, Lehmann)", kind=Kind.CHANGE, unit="%"),
+        Column(name="low", title="interval from", kind=Kind.CHANGE, unit="%"),
+        Column(name="high", title="interval to", kind=Kind.CHANGE, unit="%"),
+        Column(name="verdict", title="verdict"),
+        *doubt,
+    )
 
 
-def _verdict_cells(row: JudgedRow) -> tuple[Cell, ...]:
-    changes = (_percent(part) for part in (row.value, row.low, row.high))
-    verdict = f"{ARROWS.get(row.verdict, '·')} {row.verdict}"
-    return (row.step or "run", row.metric, row.unit, row.base, row.candidate, *changes, verdict, row.doubt)
+def _of_medians(row: JudgedRow) -> float:
+    return row.candidate / row.base - 1 if row.base else inf
+
+
+def _are_apart(row: JudgedRow) -> bool:
+    """Whether the change of the medians and the shift differ in what the table shows of them."""
+    medians = _of_medians(row)
+    return isfinite(medians) and isfinite(row.value) and f"{100 * medians:.1f}" != f"{100 * row.value:.1f}"
+
+
+def _verdict_cells(row: JudgedRow) -> dict[str, Cell]:
+    """The cells of a row by column. The mark of a verdict is no arrow, which would look like the way of the figure."""
+    return {
+        "step": row.step or "run",
+        "metric": row.metric,
+        "unit": row.unit,
+        "baseline": row.base,
+        "candidate": row.candidate,
+        "medians": _percent(_of_medians(row)),
+        "change": _percent(row.value),
+        "low": _percent(row.low),
+        "high": _percent(row.high),
+        "verdict": f"{MARKS.get(row.verdict, '·')} {row.verdict}",
+        "doubt": row.doubt,
+    }
 
 
 def _percent(part: float) -> float | None:
@@ -251,7 +300,7 @@ def _forest(
         how_to_read="Each row is a metric of a step: the mark is the change, the line its interval, and the grey band "
         "is what counts as noise. A line wholly outside the band is a change; a line that reaches into the band and "
         "out of it leaves the question open. A longer latency is worse although it lies to the right, so go by "
-        "the marks: triangles down regressed, triangles up improved, rings are inconclusive, the rest did not "
+        "the marks: crosses regressed, squares improved, rings are inconclusive, the rest did not "
         f"change.{cut}",
         finding="",
         figure=forest.figure(frame),

@@ -9,10 +9,12 @@ from typing import Any
 
 import pandas as pd
 
+from perftest.results.trust import Status
 from reports.charts import history as chart_of_history
 from reports.pages import words
-from reports.pages.model import Cell, Chart, Column, History, Kind, Page, Sentence, Table
+from reports.pages.model import Cell, Chart, Chip, Column, History, Kind, Page, Sentence, Table
 from reports.pages.tables import latency_column, table_of
+from reports.pages.trust_words import ledger_chip, runs_chip
 from reports.stats.change_points import PART_MIN, ChangePoint
 from reports.stats.history import HistoryMetric, MetricSeries, origin
 from reports.stats.history import MetricHistory as Found
@@ -23,12 +25,26 @@ def history_page(found: Found, *, workload: str, generated: str) -> Page:
     runs = len({run for series in found.series for run in series.runs["run_id"]})
     model = History(
         title=f"{found.metric.name} of {workload}",
-        subtitle=f"{words.plural(runs, 'run')}, one value each",
+        subtitle=f"{words.plural(runs, 'run')}, one value each" if runs else "not measured",
+        chips=tuple(_chips(found)),
         sentences=tuple(Sentence(text=text) for text in [*_latest(found), *sentences(found)]),
         changes=_changes(found),
         charts=tuple(_chart(found.metric, series, number) for number, series in enumerate(_latest_first(found), 1)),
     )
     return Page(title=model.title, generated=generated, parts=(("history", model),))
+
+
+def _chips(found: Found) -> Iterator[Chip]:
+    """The worst ledger of the runs, and how many are valid, by the trust lists that the runs recorded."""
+    known = [each for each in found.lists if each is not None]
+    if known:
+        ledgers = [check.status for each in known for check in each if check.check == "ledger"]
+        worst = max(ledgers, key=lambda status: status.weight, default=Status.FAIL)
+        yield ledger_chip([{Status.PASS: "ok", Status.WARN: "unknown", Status.FAIL: "violated"}.get(worst, "")])
+        yield runs_chip(known)
+    if missing := len(found.lists) - len(known):
+        text = f"{missing} of {words.plural(len(found.lists), 'run')} recorded no trust list"
+        yield Chip(name="Trust", value=text, status=Status.WARN)
 
 
 def _latest(found: Found) -> list[str]:
@@ -70,7 +86,7 @@ def sentences(found: Found) -> list[str]:
         said.append(
             f"A history without any change shows one with a probability of at most {found.level * len(tested):.0%}."
         )
-    return said or ["There is no run with this metric."]
+    return said or [f"No run measured {found.metric.name}, so there is no value to follow."]
 
 
 def change_in_words(metric: HistoryMetric, change: ChangePoint) -> str:

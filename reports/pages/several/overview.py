@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import pandas as pd
 
-from perftest.results.trust import Status
 from reports.charts import bars, knee, theme
 from reports.pages import answer, settings, words
 from reports.pages.figures import is_simulated, knee_paths
-from reports.pages.invalid import failed, usable
+from reports.pages.invalid import usable
 from reports.pages.model import Chart, Chip, Column, Kind, Overview, Run, Sentence, Table, Verdicts
 from reports.pages.rates import is_scheduled
 from reports.pages.several.apart import RepeatedLoads
@@ -21,7 +20,7 @@ from reports.pages.several.intervals import HIGH, LOW, RIVALS, named_rivals
 from reports.pages.simulated import marked_overview
 from reports.pages.sweep import shared_charts
 from reports.pages.tables import latency_column, table_of
-from reports.pages.trust_words import warnings
+from reports.pages.trust_words import runs_chip
 from reports.stats.confidence import change
 from reports.stats.lead import lead_series
 from reports.stats.rounds import CONFIDENCE, over_rounds, overlapping, spread
@@ -154,13 +153,9 @@ def _subtitle(sides: Sequence[LoadSide], sections: Sequence[Run]) -> str:
 
 def verdict_chips(sections: Sequence[Run]) -> tuple[Chip, ...]:
     """The verdict of runs on themselves: how many are valid, with how many warnings, and whether any lost messages."""
-    valid = sum(not failed(section.checks) for section in sections)
     ledgers = [chip for section in sections for chip in section.chips if chip.name == "Ledger"]
     worst = max(ledgers, key=lambda chip: chip.status.weight, default=None)
-    warned = warnings([check for section in sections for check in section.checks])
-    status = Status.FAIL if valid < len(sections) else Status.WARN if warned else Status.PASS
-    text = ", ".join(filter(None, (f"{valid} of {words.plural(len(sections), 'run')} valid", warned)))
-    runs = Chip(name="Trust", value=text, status=status)
+    runs = runs_chip([section.checks for section in sections])
     return (runs,) if worst is None else (worst, runs)
 
 

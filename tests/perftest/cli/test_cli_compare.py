@@ -192,4 +192,4 @@ def test_a_page_of_the_comparison_keeps_the_verdict(
     code, out, err = call("compare", *sides, "--out", str(tmp_path / "page"), "--json")
     assert code == 8 and json.loads(out)["comparable"]
     page = tmp_path / "page" / "comparison.html"
-    assert str(page) in err and "▼ regressed" in page.read_text(encoding="utf-8")
+    assert str(page) in err and "✕ regressed" in page.read_text(encoding="utf-8")

@@ -22,23 +22,48 @@ def part(sample_tables: ModuleType, sample_comparisons: ModuleType) -> Compariso
     return model
 
 
-def test_regressed_metrics_come_first_in_words_with_an_arrow(part: Comparison) -> None:
+def test_regressed_metrics_come_first_in_words_with_a_mark(part: Comparison) -> None:
     """And nothing is left out."""
     assert part.verdicts is not None
     at = [column.name for column in part.verdicts.columns].index("verdict")
     assert [row[at] for row in part.verdicts.rows] == [
-        "▼ regressed",
-        "▼ regressed",
+        "✕ regressed",
+        "✕ regressed",
         "? inconclusive",
         "? inconclusive",
-        "▲ improved",
+        "✓ improved",
         "· within noise",
         "· no change detected",
     ]
     changes = [column.name for column in part.verdicts.columns if column.kind is Kind.CHANGE]
-    assert changes == ["change", "low", "high"]
-    assert part.verdicts.rows[0][5:8] == pytest.approx((54.0, 46.0, 63.0))
-    assert part.verdicts.rows[3][6:8] == (None, None), "an unknown bound is not a number"
+    assert changes == ["medians", "change", "low", "high"]
+    assert part.verdicts.rows[0][5:9] == pytest.approx((54.3, 54.0, 46.0, 63.0), abs=0.05)
+    assert part.verdicts.rows[3][7:9] == (None, None), "an unknown bound is not a number"
+
+
+def test_the_counts_of_the_verdicts_add_up(part: Comparison) -> None:
+    """Every figure is counted once, in the sentence and beside the title."""
+    assert part.sentences[1].text == (
+        "7 figures: 2 regressed, 2 inconclusive, 1 improved, 1 within noise, 1 no change detected."
+    )
+    assert sum(int(chip.value.split()[-1]) for chip in part.chips if chip.value[-1].isdigit()) == 7
+
+
+def test_the_head_names_both_brokers_and_the_worst_ledger(part: Comparison) -> None:
+    assert "(reference_broker 0.1.0) · candidate: 3 runs of runs/candidate" in part.subtitle
+    assert [(chip.name, chip.value.partition(",")[0]) for chip in part.chips[:2]] == [
+        ("Ledger", "nothing lost"),
+        ("Trust", "6 of 6 runs valid"),
+    ]
+
+
+def test_the_change_of_medians_is_shown_only_beside_a_different_shift(
+    sample_tables: ModuleType, sample_comparisons: ModuleType
+) -> None:
+    """Two columns with the same figures would look like a mistake."""
+    rows = sample_comparisons.judged(sample_tables).rows
+    same = [replace(row, candidate=row.base * (1 + row.value)) for row in rows]
+    assert "medians" not in [column.name for column in comparison._verdicts(same).columns]
 
 
 def test_a_reason_that_holds_for_every_row_is_no_column(

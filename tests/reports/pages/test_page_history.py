@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +13,7 @@ import pytest
 
 from perftest.cli.main import call
 from reports.html.render import render
+from reports.pages.model import History
 from reports.pages.several.history import history_page, sentences
 from reports.stats.history import COLUMNS, METRICS, HistoryMetric, history, history_metric, origin
 from reports.store.columns import TableSpec
@@ -63,6 +64,28 @@ def test_the_page_has_every_run_and_the_verdict_first(sample_tables: ModuleType)
     html = render(history_page(found, workload="w", generated="now"))
     assert all(f"run-{day:02}" in html for day in range(12))
     assert html.index("1 change found") < html.index("Every run") and "a dashed line marks" in html
+
+
+def test_a_metric_that_no_run_measured_has_no_value(sample_tables: ModuleType) -> None:
+    """A zero would be read as a measurement."""
+    tables = tables_over_days(sample_tables, BEFORE + AFTER)
+    for nothing in (0, None):
+        empty = replace(tables, steps=tables.steps.assign(broker_cpu_us_per_message=nothing))
+        made = history_page(history(empty, history_metric("broker_cpu")), workload="w", generated="now")
+        ((_, part),) = made.parts
+        assert isinstance(part, History) and part.subtitle == "not measured" and not part.charts
+        assert [each.text for each in part.sentences] == ["No run measured broker_cpu, so there is no value to follow."]
+
+
+def test_the_head_has_the_trust_lists_that_the_runs_recorded(sample_tables: ModuleType) -> None:
+    """A change of figures that are not valid is no change of the broker."""
+    tables = tables_over_days(sample_tables, BEFORE + AFTER)
+    lists = [[{"check": "ledger", "status": "pass", "text": "all there"}]] * 11
+    lists += [[{"check": "ledger", "status": "pass", "text": ""}, {"check": "clock", "status": "fail", "text": ""}]]
+    tables = replace(tables, runs=tables.runs.assign(manifest=[json.dumps({"trust": each}) for each in lists]))
+    ((_, part),) = history_page(history(tables, history_metric("p99")), workload="w", generated="now").parts
+    assert isinstance(part, History)
+    assert [chip.value for chip in part.chips] == ["nothing lost", "11 of 12 runs valid"]
 
 
 def test_metrics_have_the_names_of_compare() -> None:

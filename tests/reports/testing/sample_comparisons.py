@@ -27,6 +27,9 @@ ROWS = (
 )
 
 
+SUMMARY = "2 regressed, 2 inconclusive, 1 improved, 1 within noise, 1 no change detected"
+
+
 def rows() -> tuple[JudgedRow, ...]:
     """A row for each verdict."""
     names = ("step", "metric", "unit", "base", "candidate", "value", "low", "high", "verdict")
@@ -66,7 +69,7 @@ def judged(sample_tables: ModuleType, *, refused: bool = False) -> Judged:
         candidate=tuple(sample.run_id for sample in candidate),
         rows=() if refused else rows(),
         differences=(host, broker) if refused else (broker,),
-        sentences=() if refused else ("2 regressed, 2 inconclusive, 1 improved", "95 % confidence for all intervals"),
+        sentences=() if refused else (SUMMARY, "95 % confidence for all intervals"),
         noise_latency=0.05,
     )
 
