@@ -406,23 +406,26 @@ register(
 )
 
 
+def _beside_result(background: Background) -> Section:
+    """The answer; the first figure is its picture."""
+    picture = background.charts[0] if background.charts else None
+    left_out = _left_out(background.headline, background.steps, what="step", anchor=f"{background.prefix}beside")
+    minute = Minute(background.sentences, background.headline, picture, left_out)
+    return _opening(background.prefix, "background", minute)
+
+
 def _beside(background: Background) -> Section:
-    anchor = f"{background.prefix}background"
+    anchor, title = f"{background.prefix}beside", "Beside the measured load"
     how = "Steady state only. Each row tells what the background load did beside a step of the measured load."
-    table = Data(table=background.steps)
-    blocks: tuple[Block, ...] = (*map(Remark, background.sentences), Remark(Sentence(text=how), "how"), table)
-    links = ((anchor, background.title), *((chart.anchor, chart.title) for chart in background.charts))
+    others = background.charts[1:]
     account = () if background.ledger is None else (Data(table=background.ledger, sortable=False),)
     said = Remark(Sentence(text=background.ledger_text), "")
-    return Section(
-        anchor=anchor,
-        title="Beside the measured load",
-        links=links,
-        blocks=(*blocks, *background.charts, said, *account),
-    )
+    blocks = (Remark(Sentence(text=how), "how"), Data(table=background.steps), *others, said, *account)
+    links = ((anchor, title), *((chart.anchor, chart.title) for chart in others))
+    return Section(anchor=anchor, title=title, links=links, blocks=blocks)
 
 
-register(PageKind("background", (_beside,)))
+register(PageKind("background", (_beside_result, _beside)))
 register(PageKind("overview", (_all_runs, _findings, _side_by_side)))
 
 

@@ -189,12 +189,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """A background load of a run beside the measured load, whose figures leave it out."""
+    """A background load of a run beside the measured load, whose figures leave it out. ``headline`` has the first
+    figures of each row of ``steps``."""
 
     prefix: str
     title: str
     subtitle: str
     sentences: tuple[Sentence, ...]
+    headline: Table
     charts: tuple[Chart, ...]
     steps: Table
     ledger: Table | None

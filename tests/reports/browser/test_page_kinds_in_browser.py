@@ -121,13 +121,11 @@ FIRST: Final = """
     cut: texts.filter(hides).map((each) => each.textContent),
   };
 """
-NO_OPENING: Final = ("background",)
-"""Parts that stand below the opening of their run."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
-@pytest.mark.parametrize("kind", [kind for kind in PAGES if kind not in NO_OPENING])
+@pytest.mark.parametrize("kind", PAGES)
 def test_the_first_screen_has_answer_picture_and_verdict(
     browser: Browser, html: Callable[[str], str], kind: str, size: tuple[int, int]
 ) -> None:

@@ -512,8 +512,8 @@ def test_background_load_is_a_part_of_its_own_and_in_no_figure_of_the_run(sample
     )  # fmt: skip
     assert [kind for kind, _ in made.parts] == ["run", "background"]
     article = articles(made)[-1]
-    assert article.title == "Background load noise" and len(article.sections) == 1
-    tables = [block.table for block in article.sections[0].blocks if isinstance(block, Data)]
+    assert article.title == "Background load noise" and article.opens and len(article.sections) == 2
+    tables = [block.table for block in article.sections[1].blocks if isinstance(block, Data)]
     assert [row[0] for row in tables[0].rows] == [f"in-flight limit {step.setting}" for step in sample_tables.IN_FLIGHT]
     assert [note.anchor for note in run.notes][-1] == article.sections[0].anchor == "b1-background"
     anchors = [link for each in articles(made) for link, _ in each.links]
