@@ -180,12 +180,16 @@ class SimConsumer:
         if what < 0.8 - self._disgust:
             self.settle(chance.randint(1, len(self.held)))
         elif what < 0.9 - self._disgust:
-            self._settle_one(amqp.ack)
+            self._settle_one("acks", amqp.ack)
         elif what < 0.98 - self._disgust:
-            self._settle_one(lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
+            self.give_back_one()
         else:
             done = not self.queue.keeps_letters
-            self._settle_one(lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
+            self._settle_one("rejects", lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
+
+    def give_back_one(self) -> None:
+        """Return any one message to the queue."""
+        self._settle_one("returns", lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
 
     def settle(self, count: int) -> None:
         """Acknowledge the oldest messages with one basic.ack (``multiple``)."""
@@ -197,12 +201,11 @@ class SimConsumer:
             self._ports.ledger.settles(number)
         self._ports.send(amqp.ack(self.channel, tag, True))
 
-    def _settle_one(self, octets: Callable[[int, int, bool], bytes], *, done: bool = True) -> None:
-        """Settle, return or reject any one message."""
+    def _settle_one(self, how: str, octets: Callable[[int, int, bool], bytes], *, done: bool = True) -> None:
+        """Settle, return or reject any one message, as the story says in a word (``how``)."""
         at = self._ports.env.chance.randrange(len(self.held))
         tag, number = self.held[at]
         del self.held[at]
-        how = "acks, requeues or rejects"
         self._ports.story.settles(self._ports.host, self.queue.name, how, number, tag, self.channel)
         if done:
             self._ports.ledger.settles(number)
