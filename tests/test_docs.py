@@ -47,7 +47,7 @@ from reference_broker.node.links.link_octets import PURPOSES
 from reference_broker.queues import port
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.ready import Ready
-from reference_broker.sim.scenes import SCENES
+from reference_broker.sim.scenes.catalogue import SCENES
 from reference_broker.worldpage.walk import walks_of
 from reports.stats import knee
 from reports.store.schema import STORE_VERSION
@@ -560,8 +560,16 @@ def test_local_delivery_is_shown_as_the_tests_run_it() -> None:
         if line and not line.startswith("#")
     ]
     assert drawn == run
-    (excerpt,) = blocks("docs/tutorial.md", "text")
+    (excerpt,) = [block for block in blocks("docs/tutorial.md", "text") if "----" in block]
     assert excerpt in data.joinpath("local_delivery.txt").read_text(encoding="utf-8")
+
+
+def test_the_tutorial_shows_scenes_as_the_tests_run_them() -> None:
+    """Each page of a scene is introduced with what its clients see."""
+    data = ROOT / "tests" / "reference_broker" / "sim" / "data"
+    shown = [block for block in blocks("docs/tutorial.md", "text") if "----" not in block]
+    names = ("poison-message", "full-queue", "change-of-members")
+    assert shown == [data.joinpath(f"{name}.txt").read_text(encoding="utf-8") for name in names]
 
 
 def test_the_workload_example_can_be_run(tmp_path: Path) -> None:

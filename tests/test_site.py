@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from reference_broker.sim import scenes
+from reference_broker.sim.scenes import __main__ as scenes
 from reference_broker.worldpage import __main__ as worldpage
 
 ROOT = Path(__file__).resolve().parent.parent

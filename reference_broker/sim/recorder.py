@@ -128,6 +128,8 @@ class RecordedStory(story.Story):
         """The commit index of each member, as it was recorded last."""
         self._applied: dict[tuple[int, int], int] = {}
         """The applied index of each member, as it was recorded last."""
+        self._voters: dict[tuple[int, int], str] = {}
+        """The list of members that each member goes by, as it was recorded last."""
 
     def _label(self, group: int) -> str:
         """The name of a group. A queue that was deleted and declared again has another name than before."""
@@ -154,10 +156,11 @@ class RecordedStory(story.Story):
         core, key = runner.core, (node, runner.group)
         log = core.log
         self._commits[key], self._applied[key] = log.commit_index, runner.applied
+        self._voters[key] = members = _members(core.configuration)
         found = max(state.last_index, log.snapshot_index) if state is not None else 0
         self._add(
             f"n{node}", "member", group=self._label(runner.group), begins=True, role=str(core.role),
-            leader=_node(core.leader), term=core.term, members=_members(core.configuration),
+            leader=_node(core.leader), term=core.term, members=members,
             snapshot=log.snapshot_index, last=log.last_index,
             log=[[*run] for run in zip(log._starts, log.terms, strict=True)],
             disk=min(log.last_index, found), commit=log.commit_index, applied=runner.applied,
@@ -167,9 +170,10 @@ class RecordedStory(story.Story):
         """The role, leader or term of a member has changed."""
         super().stands(node, runner)
         core = runner.core
+        self._voters[node, runner.group] = members = _members(core.configuration)
         self._add(
             f"n{node}", "role", group=self._label(runner.group), role=str(core.role), leader=_node(core.leader),
-            term=core.term, members=_members(core.configuration),
+            term=core.term, members=members,
         )  # fmt: skip
 
     def appended(self, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
@@ -186,7 +190,7 @@ class RecordedStory(story.Story):
         key = (group, entry.index, entry.crc)
         if key not in self._words:
             is_command = entry.kind is EntryKind.COMMAND
-            words = story._applies(entry, group).partition(": ")[2] if is_command else story._kind(entry)
+            words = story._applies(entry, group).partition(": ")[2] if is_command else _of_raft(entry)
             self._words[key] = (_short(words), _numbers(entry.payload))
         return self._words[key]
 
@@ -222,6 +226,8 @@ class RecordedStory(story.Story):
     def reached(self, node: NodeId, runner: GroupRunner, before: int) -> None:
         """A member may have come further. Entries of Raft itself are applied without the machine."""
         super().reached(node, runner, before)
+        if self._voters.get((node, runner.group)) not in (None, _members(runner.core.configuration)):
+            self.stands(node, runner)
         self._commits_up_to(node, runner.group, runner.core.commit_index)
         self._applies_up_to(node, runner.group, runner.applied, runner.core.log.term_at(runner.applied) or 0)
 
@@ -361,6 +367,12 @@ def _members(configuration: Configuration) -> str:
     """The voters, and behind a space the learners."""
     voters, learners = (",".join(map(_node, each)) for each in (configuration.voters, configuration.learners))
     return f"{voters} learning {learners}" if learners else voters
+
+
+def _of_raft(entry: Entry) -> str:
+    """The words of an entry that the machine does not see."""
+    is_config = entry.kind is EntryKind.CONFIG
+    return f"members {_members(Configuration.decode(entry.payload))}" if is_config else story._kind(entry)
 
 
 def _node(node: NodeId) -> str:

@@ -49,7 +49,10 @@ KINDS: Final[Mapping[str, EventKind]] = {
         "the whole: its title, what a reader should know, the command that makes it again",
         {"title": "str", "text": "str", "command": "str", "total": "int"},
     ),
-    "note": EventKind("a remark about this moment, for readers", {"title": "str", "text": "str"}),
+    "note": EventKind(
+        "a remark about this moment, for readers, who are to see the logs of the queue `shows`; null: of any queue",
+        {"title": "str", "text": "str", "shows": "str"},
+    ),
     "broken": EventKind(
         "an invariant does not hold: its number, its sentence, what was seen",
         {"number": "str", "statement": "str", "seen": "str"},
@@ -69,7 +72,7 @@ KINDS: Final[Mapping[str, EventKind]] = {
         _MEMBER,
     ),
     "role": EventKind(
-        "a member's role, term or leader changes; no leader: none is known",
+        "a member's role, term, leader or list of members changes; no leader: none is known",
         {"group": "str", "role": "str", "leader": "str", "term": "int", "members": "str"},
     ),
     "append": EventKind(

@@ -141,7 +141,7 @@ def events_of(
                 walk.result(line)
         if title:
             walk.t += _STEP_S
-            walk.add("", "note", title=title, text=text)
+            walk.add("", "note", title=title, text=text, shows=_QUEUE)
     return walk.events
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.runs import run_world
-from reference_broker.sim.scenes import events_of
+from reference_broker.sim.scenes.catalogue import events_of
 from reference_broker.worldpage.events import WorldEvent
 from reference_broker.worldpage.members import Members, MemberView, take
 from reference_broker.worldpage.node_log import events_of as log_events
@@ -72,7 +72,7 @@ def test_a_reader_goes_through_the_story(browser: Browser, scene: str) -> None:
     told, title, logs = browser.ask(scene, script, size=SIZE)
     assert [place for place, _ in told] == ["Step 1 of 8", "Step 2 of 8", "Step 3 of 8", "Step 2 of 8"]
     assert told[0][1] < told[1][1] < told[2][1] and told[3] == told[1]
-    assert title == "All logs are equal, and nothing confirmed was lost"
+    assert title == "All five logs are equal, and no confirmed message was lost"
     assert logs.count("takes nothing") == 5
 
 
