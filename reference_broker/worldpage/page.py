@@ -36,7 +36,7 @@ COLOURS: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 """Colours by theme and token, as in the reports. Terms take the colours of queue types in turn."""
 
-_PARTS: Final = ("events", "logs", "words", "rows", "picture", "panel", "controls")
+_PARTS: Final = ("events", "logs", "names", "words", "rows", "picture", "panel", "controls")
 """Files of the script, in the order in which the page runs them."""
 _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _TIME_DIGITS: Final = 6

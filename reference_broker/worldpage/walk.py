@@ -53,7 +53,7 @@ class _Steps:
         """A step of a client or of the outside."""
         match line.split():
             case ["channel", name, "on", node]:
-                self.add(name, "client", words=f"connects to the node of {node}")
+                self.add(name, "client", words=f"connects to {node}")
             case ["append", "enqueue", message, "by", name]:
                 self.add(name, "publish", queue=_QUEUE, messages=[_number(message)])
             case ["append", "acknowledge", message, "by", name]:

@@ -32,8 +32,8 @@ class SceneScript(NamedTuple):
 
 
 _HOW: Final = (
-    "The page shows a run of the real broker code at virtual time. Go through it with Next, or with the keys ← and →."
-    " On the right (on a small screen: below the picture) you see what each node has at that moment."
+    "The page shows a run of the real broker code at virtual time. Go through it with Next, or with the keys ← and →;"
+    " the logs at that moment stand beside the picture (on a small screen: below it)."
 )
 _ORDERS: Final = plan_of("orders", 3)
 SCENES: Final = {

@@ -17,6 +17,9 @@ _HERE: Final = NodeId(1)
 _KEEPER: Final = NodeId(4)
 """The only node of the larger side that has message 1. The leader of such a cluster sends it there first."""
 
+_REFUSAL: Final = {"kind": "PreVoteReply", "group": "orders", "ok": False}
+"""The message of a node that would not vote for the node that asks."""
+
 
 class _Sides(NamedTuple):
     """Both sides of the cut."""
@@ -88,19 +91,23 @@ def _small_side(scene: Scene, here: SimClient, sides: _Sides) -> None:
 
 
 def _large_side(scene: Scene, there: SimClient, sides: _Sides) -> None:
-    begin = len(scene.recorder.events)
+    first = _refused(scene)
+    other = next(node for node in sides.large if node not in (first, _KEEPER))
+    scene.note(
+        f"n{first} asks for votes, and n{_KEEPER} refuses",
+        f"The larger side has not heard its leader for a while, so n{first} asks whether it would get votes (yellow"
+        " lines). A leader needs three votes of five, so on this side it needs all three nodes."
+        f" n{other} would vote for n{first}, but n{_KEEPER} would not: a node votes only for a candidate whose log is"
+        " at least as new as its own log. The log whose last entry has the later term is newer; of two logs with the"
+        f" same last term, the longer one is newer. The log of n{first} ends before message 1.",
+    )
     scene.until(lambda: scene.leader(sides.large) is not None)
     scene.rest(SOON_S)
-    first = next(each.at for each in scene.recorder.events[begin:] if each.fields.get("kind") == "PreVoteRequest")
     scene.note(
-        f"The larger side elects n{scene.leader(sides.large)}: nobody else could win",
-        f"{names_of(sides.large)} have not heard their leader for a while, so they ask for votes (yellow lines). A"
-        f" leader needs three votes of five, so it needs all three nodes here, and one of them is n{_KEEPER}. A node"
-        " votes only for a candidate whose log is at least as new as its own log: the log whose last entry has the"
-        " later term is newer, and of two logs with the same last term the longer one is newer."
-        f" {first} asked first, and n{_KEEPER} refused, because the log of {first} ends before message 1. This is why a"
-        " confirmed message cannot be lost: three nodes have it, any three that vote include at least one of these"
-        " three, and nodes vote only for a candidate whose log is at least as new.",
+        f"n{scene.leader(sides.large)} is elected: only a node with message 1 could win",
+        f"n{_KEEPER} asks, too, and gets the votes of n{first} and n{other}. This is why a confirmed message cannot be"
+        " lost. Three nodes have it. Any three nodes that vote include at least one of these three. And nodes vote only"
+        " for a candidate whose log is at least as new as their own. So whoever wins has the message.",
     )
     scene.publish(there)
     scene.until(scene.confirmed(2))
@@ -112,6 +119,18 @@ def _large_side(scene: Scene, there: SimClient, sides: _Sides) -> None:
         " another colour. Only one of two entries at the same place can ever be committed: the one that a majority"
         " has.",
     )
+
+
+def _refused(scene: Scene) -> NodeId:
+    """The first node that the keeper of message 1 refuses a vote, once the other answers are there as well."""
+
+    def refused() -> list[str]:
+        answers = [each for each in scene.recorder.events if each.what == "message" and each.at == f"n{_KEEPER}"]
+        return [each.fields["to"] for each in answers if _REFUSAL.items() <= each.fields.items()]
+
+    scene.until(lambda: bool(refused()))
+    scene.rest(0.002)
+    return NodeId(int(refused()[0].removeprefix("n")))
 
 
 def _after_the_cut(scene: Scene, sides: _Sides) -> None:

@@ -6,12 +6,23 @@ function goTo(index, { scroll = true } = {}) {
   showMoment();
   const y = ys[placeOf(state.at)] ?? 0;
   const isInView = y >= chart.scrollTop + TOP + 30 && y <= chart.scrollTop + chart.clientHeight - 40;
-  if (scroll && !isInView) chart.scrollTop = Math.max(0, y - chart.clientHeight * 0.35);
+  const isNote = (events[state.at] || {}).what === "note"; // a note is about what stands above it
+  if (scroll && (!isInView || isNote)) chart.scrollTop = Math.max(0, y - heightInView() * (isNote ? 0.65 : 0.35));
   ask();
 }
 
+// How much of the picture the window shows, or could show if the picture is below it.
+function heightInView() {
+  const inView = innerHeight - chart.getBoundingClientRect().top;
+  return inView > 200 ? Math.min(inView, chart.clientHeight) : chart.clientHeight;
+}
+
 const goBy = (count) => goTo((shown[Math.max(0, Math.min(shown.length - 1, placeOf(state.at) + count))] || { index: 0 }).index);
-const goToNote = (step) => { const note = notes[Math.max(0, Math.min(notes.length - 1, noteAt() + step))]; if (note) goTo(note.index); };
+const goToNote = (step) => {
+  const note = notes[Math.max(0, Math.min(notes.length - 1, noteAt() + step))];
+  if (note && note.shows !== state.group && groups.includes(note.shows)) { byId("group").value = note.shows; choose({ group: note.shows }); }
+  if (note) goTo(note.index);
+};
 const goOnTheWay = (step) => {
   const ahead = step > 0 ? wayEvents.find((each) => each.index > state.at) : [...wayEvents].reverse().find((each) => each.index < state.at);
   if (ahead) goTo(ahead.index);
@@ -34,6 +45,7 @@ function follow(message) {
 function choose(changes) {
   Object.assign(state, changes);
   layOut();
+  showExtent();
   goTo(state.at);
 }
 
@@ -77,13 +89,25 @@ function drawLegend() {
   element("li", {}, "Lines are messages; their slope is the delay; dashed with a cross: lost. Blue: entries, yellow: votes, grey: answers"));
 }
 
+const count = (number) => number.toLocaleString("en");
+
+// How many events the page has, and how many of them the picture shows.
+function showExtent() {
+  const last = events[events.length - 1], first = events.find((each) => each.what !== "world" && each.what !== "member") || last;
+  const all = head.total > events.length ? ` of ${count(head.total)}` : "", hosts = `${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}`;
+  const chosen = `${state.detail === "main" ? "the main ones" : "those"} of ${state.group ? `the queue ${state.group}` : "all queues"}`;
+  byId("extent").textContent = `${count(events.length)}${all} events, from ${seconds(first.t)} to ${seconds(last.t)} seconds, ${hosts}. The picture shows ${count(shown.length)} of them: ${chosen}.`;
+}
+
+// The queue of the message that a text names.
+function groupOf(seen) {
+  const [, number] = seen.match(/message (\d+)/) || [], published = events.find((each) => each.what === "publish" && each.messages.includes(Number(number)));
+  return published && groups.find((group) => plainName(group) === published.queue);
+}
+
 function startPage() {
   if (!events.length) { byId("extent").textContent = "No events"; return; }
   const broken = events.find((each) => each.what === "broken");
-  const last = events[events.length - 1], first = events.find((each) => each.what !== "world" && each.what !== "member") || last;
-  const count = (number) => number.toLocaleString("en"), all = head.total > events.length ? ` of ${count(head.total)}` : "";
-  const extent = `${count(events.length)}${all} events, from ${seconds(first.t)} to ${seconds(last.t)} seconds`;
-  byId("extent").textContent = `${extent}, ${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}`;
   byId("again").hidden = !head.command;
   if (broken) {
     byId("broken").hidden = false;
@@ -91,8 +115,8 @@ function startPage() {
     byId("broken").querySelector("span").textContent = `${seconds(broken.t)} s: ${broken.seen}`;
     byId("broken").querySelector("button").addEventListener("click", () => goTo(broken.index));
   }
-  const named = broken && groups.find((group) => broken.seen.includes(plainName(group)));
-  state.group = named || groups.find((group) => group !== "metadata") || groups[0] || "";
+  const named = broken && (groups.find((group) => broken.seen.includes(plainName(group))) || groupOf(broken.seen));
+  state.group = named || (notes.length && groups.find((group) => group === notes[0].shows)) || groups.find((group) => group !== "metadata") || groups[0] || "";
   byId("group").append(...groups.map((group) => element("option", { value: group }, group)), element("option", { value: "" }, "all"));
   state.at = broken ? broken.index : notes.length ? notes[0].index : 0;
   readState();
@@ -102,6 +126,7 @@ function startPage() {
   measure();
   showTheme(state.theme);
   layOut();
+  showExtent();
   if (state.follow !== null) follow(state.follow);
   goTo(state.at);
 }
@@ -127,6 +152,8 @@ function listen(broken) {
     });
   }
   addEventListener("resize", () => { measure(); ask(); });
+  addEventListener("beforeprint", () => { root.dataset.theme = "light"; readColours(); draw(); }); // paper is white
+  addEventListener("afterprint", () => showTheme(state.theme));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showTheme(state.theme));
   document.addEventListener("keydown", (event) => pressed(event, broken));
 }

@@ -17,7 +17,10 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-const ENTRIES_SHOWN = 10;
+const ENTRIES_SHOWN = 8;
+
+// An entry as a box: its message or its word, and below it the place.
+const entryBox = (entry, place, attributes) => element("span", attributes, entry ? nameOf(entry, place) : "·", element("small", {}, String(place)));
 
 function logOf(at, member, host) {
   const isDown = host && !host.up, isStill = host && host.until > events[state.at].t;
@@ -32,18 +35,18 @@ function logOf(at, member, host) {
     const term = termAt(member, place), entry = ENTRIES.get(`${state.group || groups[0]} ${place} ${term}`);
     const classes = ["entry", place > member.disk ? "lost" : "", place <= member.commit ? "done" : "", place <= member.applied ? "used" : "",
       state.follow !== null && entry && entry.messages.includes(state.follow) ? "followed" : ""].filter(Boolean).join(" ");
-    const title = `entry ${place} of term ${term}${entry ? `: ${entry.words}` : ""}`;
-    boxes.append(element("span", { class: classes, title, term }, String(place)));
+    const title = `place ${place}, term ${term}: ${entry ? entry.words : "written before this page begins"}`;
+    boxes.append(entryBox(entry, place, { class: classes, title, term }));
   }
   if (member.last === 0) boxes.append(element("span", { class: "entry cut" }, "empty"));
   made.append(boxes);
   const above = range(member.disk + 1, member.last), isWhole = member.last <= member.disk;
   if (isDown) {
     const maybe = isWhole ? "" : `; ${above} may be lost`;
-    made.append(element("div", { class: "says" }, `its disk has the log up to ${member.disk}${maybe}`));
+    made.append(element("div", { class: "says" }, `its disk has the log up to place ${member.disk}${maybe}`));
   } else {
     const lost = isWhole ? "a loss of power takes nothing" : element("b", {}, `a loss of power takes ${above}`);
-    made.append(element("div", { class: "says" }, `committed ${member.commit}, applied ${member.applied}; `, lost));
+    made.append(element("div", { class: "says" }, `${member.commit ? `committed up to place ${member.commit}, applied up to ${member.applied}` : "has not heard of a commit yet"}; `, lost));
   }
   return made;
 }
@@ -75,12 +78,11 @@ function copiesOf(now, group) {
   const rows = [...found].map(([key, disks]) => [key.split(" ").map(Number), disks])
     .sort(([one], [other]) => one[0] - other[0] || one[1] - other[1]).slice(-5);
   return rows.map(([[place, term], disks]) => {
-    const entry = ENTRIES.get(`${group} ${place} ${term}`) || { messages: [], words: "" };
-    const about = entry.messages.length ? `${plural(entry.messages)} ${listed(entry.messages)}` : (entry.words || "").slice(0, 28);
-    const named = about ? ` (${about})` : "";
+    const entry = ENTRIES.get(`${group} ${place} ${term}`), { messages, words } = entry || { messages: [], words: "" };
+    const about = messages.length ? `${plural(messages)} ${listed(messages)}` : (words || "").slice(0, 28);
     const count = `${disks.length} of ${voters.length} disks`, enough = disks.length >= need;
-    return element("p", { class: "copies" }, element("span", { class: `entry${enough ? " done" : ""}`, term }, String(place)),
-      ` term ${term}${named}: on ${count}${disks.length ? ` (${disks.join(", ")})` : ""}, ${enough ? "a majority" : "no majority"}`);
+    return element("p", { class: "copies" }, entryBox(entry, place, { class: `entry${enough ? " done" : ""}`, term }),
+      ` ${about ? `${about}, ` : ""}term ${term}: on ${count}${disks.length ? ` (${disks.join(", ")})` : ""}, ${enough ? "a majority" : "no majority"}`);
   });
 }
 
@@ -97,7 +99,7 @@ function showMoment() {
   const now = stateAfter(event.index), slider = byId("moment");
   slider.value = place;
   slider.setAttribute("aria-valuetext", `${seconds(event.t)} s: ${event.at} ${textOf(event)}`);
-  byId("when").textContent = `At ${seconds(event.t)} s, event ${place + 1} of ${shown.length}`;
+  byId("when").textContent = `At ${seconds(event.t)} s, event ${count(place + 1)} of ${count(shown.length)} shown`;
   byId("now").replaceChildren(element("b", {}, event.at), ` ${fullText(event)}`);
   showLogs(now);
   byId("near").replaceChildren(...shown.slice(Math.max(0, place - 5), place + 7).map(listItem));

@@ -18,7 +18,7 @@ const termColour = (term) => colours[termToken(term)];
 
 function measure() {
   width = chart.clientWidth;
-  gutter = width < 560 ? 42 : 74;
+  gutter = width < 560 ? 46 : 74;
   const columns = [...nodes, ...(HAS_CLIENTS ? [CLIENTS] : [])], share = (width - gutter) / columns.length;
   lanes = Object.fromEntries(columns.map((at, place) => [at, { x: gutter + place * share, w: share }]));
   const ratio = devicePixelRatio || 1;
@@ -110,7 +110,7 @@ function drawBand({ role, term }, x, y, w, tall) {
 }
 
 function drawQuiet(top, bottom) {
-  pen.font = `12px ${SANS}`;
+  pen.font = `${width < 560 ? 10 : 12}px ${SANS}`;
   for (const [y, lasts] of quiet) {
     if (y < top - QUIET_PX || y > bottom) continue;
     const middle = y + QUIET_PX / 2 + 4;
@@ -130,8 +130,9 @@ function halo(text, x, y) {
 }
 
 function drawTime(t, y) {
-  pen.fillStyle = colours.soft; pen.font = `11px ${SANS}`; pen.textAlign = "right";
-  pen.fillText((t / SECOND).toFixed(width < 560 ? 2 : 4), gutter - 8, y + 4);
+  const isNarrow = width < 560;
+  pen.fillStyle = colours.soft; pen.font = `${isNarrow ? 10 : 11}px ${SANS}`; pen.textAlign = "right";
+  pen.fillText((t / SECOND).toFixed(4), gutter - (isNarrow ? 5 : 8), y + 4);
   pen.textAlign = "left";
 }
 
@@ -146,10 +147,9 @@ function drawMessage({ event, y0, y1 }) {
   const from = laneOf(event.at), to = laneOf(event.to);
   if (!from || !to) return;
   const side = to.x > from.x ? 1 : -1;
-  const labelled = side > 0 && from.w > 116 && state.row >= 14;
-  if (labelled) pen.font = `12px ${SANS}`;
-  const beside = () => from.x + 36 + Math.min(from.w - 48, pen.measureText(clipped(laneText(event), from.w - 36)).width);
-  const x0 = labelled ? beside() : from.x + 9 + side * 6, end = y1;
+  if (hasTexts()) pen.font = laneFont(from);
+  const text = side > 0 && hasTexts() ? fitting(event, roomOf(from, event)) : "";
+  const x0 = text ? from.x + markOf(from, event) + textGap(from) + 3 + sizeOf(text) : from.x + 9 + side * 6, end = y1;
   const x1 = event.lost ? x0 + (to.x + 9 - side * 6 - x0) * 0.62 : to.x + 9 - side * 6;
   pen.globalAlpha = isDim(event) ? 0.1 : 0.85;
   pen.strokeStyle = pen.fillStyle = messageColour(event);
@@ -219,13 +219,6 @@ const LEGEND = [
   ["confirm", "accent", "a client hears a confirm"], ["client", "accent", "a client gets or acknowledges a message"],
 ];
 
-function shortText(event) {
-  if (event.place !== undefined) return { append: `+${event.place}`, drop: `−${event.place}` }[event.what] || `${event.place}`;
-  if (event.what === "role") return event.role === "leader" ? `L${event.term}` : `${event.term}`;
-  if (event.messages && event.messages.length) return `${event.messages[0]}${event.messages.length > 1 ? "…" : ""}`;
-  return "";
-}
-
 function drawEvent(event, y) {
   if (["note", "broken", "healed"].includes(event.what)) return drawAcross(event, y);
   const lane = laneOf(event.at);
@@ -234,14 +227,13 @@ function drawEvent(event, y) {
   pen.globalAlpha = isDim(event) ? 0.14 : 1;
   pen.fillStyle = pen.strokeStyle = token ? colours[token] : termColour(event.term);
   if (["append", "disk", "drop"].includes(event.what)) pen.fillStyle = pen.strokeStyle = termColour(event.term);
-  const ofClient = isClient(event.at), x = lane.x + (ofClient ? 10 : 24);
+  const mark = markOf(lane, event), x = lane.x + mark;
   if (event.what !== "message") SHAPES[shape](x, y);
-  const room = lane.w - (x - lane.x) - 12;
-  if (room > 16 && state.row >= 14) {
-    pen.font = `${room > 80 ? 12 : 11}px ${SANS}`;
+  if (hasTexts()) {
+    pen.font = laneFont(lane);
     pen.fillStyle = event.what === "message" ? colours.soft : colours.ink;
-    const text = room > 80 ? `${ofClient ? `${event.at} ` : ""}${laneText(event)}` : event.what === "message" ? "" : shortText(event);
-    if (text) halo(clipped(text, room), x + 10, y + 4);
+    const text = fitting(event, roomOf(lane, event));
+    if (text) halo(text, x + textGap(lane), y + 4);
   }
   pen.globalAlpha = 1;
 }
@@ -251,16 +243,42 @@ function drawAcross(event, y) {
   pen.strokeStyle = colours[token]; pen.lineWidth = event.what === "healed" ? 1 : 2;
   pen.beginPath(); pen.moveTo(gutter, y + 7); pen.lineTo(width, y + 7); pen.stroke();
   pen.font = `600 12.5px ${SANS}`; pen.fillStyle = colours[token];
-  halo(clipped(textOf(event), width - gutter - 16), gutter + 6, y + 2);
+  const texts = [textOf(event), event.what === "note" ? `Step ${notes.indexOf(event) + 1}` : `${event.number || "A defect"}: broken`];
+  halo(texts.find((text) => sizeOf(text) <= width - gutter - 16) || texts[1], gutter + 6, y + 2);
+}
+
+// Where in a lane the mark of an event stands, and how much room its text has; a narrow lane saves room.
+const isWide = (lane) => lane.w > 100;
+const markOf = (lane, event) => (isClient(event.at) ? 10 : isWide(lane) ? 24 : 20);
+const textGap = (lane) => (isWide(lane) ? 10 : 8);
+const roomOf = (lane, event) => lane.w - markOf(lane, event) - textGap(lane) - 2;
+
+const hasTexts = () => state.row >= 14;
+const laneFont = (lane) => `${isWide(lane) ? 12 : 11}px ${SANS}`;
+
+// The longest wording of an event for which a lane has room. Each event keeps it, for a frame has many events.
+function fitting(event, room) {
+  if (event.room !== room) Object.assign(event, { room, label: longestOf(laneTexts(event), room) });
+  return event.label;
+}
+
+function longestOf({ all, mayCut }, room) {
+  const found = all.find((text) => sizeOf(text) <= room);
+  return found !== undefined ? found : mayCut && room > 60 ? clipped(all[0], room) : "";
 }
 
 const sizes = new Map();
-function clipped(text, room) {
+function sizeOf(text) {
   const key = `${pen.font} ${text}`;
   if (!sizes.has(key)) { if (sizes.size > 20000) sizes.clear(); sizes.set(key, pen.measureText(text).width); }
-  const size = sizes.get(key);
+  return sizes.get(key);
+}
+
+function clipped(text, room) {
+  const size = sizeOf(text);
   if (size <= room) return text;
-  return `${text.slice(0, Math.max(1, Math.floor((text.length * room) / size) - 1))}…`;
+  const fits = text.slice(0, Math.max(1, Math.floor((text.length * room) / size) - 2));
+  return `${fits.includes(" ") ? fits.slice(0, fits.lastIndexOf(" ")) : fits} …`;
 }
 
 function drawCursor() {
@@ -274,11 +292,11 @@ function drawCursor() {
 }
 
 function drawHeads() {
-  pen.fillStyle = colours.page; pen.globalAlpha = 0.94; pen.fillRect(0, 0, width, TOP - 4); pen.globalAlpha = 1;
+  pen.fillStyle = colours.page; pen.fillRect(0, 0, width, TOP - 4);
   pen.strokeStyle = colours.rule; pen.lineWidth = 1;
   pen.beginPath(); pen.moveTo(0, TOP - 4.5); pen.lineTo(width, TOP - 4.5); pen.stroke();
-  pen.fillStyle = colours.ink; pen.font = `600 13px ${SANS}`;
-  for (const [at, { x, w }] of Object.entries(lanes)) pen.fillText(at === CLIENTS ? (w > 60 ? "clients" : "cl.") : at, x + 5, 20);
+  pen.fillStyle = colours.ink; pen.font = `600 ${width < 560 ? 12 : 13}px ${SANS}`;
+  for (const [at, { x, w }] of Object.entries(lanes)) pen.fillText(at !== CLIENTS ? at : sizeOf("clients") < w - 8 ? "clients" : "cl.", x + 5, 20);
   pen.fillStyle = colours.soft; pen.font = `11px ${SANS}`; pen.textAlign = "right";
   pen.fillText(width < 560 ? "s" : "seconds", gutter - 8, 20);
   pen.textAlign = "left";

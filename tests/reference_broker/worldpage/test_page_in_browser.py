@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from reference_broker.sim.queues import GRAVEYARD
 from reference_broker.sim.recorder import WorldRecorder
 from reference_broker.sim.runs import run_world
-from reference_broker.sim.scenes.catalogue import events_of
+from reference_broker.sim.scenes.catalogue import SCENES, events_of
 from reference_broker.worldpage.events import WorldEvent
 from reference_broker.worldpage.members import Members, MemberView, take
 from reference_broker.worldpage.node_log import events_of as log_events
@@ -70,7 +71,7 @@ def test_a_reader_goes_through_the_story(browser: Browser, scene: str) -> None:
       return [told, text("#note-title"), document.querySelector("#logs").innerText];
     """
     told, title, logs = browser.ask(scene, script, size=SIZE)
-    assert [place for place, _ in told] == ["Step 1 of 8", "Step 2 of 8", "Step 3 of 8", "Step 2 of 8"]
+    assert [place for place, _ in told] == ["Step 1 of 9", "Step 2 of 9", "Step 3 of 9", "Step 2 of 9"]
     assert told[0][1] < told[1][1] < told[2][1] and told[3] == told[1]
     assert title == "All five logs are equal, and no confirmed message was lost"
     assert logs.count("takes nothing") == 5
@@ -85,6 +86,88 @@ def test_the_page_says_why_message_2_is_not_confirmed(browser: Browser, scene: s
     told = browser.ask(scene, script, size=SIZE)
     assert any("message 1" in each and each.endswith(", a majority") for each in told)
     assert any("message 2" in each and "2 of 5 disks" in each and each.endswith(", no majority") for each in told)
+
+
+def test_a_legend_explains_messages_places_and_terms_and_one_count_is_told(browser: Browser, scene: str) -> None:
+    """The legend is always there, above the picture; the slider counts what the picture shows."""
+    script = """
+      const rect = (name) => document.querySelector(name).getBoundingClientRect();
+      return [document.querySelector("#terms").innerText, rect("#terms").bottom <= rect("#chart").top,
+        document.querySelector("#extent").textContent, document.querySelector("#when").textContent,
+        worldPage.events.length, worldPage.shown().length];
+    """
+    legend, is_above, extent, when, events, shown = browser.ask(scene, script, size=SIZE)
+    assert all(word in legend for word in ("m1", "place (index)", "term")) and is_above
+    assert f"{events} events" in extent and f"shows {shown} of them" in extent and f"of {shown} shown" in when
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("name", SCENES)
+def test_no_label_of_a_scene_is_cut_or_over_another(browser: Browser, name: str, width: int) -> None:
+    """All texts of the picture, as they are drawn: each is whole, stays in its lane, and leaves the others alone."""
+    script = """
+      const canvas = document.querySelector("#chart canvas"), pen = canvas.getContext("2d");
+      const chart = document.querySelector("#chart"), fillText = pen.fillText.bind(pen);
+      const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      const wrong = [];
+      let texts = [];
+      pen.fillText = (text, x, y) => {
+        const w = pen.measureText(text).width, left = x - w * ({ right: 1, center: 0.5 }[pen.textAlign] || 0);
+        texts.push([text, left, left + w, pen.getTransform().f + y]);
+        fillText(text, x, y);
+      };
+      for (let top = 0; top < chart.scrollHeight; top += chart.clientHeight - 60) {
+        texts = [];
+        chart.scrollTop = top;
+        await frame();
+        for (const [text, left, right, y] of texts) {
+          if (text.includes("…") || left < 0 || right > chart.clientWidth) wrong.push(`cut: ${text}`);
+          for (const [other, from, to, below] of texts) {
+            const meets = left < to - 1 && from < right - 1 && Math.abs(y - below) < 9;
+            if (meets && text < other && y > 40) wrong.push(`${text} over ${other}`);
+          }
+        }
+      }
+      return wrong;
+    """
+    assert browser.ask(page(events_of(name)), script, size=(width, 900)) == []
+
+
+def test_a_step_shows_the_queue_that_it_is_about(browser: Browser) -> None:
+    """The dead letter is in another queue than the queue in which the message died."""
+    script = """
+      const found = [];
+      const ask = (name) => document.querySelector(name);
+      const look = () => found.push([ask("#group").value, ask("#logs").innerText]);
+      look();
+      while (!ask("#later-note").disabled) ask("#later-note").click();
+      look();
+      return found;
+    """
+    first, last = browser.ask(page(events_of("poison-message")), script, size=SIZE)
+    assert first[0] == "work" and last[0] == GRAVEYARD
+    assert "message 1" in last[1] and "message 2" not in last[1]
+
+
+def test_on_paper_the_picture_is_as_wide_as_its_frame_and_light(browser: Browser, scene: str) -> None:
+    """A browser prints without asking the script for another size."""
+
+    async def look(tab: Tab) -> list[Any]:
+        await tab.resize(*SIZE)
+        await tab.open(f"{browser.file(scene).as_uri()}#theme=dark")
+        await tab.ask('dispatchEvent(new Event("beforeprint"))')
+        await tab.call("Emulation.setEmulatedMedia", media="print")
+        script = """(() => {
+          const canvas = document.querySelector("#chart canvas"), chart = document.querySelector("#chart");
+          canvas.style.width = "3000px";
+          const [r, g, b] = canvas.getContext("2d").getImageData(2, canvas.height - 3, 1, 1).data;
+          return [canvas.getBoundingClientRect().width <= chart.clientWidth, [r, g, b]];
+        })()"""
+        found: list[Any] = await tab.ask(script)
+        await tab.call("Emulation.setEmulatedMedia", media="")
+        return found
+
+    assert browser.run(look) == [True, [255, 255, 255]]
 
 
 def test_a_message_is_followed_from_publish_to_settle(browser: Browser, world: list[WorldEvent]) -> None:
