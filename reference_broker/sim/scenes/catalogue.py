@@ -61,7 +61,7 @@ SCENES: Final = {
     ),
     "handed-over-leader": SceneScript(
         "A leader hands over",
-        f"What does `perftest broker transfer-leader` do? {_HOW}",
+        f"What does the command perftest broker transfer-leader do? {_HOW}",
         3,
         (_ORDERS,),
         handed_over,

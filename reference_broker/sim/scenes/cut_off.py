@@ -57,7 +57,8 @@ def _before_the_cut(scene: Scene, here: SimClient) -> list[NodeId]:
         "Follow m1, which is message 1. The publisher c1 sends it. The leader writes it (dashed square) and sends it to"
         " as many nodes as a majority needs (blue lines). Each of them has it on disk (full square) and answers. The"
         " third disk makes a majority, so the leader knows that the message is committed (diamond), and the publisher"
-        f" hears the confirm (tick). {names_of(holders)} have message 1 now. The other two nodes do not have it yet.",
+        f" hears the confirm (tick). {names_of(holders)} have message 1 now, and the other two nodes do not have it"
+        f" yet. (The next entry, n{_HERE} up, is the queue's note that the node of c1 is there.)",
     )
     return holders
 

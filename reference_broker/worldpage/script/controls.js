@@ -95,7 +95,7 @@ const count = (number) => number.toLocaleString("en");
 function showExtent() {
   const last = events[events.length - 1], first = events.find((each) => each.what !== "world" && each.what !== "member") || last;
   const all = head.total > events.length ? ` of ${count(head.total)}` : "", hosts = `${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}`;
-  const chosen = `${state.detail === "main" ? "the main ones" : "those"} of ${state.group ? `the queue ${state.group}` : "all queues"}`;
+  const chosen = `${state.detail === "main" ? "the main ones" : "those"} of ${state.group ? `the queue “${state.group}”` : "all queues"}`;
   byId("extent").textContent = `${count(events.length)}${all} events, from ${seconds(first.t)} to ${seconds(last.t)} seconds, ${hosts}. The picture shows ${count(shown.length)} of them: ${chosen}.`;
 }
 

@@ -103,14 +103,14 @@ const IN_LANE = {
   role: (e) => (e.isOfMembers ? ["has new members", "members"] : [roleWords(e), ROLE_SHORT[e.role](e), `${e.term}`]),
   member: (e) => (e.log === null ? [roleWords(e)] : [`log to place ${e.last}`, `log to ${e.last}`]), leave: () => ["deletes its log", "leaves"],
   cut: (e) => [`cut to ${e.to}`, e.to], free: (e) => [`free to ${e.to}`, e.to], link: (e) => [`${e.up ? "link with" : "no link with"} ${e.to}`, `${e.up ? "link" : "no link"}: ${e.to}`, e.to],
-  pause: () => ["stands still"], kill: () => ["is killed"], power: () => ["loses power"], start: (e) => [`starts${nth(e.boot)}`, "starts"],
+  trouble: (e) => [`trouble: ${e.name}`, e.name, e.name.split(" ")[0]], pause: () => ["stands still"], kill: () => ["is killed"], power: () => ["loses power"], start: (e) => [`starts${nth(e.boot)}`, "starts"],
   deliver: (e) => [`${messageNames(e.messages)} to ${e.to}${e.again ? " again" : ""}`, `${messageNames(e.messages)} to ${e.to}`, messageNames(e.messages)],
   deal: (e) => [`${messageNames(e.messages)} to ${e.to}, not local`, `${messageNames(e.messages)} to ${e.to}`, messageNames(e.messages)],
   bury: (e) => [`${messageNames(e.messages)}: ${deathOf(e)}`, `${messageNames(e.messages)} is dead`, messageNames(e.messages)],
   publish: (e) => [`${e.at} publishes ${messageNames(e.messages)}`, `${e.at}: ${messageNames(e.messages)}`, messageNames(e.messages)],
   confirm: (e) => answerTexts(e, "confirmed"), refuse: (e) => answerTexts(e, "refused"),
   get: (e) => [`${e.at} gets ${messageNames(e.messages)}${e.again ? " again" : ""}`, `${e.at} gets ${messageNames(e.messages)}`, messageNames(e.messages)],
-  client: (e) => [e.words, e.words.split(/ as |, /)[0], e.words.split(" ")[0]].map((words) => `${e.at} ${words}`),
+  client: (e) => [e.words, e.words.split(/: | as |, /)[0], e.words.split(" ").slice(0, 2).join(" ")].map((words) => `${e.at} ${words}`),
   settle: (e) => [`${e.at} ${e.words} ${messageNames(e.messages)}`, `${e.at}: ${messageNames(e.messages)}`, messageNames(e.messages)],
 };
 const ROLE_SHORT = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from reference_broker.worldpage.events import WorldEvent
 from reference_broker.worldpage.members import Members, MemberView, take
 from reference_broker.worldpage.node_log import events_of as log_events
 from reference_broker.worldpage.page import head_of, page
+from reference_broker.worldpage.walk import walks_of
 from reference_broker.worldpage.window import EVENTS_MAX, window
 from tests.reports.browser.browsing import MARKS, Browser
 from tests.reports.browser.devtools import Tab
 
 pytestmark = MARKS
 SIZE = (1280, 900)
+WALKS = walks_of(Path(__file__).parents[3].joinpath("docs", "local-delivery.md").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +104,14 @@ def test_a_legend_explains_messages_places_and_terms_and_one_count_is_told(brows
     assert f"{events} events" in extent and f"shows {shown} of them" in extent and f"of {shown} shown" in when
 
 
+def story(name: str) -> list[WorldEvent]:
+    """The events of a scene or of a walk."""
+    return events_of(name) if name in SCENES else WALKS[name].events
+
+
 @pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("name", SCENES)
-def test_no_label_of_a_scene_is_cut_or_over_another(browser: Browser, name: str, width: int) -> None:
+@pytest.mark.parametrize("name", [*SCENES, *WALKS])
+def test_no_label_of_a_story_is_cut_or_over_another(browser: Browser, name: str, width: int) -> None:
     """All texts of the picture, as they are drawn: each is whole, stays in its lane, and leaves the others alone."""
     script = """
       const canvas = document.querySelector("#chart canvas"), pen = canvas.getContext("2d");
@@ -130,7 +138,7 @@ def test_no_label_of_a_scene_is_cut_or_over_another(browser: Browser, name: str,
       }
       return wrong;
     """
-    assert browser.ask(page(events_of(name)), script, size=(width, 900)) == []
+    assert browser.ask(page(story(name)), script, size=(width, 900)) == []
 
 
 def test_a_step_shows_the_queue_that_it_is_about(browser: Browser) -> None:
@@ -205,6 +213,16 @@ def test_keys_move_the_moment(browser: Browser, scene: str) -> None:
     """
     found, last = browser.ask(scene, script, size=SIZE)
     assert found == [0, 1, 2, 12, 11, last, "follow", last]
+
+
+def test_a_broken_invariant_that_names_a_message_is_shown_in_the_queue_of_the_message(browser: Browser) -> None:
+    """A reader who sees another queue sees nothing of the bug."""
+    events = events_of("poison-message")
+    other = WorldEvent(events[-1].t, "c1", "publish", {"queue": GRAVEYARD, "messages": [9]})
+    fields = {"number": "I23", "statement": "a message comes once", "seen": "c2 got message 9 again"}
+    broken = WorldEvent(events[-1].t, "", "broken", fields)
+    script = 'return document.querySelector("#group").value;'
+    assert browser.ask(page([*events, other, broken]), script, size=SIZE) == GRAVEYARD
 
 
 def test_the_broken_invariant_is_the_first_thing_a_reader_sees(browser: Browser) -> None:
