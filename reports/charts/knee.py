@@ -65,8 +65,8 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
         "data": [*rings, *traces],
         "layout": theme.layout(
             height=height,
-            latency_axes=("yaxis",),
             showlegend=many,
+            meta={"latency_axes": ["yaxis"]} | ({"narrow_labels": False} if many else {}),
             margin={"l": 64, "r": RULE_PX, "t": 36 if many else 20, "b": 52},
             xaxis=_rate_axis(rates, logarithmic=logarithmic),
             yaxis=theme.latency_axis(quantity, [value for path in drawn for value in path.points["latency_ns"]]),

@@ -6,6 +6,7 @@
   const report = JSON.parse(document.getElementById("report-data").textContent);
   const PER_MS = { "µs": 1e3, ms: 1, s: 1e-3 };
   const NARROW_PX = 560;
+  const LEGEND_ROW_PX = 22;
   const NARROW_OPENING_PX = 250; // height of the picture below the answer, so that both are on the first screen
   const darkSystem = matchMedia("(prefers-color-scheme: dark)");
   const state = { at: "", theme: "", unit: "ms", run: "" };
@@ -108,15 +109,23 @@
     }
   }
 
-  function fitWidth(layout, width, opens) {
+  function fitWidth({ data, layout }, width, opens) {
     if (width >= NARROW_PX) return;
-    if (opens && layout.height <= 340) layout.height = Math.min(layout.height, NARROW_OPENING_PX);
+    const named = layout.showlegend ? data.filter((trace) => trace.showlegend !== false).length : 0;
+    const rows = Math.max(0, Math.ceil(named / 2) - 1); // of the legend, beyond the first
+    if (opens && layout.height <= 340) layout.height = Math.min(layout.height, NARROW_OPENING_PX + LEGEND_ROW_PX * rows);
+    if (layout.meta.narrow_labels === false) {
+      for (const trace of data) if (trace.mode === "lines+markers+text") trace.mode = "lines+markers";
+    }
     if (layout.meta.narrow_legend === false) { layout.showlegend = false; layout.margin.t = 12; }
     layout.margin = { ...layout.margin, l: 48, r: Math.max(10, layout.margin.r - 14) };
     layout.font.size = 11.5;
     layout.legend.font.size = 10.5;
     for (const [key, part] of Object.entries(layout)) {
-      if (/^[xy]axis/.test(key)) { part.tickfont.size = 10.5; part.title.font.size = 11; part.title.standoff = 4; }
+      if (!/^[xy]axis/.test(key)) continue;
+      part.tickfont.size = 10.5;
+      part.title = { ...part.title, standoff: 4, text: (part.title.text || "").replace(", log scale", "") };
+      part.title.font.size = 11;
     }
     for (const note of layout.annotations || []) if (note.font) note.font.size = 10;
   }
@@ -124,7 +133,7 @@
   function figureFor(element, width) {
     const figure = resolve(report.figures[element.dataset.figure], themeName());
     scaleLatencies(figure.data);
-    fitWidth(figure.layout, width, element.closest(".minute") !== null);
+    fitWidth(figure, width, element.closest(".minute") !== null);
     return figure;
   }
 
