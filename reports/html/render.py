@@ -117,9 +117,15 @@ _CODE: Final = re.compile("`([^`]+)`")
 _ADDRESS: Final = re.compile(r"https?://[^\s<>]*[^\s<>.,;:)]")
 
 
+_UNIT: Final = re.compile(r"`[^`]+`|(?<=\d) (?=(?:%|ms|µs|s|msg/s)(?!\w))")
+"""Code, which stays as it is, or the space between a number and its unit."""
+
+
 def coded(text: str) -> Markup:
-    """The text as HTML, with what stands between backticks as code, and addresses as links."""
-    with_code = _CODE.sub(r"<code>\1</code>", str(escape(text)))
+    """The text as HTML, with what stands between backticks as code, and addresses as links. No line ends between a
+    number and its unit."""
+    joined = _UNIT.sub(lambda found: found[0] if found[0] != " " else "\u00a0", text)
+    with_code = _CODE.sub(r"<code>\1</code>", str(escape(joined)))
     return Markup(_ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', with_code))
 
 

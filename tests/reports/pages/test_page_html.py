@@ -278,6 +278,7 @@ def test_percentiles_of_few_samples_carry_their_mark(sample_tables: ModuleType) 
     [
         ("run `a < b` or `c`.", "run <code>a &lt; b</code> or <code>c</code>."),
         ("a `lone & <one>", "a `lone &amp; &lt;one&gt;"),
+        ("98.3 % at 4 msg/s, `wait 5 s`, 3 stops", "98.3\u00a0% at 4\u00a0msg/s, <code>wait 5 s</code>, 3 stops"),
     ],
 )
 def test_commands_in_sentences_are_code(text: str, html: str) -> None:
