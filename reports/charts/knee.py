@@ -250,7 +250,7 @@ def _rule(path: Path, knee: pd.DataFrame) -> str:
 
 def _label(setting: str, ringed: bool) -> str:
     """The setting, with a space towards the ring if there is a ring."""
-    return f"{theme.plain(setting)}{_CLEAR if ringed else ''}"
+    return f"{theme.plain(setting)}{_CLEAR if ringed and setting else ''}"
 
 
 def _places(points: pd.DataFrame, *, logarithmic: bool) -> list[tuple[float, float]]:

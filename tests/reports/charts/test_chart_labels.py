@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from math import log10
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pytest
@@ -51,6 +52,22 @@ def test_no_label_of_a_curve_lies_on_another_curve(seed: int) -> None:
         )
         for number in range(3)
     ]
-    data = [trace for trace in knee.figure(paths, quantity="p99")["data"] if trace["name"] != "knee"]
-    shown = [text for trace in data if "text" in trace["mode"] for text in trace["text"] if text]
-    assert len(shown) == len(set(shown)), "each setting once, on the labelled curve"
+    figure = knee.figure(paths, quantity="p99")
+    lines = [trace for trace in figure["data"] if trace["name"] != "knee"]
+    places = _places(lines, logarithmic=figure["layout"]["xaxis"].get("type") == "log")
+    ink = [point for line in places for point in labels.along(line)]
+    (named,) = (number for number, trace in enumerate(lines) if "text" in trace["mode"])
+    for at, text, side in zip(places[named], lines[named]["text"], lines[named]["textposition"], strict=True):
+        assert not text or labels.is_free(labels.box(at, text, side), ink, [], -knee.AXIS_PX[True]), text
+
+
+def _places(lines: list[dict[str, Any]], *, logarithmic: bool) -> list[list[labels.Point]]:
+    """The points of each line in pixels."""
+    found = [
+        [(log10(x) if logarithmic else x, log10(y)) for x, y in zip(line["x"], line["y"], strict=True)]
+        for line in lines
+    ]
+    xs, ys = zip(*(point for line in found for point in line), strict=True)
+    left, bottom = min(xs) if logarithmic else 0.0, min(ys)
+    wide, high = labels.CHART_PX[0] / (max(xs) - left), labels.CHART_PX[1] / (max(ys) - bottom)
+    return [[((x - left) * wide, (y - bottom) * high) for x, y in line] for line in found]

@@ -13,7 +13,7 @@ import pytest
 from perftest.spec.units import IN_FLIGHT_UNLIMITED
 from reports.pages import answer, figures, settings
 from reports.pages.kinds import Data, Minute, articles
-from reports.pages.model import Page, Run, Status, Table
+from reports.pages.model import Overview, Page, Run, Status, Table
 from reports.pages.page import page
 
 
@@ -149,6 +149,44 @@ def test_settings_that_change_together_are_points_without_a_line(sample_tables: 
     assert not any("Beyond the knee" in text or "smallest" in text for text in _texts(run))
     points = [trace for trace in run.charts[0].figure["data"] if trace["name"] != "knee"]
     assert [trace["mode"] for trace in points] == ["markers+text"]
+
+
+def test_a_run_of_options_is_titled_by_what_was_measured(sample_tables: ModuleType) -> None:
+    """ "run" and "sweep" are words of a command, and say nothing about a result."""
+    assert _run(sample_tables, sample_tables.SINGLE).title == "One load without a sweep: quorum queue, closed loop"
+    unnamed = replace(sample_tables.GRID, title="")
+    assert _run(sample_tables, unnamed).title == "Sweep over in-flight limit and prefetch: quorum queue, closed loop"
+
+
+def test_loads_that_differ_in_one_fact_are_called_by_it(sample_tables: ModuleType) -> None:
+    """A reader knows what a queue type is, and not what this page calls a load."""
+    classic = replace(sample_tables.SWEEP, run_id="20261121-101503-in_flight-0002", queue_types="classic")
+    made = page(sample_tables.tables(sample_tables.SWEEP, classic), generated="")
+    ((_, overview), *_) = made.parts
+    assert isinstance(overview, Overview)
+    assert overview.subtitle == "2 runs of 2 queue types · flow_control/in_flight"
+    assert overview.headline.columns[0].title == "queue type"
+
+
+def test_rounds_begin_with_the_setting_to_take(sample_tables: ModuleType) -> None:
+    """The setting, the part of the highest rate, and whether the rounds tell the two apart."""
+    rounds = [
+        replace(
+            sample_tables.SWEEP,
+            run_id=f"20261121-10150{turn}-in_flight-000{turn}",
+            steps=tuple(replace(step, rate=step.rate * factor) for step in sample_tables.IN_FLIGHT),
+        )
+        for turn, factor in enumerate((0.97, 1.0, 1.03))
+    ]
+    ((_, overview), *_) = page(sample_tables.tables(*rounds), generated="").parts
+    assert isinstance(overview, Overview)
+    first, second, *_ = (sentence.text for sentence in overview.sentences)
+    assert first.startswith("Over 3 rounds, in-flight limit 1000 gives 205,") and "98.3 % of the highest rate" in first
+    assert second.endswith(
+        "The rounds cannot tell the rates of in-flight limit 10000 and in-flight limit 1000 apart: their intervals "
+        "overlap."
+    )
+    assert {row[0]: row[-1] for row in overview.headline.rows}["1000"] == "10000"
 
 
 def test_one_setting_has_no_knee_and_says_so(sample_tables: ModuleType) -> None:
