@@ -388,7 +388,8 @@ def _shared(sides: Sequence[LoadSide]) -> Chart | None:
         unit="ms",
         latency=True,
         how_to_read="Each line is a load, or a line through the grid of a load; each point is a step, labelled by its "
-        "setting. To the right the rate is higher, and further up the latency is longer. Rings mark the knees."
+        "setting. To the right the rate is higher, and further up the latency is longer."
+        + (" Rings mark the knees." if any(path.knee is not None for path in paths) else "")
         + (" Only the line with the highest rate has labels." if len(swept) > 1 else "")
         + (
             " Points are geometric means over the rounds, whiskers their 95 % intervals, and thin lines the rounds."
@@ -415,7 +416,8 @@ def _paths(side: LoadSide, number: int, *, colours: Sequence[str]) -> Iterator[k
     first = number == 0
     look: Mapping[str, Any] = {"colour": colours[number], "marker": theme.marker(number), "labelled": first}
     for path in knee_paths(side.run, side.curve.sweep, **look):
-        yield replace(path, name=", ".join(filter(None, (side.name, path.name))))
+        named = replace(path, name=", ".join(filter(None, (side.name, path.name))))
+        yield replace(named, knee=None) if is_scheduled(side.rounds.loads[0].steps) else named
     if side.count == 1 or len(side.curve.sweep.varied) > 1:
         return
     for name, load in zip(side.rounds.round_names(), side.rounds.loads, strict=True):

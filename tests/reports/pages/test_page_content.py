@@ -246,6 +246,16 @@ def test_a_run_with_a_schedule_says_whether_its_rates_were_kept(sample_tables: M
     assert [row[:4] for row in run.headline.rows][-1] == ("40000", 40_000.0, 40_000.0, "yes")
 
 
+def test_rounds_with_a_schedule_have_no_knee(sample_tables: ModuleType) -> None:
+    """What holds for one run holds for its repetition."""
+    again = replace(sample_tables.OPEN, run_id="20261121-131602-rates-0003")
+    ((_, overview), *_) = page(sample_tables.tables(sample_tables.OPEN, again), generated="").parts
+    assert isinstance(overview, Overview)
+    told = [*(sentence.text for sentence in overview.sentences), overview.charts[0].how_to_read]
+    assert not any("knee" in text.lower() for text in told)
+    assert not any(trace["name"] == "knee" for trace in overview.charts[0].figure["data"])
+
+
 def test_a_run_that_falls_behind_its_schedule_says_where(sample_tables: ModuleType) -> None:
     """The highest rate that was kept is the answer, even if a higher one was asked for."""
     tables = sample_tables.tables(sample_tables.OPEN)
