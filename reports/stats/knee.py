@@ -35,11 +35,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """The rise of the rate from one step to the next of a line: ``factor`` is after / before."""
+    """The rise of the rate from one step to the next of a line: ``added`` is after - before, and ``factor`` is after /
+    before."""
 
     setting: str
     before: int
     after: int
+    added: float
     factor: float
 
 
@@ -178,12 +180,20 @@ def _enough(line: AxisLine, rates: Floats) -> Enough:
 
 
 def _biggest_gain(found: Sequence[AxisLine], rates: Floats) -> Gain | None:
+    """The largest in messages per second, which is what a gain means everywhere. Next to a gain that can be noticed,
+    none counts that cannot."""
     gains = [
-        Gain(setting=line.setting, before=before, after=after, factor=float(rates[after] / rates[before]))
+        Gain(
+            setting=line.setting,
+            before=before,
+            after=after,
+            added=float(rates[after] - rates[before]),
+            factor=float(rates[after] / rates[before]),
+        )
         for line in found
         for before, after in pairwise(line.rows)
     ]
-    return max(gains, key=lambda gain: gain.factor, default=None)
+    return max(gains, key=lambda gain: (gain.factor > 1 + SATURATED, gain.added), default=None)
 
 
 def _is_end(line: AxisLine, settings: pd.DataFrame, left_out: pd.DataFrame) -> bool:

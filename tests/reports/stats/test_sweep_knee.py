@@ -53,8 +53,8 @@ def test_the_published_shape_has_its_knee_where_power_is_highest(tables: Tables)
         "in_flight=64",
         "in_flight=256",
     ]
-    assert (found.biggest_gain.before, found.biggest_gain.after) == (0, 1)
-    assert found.biggest_gain.factor == pytest.approx(2000 / 600)
+    assert (found.biggest_gain.before, found.biggest_gain.after) == (2, 3)
+    assert found.biggest_gain.factor == pytest.approx(9200 / 5400)
     assert beyond.saturated
     assert beyond.rate == pytest.approx(9400 / 5400) and beyond.latency == pytest.approx(50 / 6)
 
@@ -234,7 +234,7 @@ def test_no_step_beats_the_ones_that_were_chosen(drawn: tuple[list[Settings], li
         assert value(steps[each_beyond.row], name) == max(value(step, name) for step in alike)
         before = max((step for step in alike if step != steps[each_beyond.row]), key=lambda step: value(step, name))
         assert each_beyond.saturated == (rates[each_beyond.row] < (1 + SATURATED) * rates[steps.index(before)])
-    gains = [0.0]
+    gains: list[tuple[bool, float]] = []
     for one, other in combinations(range(len(steps)), 2):
         if len(name := differing(steps[one], steps[other])) == 1:
             low, high = sorted((one, other), key=lambda row: value(steps[row], name[0]))
@@ -244,8 +244,8 @@ def test_no_step_beats_the_ones_that_were_chosen(drawn: tuple[list[Settings], li
                 if differing(step, steps[low]) == name
                 and value(steps[low], name[0]) < value(step, name[0]) < value(steps[high], name[0])
             ]
-            gains += [] if between else [rates[high] / rates[low]]
-    assert (found.biggest_gain.factor if found.biggest_gain else 0.0) == max(gains)
+            gains += [] if between else [(rates[high] / rates[low] > 1 + SATURATED, rates[high] - rates[low])]
+    assert (found.biggest_gain.added if found.biggest_gain else None) == max(gains, default=(True, None))[1]
 
 
 def test_lines_of_three_settings() -> None:
