@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,8 +24,8 @@ from markupsafe import Markup, escape
 from perftest.results.trust import title
 from reports.charts import theme
 from reports.pages import words
-from reports.pages.kinds import Article, articles, charts
-from reports.pages.model import Cell, Column, Kind, Page
+from reports.pages.kinds import articles, charts
+from reports.pages.model import Cell, Chart, Column, Kind, Page
 
 _HERE: Final = Path(__file__).parent
 
@@ -42,14 +42,14 @@ def render(page: Page, *, shared: str = "") -> str:
     """The whole file as text. With ``shared``, the name of a folder beside the page, the page loads script and style
     from the files there (:func:`shared_files`)."""
     parts = articles(page)
-    scripts = {} if shared else {"plotly": plotly_script(), "script": _own("report.js")}
+    scripts = {} if shared else {"plotly": plotly_script(), "script": report_script()}
     rendered: str = _template().render(
         page=page,
         articles=parts,
         shared=shared,
         policy=SHARED_POLICY if shared else content_policy(*scripts.values()),
         style=Markup("" if shared else style_sheet()),
-        island=Markup(island(_island_data(parts))),
+        island=figures_island(chart for part in parts for section in part.sections for chart in charts(section)),
         **{name: Markup(text) for name, text in scripts.items()},
     )
     return rendered
@@ -57,7 +57,7 @@ def render(page: Page, *, shared: str = "") -> str:
 
 def shared_files() -> dict[str, str]:
     """The files that pages with a shared folder load from it, by name."""
-    return {"plotly.min.js": plotly_script(), "report.js": _own("report.js"), "report.css": style_sheet()}
+    return {"plotly.min.js": plotly_script(), "report.js": report_script(), "report.css": style_sheet()}
 
 
 def plotly_script() -> str:
@@ -90,6 +90,17 @@ def island(data: Any) -> str:
     """``data`` as JSON that is safe inside a script element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ISLAND_ESCAPES)
+
+
+def figures_island(drawn: Iterable[Chart]) -> Markup:
+    """The data from which report.js draws these figures, for the script element ``report-data``."""
+    figures = {each.anchor: each.figure for each in drawn}
+    return Markup(island({"palettes": theme.PALETTES, "scales": theme.SCALES, "figures": figures}))
+
+
+def report_script() -> str:
+    """The text of report.js, which draws figures and makes tables sortable."""
+    return _own("report.js")
 
 
 def cell(value: Cell, column: Column) -> str:
@@ -139,15 +150,6 @@ def raw(value: Cell) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _island_data(parts: Sequence[Article]) -> dict[str, Any]:
-    drawn = [chart for part in parts for section in part.sections for chart in charts(section)]
-    return {
-        "palettes": theme.PALETTES,
-        "scales": theme.SCALES,
-        "figures": {chart.anchor: chart.figure for chart in drawn},
-    }
-
-
 def _properties(palette: Any) -> str:
     return "".join(f"--{name}:{value};" for name, value in palette.items())
 
@@ -159,10 +161,14 @@ def _own(name: str) -> str:
 
 @cache
 def _template() -> Any:
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
+    return environment().get_template("template.html")
+
+
+def environment(*folders: Path) -> Environment:
+    """The template engine with the filters of the pages, for templates of ``folders``, which may import parts.html."""
+    loader = FileSystemLoader([*folders, _HERE])
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters |= {
         "cell": cell,
         "raw": raw,
         "slug": slug,
@@ -170,4 +176,4 @@ def _template() -> Any:
         "named": title,
         "coded": coded,
     }
-    return environment.get_template("template.html")
+    return found

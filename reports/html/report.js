@@ -3,7 +3,8 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  const report = JSON.parse(document.getElementById("report-data").textContent);
+  const readReport = () => JSON.parse(document.getElementById("report-data").textContent);
+  let report = readReport();
   const PER_MS = { "µs": 1e3, ms: 1, s: 1e-3 };
   const NARROW_PX = 560;
   const LEGEND_ROW_PX = 22;
@@ -279,6 +280,17 @@
     }
   }
 
+  // -- Other content --------------------------------------------------------------------------------------------------
+
+  // A script of the page has replaced tables and figures.
+  function takeOver() {
+    report = readReport();
+    for (const element of drawn.keys()) if (!element.isConnected) drawn.delete(element);
+    for (const table of document.querySelectorAll("table[data-sortable]")) if (!table.querySelector("thead button")) makeSortable(table);
+    if (state.unit !== "ms") writeUnit();
+    observeAll();
+  }
+
   // -- Start ----------------------------------------------------------------------------------------------------------
 
   function goTo(place) {
@@ -313,6 +325,7 @@
   addEventListener("resize", onResize);
   addEventListener("beforeprint", () => drawForPrint(true));
   addEventListener("afterprint", () => drawForPrint(false));
+  document.addEventListener("report:replaced", takeOver);
   darkSystem.addEventListener("change", redrawAll);
   apply(readHash());
   observeAll();
