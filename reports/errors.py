@@ -3,11 +3,22 @@ environment that does not work."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perftest.errors import HelpfulError
 
 
 class PageError(HelpfulError):
     """The page cannot be made or written."""
+
+
+class UnlikeRunsError(PageError):
+    """Two runs are too unlike to be compared: in each of ``facets``, as ``differences`` say in words."""
+
+    def __init__(self, what: str, where: str, fix: str, facets: Sequence[str], differences: Sequence[str]) -> None:
+        super().__init__(what, where, fix)
+        self.facets = tuple(facets)
+        self.differences = tuple(differences)
 
 
 class PipelineError(HelpfulError):

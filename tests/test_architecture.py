@@ -261,6 +261,10 @@ MAY_IMPORT = {
         "hdr_buckets",
         "reports.server",
         "reports.html.render",
+        "reports.pages",
+        "reports.charts",
+        "reports.catalogue.annotations",
+        "reports.errors",
         "perftest.errors",
         "perftest.results",
         "perftest.metrics",
@@ -325,6 +329,7 @@ PURE = (
     "perftest.search",
     "reports.stats",
     "reports.compute",
+    *(f"reports.server.{each}" for each in ("daily", "filters", "list_page", "listed_run", "picks")),
 )
 IMPURE_IMPORTS = {
     "asyncio", "socket", "os", "pathlib", "time", "random", "threading", "logging", "subprocess", "secrets", "uvloop",

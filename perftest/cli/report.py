@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,7 +147,8 @@ def report(
     spark = Spark(spark_master, spark_conf)
     if serve:
         require("report", "a report")
-        serve_reports([Path(each) for each in runs], port, lambda run: _served(run, store, spark))
+        folders = [Path(each) for each in runs]
+        serve_reports(folders, store, port, partial(_served, store, spark), partial(served_comparison, store, spark))
         return
     if not runs:
         raise CliError("no run was given", "RUN", "name a run directory: perftest report runs/ID", Exit.USAGE)
@@ -175,8 +177,30 @@ def report(
     ctx.exit(int(Exit.MISSED if assert_findings and missed else code))
 
 
-def _served(run: Path, store: str | None, spark: Spark) -> Path:
+def _served(store: str | None, spark: Spark, run: Path) -> Path:
     return build_report([run], None, run, spark=spark, store=store)
+
+
+def served_comparison(
+    store: str | None, spark: Spark, base: Path, candidate: Path, allow: frozenset[str], out: Path
+) -> Path:
+    """The page that compares two runs, which may differ in the facets ``allow``. Raises UnlikeRunsError and, as
+    building does, HelpfulError."""
+    from reports.comparison.compare import compare, runs_of
+    from reports.comparison.facets import REFUSED
+    from reports.comparison.text import difference
+    from reports.errors import UnlikeRunsError
+
+    known = frozenset(facet for facet in REFUSED if facet in allow)
+    result = compare(runs_of(base), runs_of(candidate), allow=known)
+    if result.refused:
+        facets = list(dict.fromkeys(str(each.facet) for each in result.refused))
+        said = list(map(difference, result.refused))
+        fix = f"A figure may have changed because of that. Measure again with the same {' and '.join(facets)}."
+        raise UnlikeRunsError(
+            "These runs are too unlike to be compared", f"{base.name}, {candidate.name}", fix, facets, said
+        )
+    return build_comparison(result, out, (base, candidate), store=store, spark=spark)
 
 
 def _found(places: Sequence[RunPlace]) -> list[RunPlace]:
@@ -268,10 +292,18 @@ def _remove_old_store(store: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def build_comparison(result: CompareResult, out: Path, names: tuple[Path, Path]) -> Path:
+def build_comparison(
+    result: CompareResult,
+    out: Path,
+    names: tuple[Path, Path],
+    *,
+    spark: Spark = LOCAL,
+    store: str | None = None,
+) -> Path:
     """Run the pipeline over both sides, write the page of the comparison to ``out/comparison.html``, and return its
-    path. ``names`` are the directories of baseline and candidate. Raises CliError."""
-    told = fill_store([run.path for run in (*result.base, *result.candidate)], beside=out / "store")
+    path. ``names`` are the directories of baseline and candidate. ``store`` takes the tables; see :func:`fill_store`.
+    Raises CliError."""
+    told = fill_store([run.path for run in (*result.base, *result.candidate)], store, spark, beside=out / "store")
     with _progress("writing the page"):
         import reports
 

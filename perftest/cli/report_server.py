@@ -6,16 +6,29 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from perftest.cli.store.catalogue import STORE
 from perftest.exits import CliError, Exit
 
+if TYPE_CHECKING:
+    from reports.server.app import MakeComparison
 
-def serve_reports(folders: Sequence[Path], port: int, make_page: Callable[[Path], Path]) -> None:
-    """Serve the runs of one folder (none: ``runs``) until Ctrl-C. ``make_page`` makes the page of a run. Raises
+
+def serve_reports(
+    folders: Sequence[Path],
+    store: str | None,
+    port: int,
+    make_page: Callable[[Path], Path],
+    make_comparison: MakeComparison,
+) -> None:
+    """Serve the runs of one folder (none: ``runs``) until Ctrl-C. The tags of the runs are in ``store``; without one,
+    in the store in the folder. ``make_page`` makes the page of a run, and ``make_comparison`` that of two. Raises
     CliError."""
-    from reports.server.app import LOOPBACK, serve
+    from reports.server.app import LOOPBACK, Served, serve
+    from reports.store.places import place_of
 
     if len(folders) > 1:
         fix = "name the one that holds the runs: perftest report --serve runs"
@@ -24,9 +37,11 @@ def serve_reports(folders: Sequence[Path], port: int, make_page: Callable[[Path]
     if not folder.is_dir():
         fix = "name the directory that holds the runs: perftest report --serve runs"
         raise CliError("there is no such directory", str(folder), fix, Exit.USAGE)
+    tags = place_of(store or folder / STORE)
+    served = Served(folder=folder, store=tags, make_page=make_page, make_comparison=make_comparison)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(serve(folder, make_page, port, _say))
+            asyncio.run(serve(served, port, _say))
     except OSError as error:
         what = f"the server cannot listen: {error.strerror or error}"
         raise CliError(what, f"{LOOPBACK}:{port}", "choose another port: --port 0 takes a free one") from error

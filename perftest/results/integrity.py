@@ -141,8 +141,15 @@ def changes(manifest: Mapping[str, Any], found: Mapping[str, Sum | None]) -> Ite
     if manifest.get(CHECKSUM) != _checksum(manifest):
         yield Damage(file=MANIFEST, line=None, reason="has changed since the run wrote it")
     for name, recorded in recorded_sums(manifest).items():
-        if reason := _change(recorded, name in found, found.get(name)):
+        if reason := _change(recorded, is_there=name in found, now=found.get(name)):
             yield Damage(file=name, line=None, reason=reason)
+
+
+def file_fault(manifest: Mapping[str, Any], name: str, now: Sum) -> str:
+    """The fault of one file, whose sum is ``now``, as the rest of a clause; empty if the file is as the run left it, or
+    if the manifest has no sum of the file."""
+    recorded = recorded_sums(manifest).get(name)
+    return "" if recorded is None else _change(recorded, is_there=True, now=now)
 
 
 def changed_files(folder: ReadableFolder, manifest: Mapping[str, Any]) -> list[Damage]:
@@ -171,7 +178,7 @@ def recorded_sums(manifest: Mapping[str, Any]) -> dict[str, Sum]:
     return found
 
 
-def _change(recorded: Sum, is_there: bool, now: Sum | None) -> str:
+def _change(recorded: Sum, *, is_there: bool, now: Sum | None) -> str:
     """The fault of a file, as the rest of a clause; empty if there is none."""
     if now == recorded:
         return ""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perftest.cli.compare import FACETS
+from perftest.cli.report import LOCAL, Spark, served_comparison
 from perftest.results import schema as files
 from perftest.results.reader import Run
 from reports.comparison.facets import REFUSED
+from reports.errors import UnlikeRunsError
 from tests.reports.comparison.conftest import make as make
 from tests.reports.comparison.conftest import make_side as make_side
 
@@ -171,6 +174,28 @@ def test_a_directory_without_runs(call: Call, tmp_path: Path, make: Make) -> Non
     assert err.startswith("error: there is no run in it")
 
 
+def test_two_picked_runs_are_compared_unless_they_are_too_unlike(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison of ``perftest report --serve``: a sentence first, and the page if the reader insists."""
+    built: list[tuple[Any, ...]] = []
+
+    def build(result: Any, out: Path, names: tuple[Path, Path], **parts: Any) -> Path:
+        built.append((len(result.lines) > 0, out, names, parts))
+        return out
+
+    monkeypatch.setattr("perftest.cli.report.build_comparison", build)
+    base, candidate, other = make("a", seed=1), make("b", seed=2), make("c", seed=3, prefetch=7)
+    made = partial(served_comparison, "store", LOCAL)
+    assert made(base, candidate, frozenset(), tmp_path) == tmp_path
+    with pytest.raises(UnlikeRunsError) as refused:
+        made(base, other, frozenset({"host", "nonsense"}), tmp_path)
+    assert refused.value.facets == ("plan",) and "prefetch" in refused.value.differences[0]
+    assert made(base, other, frozenset({"plan"}), tmp_path) == tmp_path
+    expected = {"store": "store", "spark": LOCAL}
+    assert built == [(True, tmp_path, (base, side), expected) for side in (candidate, other)]
+
+
 def test_what_is_refused_can_be_allowed() -> None:
     """The help has the names without the reports, which take a second to load."""
     assert FACETS == REFUSED
@@ -182,7 +207,7 @@ def test_a_page_of_the_comparison_keeps_the_verdict(
     """The gate stays a gate; with --json the path of the page must not stand in the JSON."""
     from reports.store.store import Store
 
-    def published(runs: list[Path], *, beside: Path) -> dict[str, Any]:
+    def published(runs: list[Path], store: str | None, spark: Spark, *, beside: Path) -> dict[str, Any]:
         with Store.open(beside).writer() as writer:
             writer.publish()
         return {"pages": str(beside), "runs": []}

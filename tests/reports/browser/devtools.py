@@ -109,10 +109,11 @@ class Tab:
                         return
 
     async def press(self, key: str) -> None:
-        """Press a key, Tab or Enter, as a person does."""
-        code = {"Tab": 9, "Enter": 13}[key]
+        """Press a key, Tab, Enter, Escape or a character, as a person does."""
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}.get(key) or ord(key.upper())
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
         named = {"key": key, "code": key, "windowsVirtualKeyCode": code}
-        await self.call("Input.dispatchKeyEvent", type="keyDown", text="\r" if key == "Enter" else "", **named)
+        await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **named)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **named)
 
     async def resize(self, width: int, height: int = 900) -> None:

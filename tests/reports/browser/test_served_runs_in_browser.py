@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from aiohttp import ClientSession
 
-from perftest.results.schema import MANIFEST
+from perftest.results.schema import MANIFEST, RESULT
 from reports.charts import theme
 from reports.html.render import render
 from reports.pages.page import page
@@ -54,6 +54,14 @@ def give_page(run: Path, sample_tables: ModuleType) -> None:
     (run / "report.html").write_text(text, encoding="utf-8")
 
 
+def give_result(run: Path) -> None:
+    """Figures and a trust list, as the end of a run leaves them."""
+    rows = [{"delivered_per_s": 900.0, "loop": "closed", "latency": {"e2e": {"count": 9, "p99_ns": 7_000_000}}}]
+    (run / RESULT).write_text(json.dumps({"steps": rows}), encoding="utf-8")
+    manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+    (run / MANIFEST).write_text(json.dumps(manifest | {"trust": []}), encoding="utf-8")
+
+
 @contextlib.asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[str]:
     """The address of the command, which ends by Ctrl-C, without an error."""
@@ -85,10 +93,18 @@ async def drawn(tab: Tab) -> None:
     await tab.until(f"{figure}.scrollIntoView() || {figure}.querySelector('.main-svg')")
 
 
-def with_tab(browser: Browser, folder: Path, scenario: Callable[[Tab, str], Awaitable[None]], *others: str) -> None:
-    """Run a scenario; no page of it may complain, or ask anybody but the server and the others."""
+def with_tab(
+    browser: Browser,
+    folder: Path,
+    scenario: Callable[[Tab, str], Awaitable[None]],
+    *others: str,
+    expected: str = "",
+) -> None:
+    """Run a scenario; no page of it may complain of anything but what is ``expected``, or ask anybody but the server
+    and the others."""
 
     async def run(tab: Tab) -> None:
+        tab.expected = expected
         async with served(folder) as address:
             await scenario(tab, address)
             assert all(each.startswith((address, "data:", "blob:", "about:", *others)) for each in tab.requests)
@@ -97,29 +113,60 @@ def with_tab(browser: Browser, folder: Path, scenario: Callable[[Tab, str], Awai
     browser.run(run)
 
 
+LISTED: Final = "[...document.querySelectorAll('#found [data-name]')].map((row) => row.dataset.name)"
+CHARTS: Final = "document.querySelectorAll('#charts .main-svg').length"
+
+
 @pytest.mark.slow
-def test_runs_are_found_and_opened_by_keyboard(browser: Browser, folder: Path, sample_tables: ModuleType) -> None:
-    """From the list to the page of a run without a mouse."""
+def test_the_list_is_led_by_keys(browser: Browser, folder: Path, sample_tables: ModuleType) -> None:
+    """Runs are found, picked for a comparison, and opened without a mouse."""
     give_page(folder / FINISHED, sample_tables)
+    give_result(folder / FINISHED)
 
     async def scenario(tab: Tab, address: str) -> None:
         await tab.open(address)
-        assert await tab.ask("[...document.querySelectorAll('tbody th')].map((each) => each.textContent)") == [
-            FINISHED,
-            RUNNING,
-        ]
-        await tab.press("Tab")
-        assert await tab.ask("document.activeElement.name") == "q"
-        await tab.call("Input.insertText", text="3fa1")
-        await tab.press("Enter")
-        await tab.until("location.search === '?q=3fa1' && document.querySelectorAll('tbody tr').length === 1")
-        for _ in range(10):
-            await tab.press("Tab")
-            if await tab.ask("document.activeElement.tagName") == "A":
-                break
+        await tab.until(f"{LISTED}.join() === '{FINISHED},{RUNNING}' && document.querySelector('#picked').textContent")
+        await tab.press("?")
+        assert await tab.ask("document.querySelector('dialog').open")
+        await tab.press("Escape")
+        for key in ("j", "x", "j", "x", "c"):
+            await tab.press(key)
+        await tab.until("document.querySelector('h1').textContent === 'This run is still in progress'")
+        await tab.open(address)
+        await tab.until("document.querySelectorAll('#found input:checked').length === 2")
+        await tab.press("/")
+        for key in "3fa1":
+            await tab.press(key)
+        await tab.until(f"location.search === '?q=3fa1' && {LISTED}.join() === '{FINISHED}'")
+        await tab.press("Escape")
+        await tab.until("document.activeElement.tagName === 'A'")
         await tab.press("Enter")
         await drawn(tab)
         assert await tab.ask("location.pathname") == f"/runs/{FINISHED}/"
+
+    with_tab(browser, folder, scenario, expected="status of 400")
+
+
+@pytest.mark.slow
+def test_filters_act_at_once_and_charts_follow(browser: Browser, folder: Path) -> None:
+    """The page stays, its address says the filters, and the same address gives the same list."""
+    give_result(folder / FINISHED)
+
+    async def scenario(tab: Tab, address: str) -> None:
+        await tab.open(address)
+        await tab.until(f"{CHARTS} >= 2")
+        await tab.ask("document.documentElement.dataset.stays = 'yes'")
+        choose = (
+            "(name, value) => { const field = document.forms.filters.elements.namedItem(name); field.value = value;"
+        )
+        choose += " field.dispatchEvent(new Event('input', { bubbles: true })); }"
+        await tab.ask(f"({choose})('verdict', 'running')")
+        await tab.until(f"location.search === '?verdict=running' && {LISTED}.join() === '{RUNNING}' && {CHARTS} === 0")
+        await tab.ask(f"({choose})('verdict', 'valid')")
+        await tab.until(f"{LISTED}.join() === '{FINISHED}' && {CHARTS} >= 2")
+        assert await tab.ask("document.documentElement.dataset.stays") == "yes"
+        await tab.open(await tab.ask("location.href"))
+        assert await tab.ask(LISTED) == [FINISHED]
 
     with_tab(browser, folder, scenario)
 
@@ -187,8 +234,7 @@ def test_a_name_of_another_site_gets_nothing(browser: Browser, folder: Path) -> 
                 async with session.get(address, headers={"Host": host}) as answer:
                     assert answer.status == 403 and FINISHED not in await answer.text()
         foreign = address.replace("127.0.0.1", "attacker.example")
-        tab.expected = "403"
         await tab.open(foreign)
         assert "answers only to 127.0.0.1" in await tab.ask("document.body.textContent")
 
-    with_tab(browser, folder, scenario, "http://attacker.example")
+    with_tab(browser, folder, scenario, "http://attacker.example", expected="403")
