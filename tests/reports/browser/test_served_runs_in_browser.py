@@ -185,6 +185,20 @@ def test_a_page_is_made_when_somebody_asks_for_it(browser: Browser, folder: Path
     with_tab(browser, folder, scenario)
 
 
+async def a_pause_freezes_the_drawing(tab: Tab) -> None:
+    """Space begins the pause and ends the pause, and the run is followed all the while."""
+    events = "document.getElementById('events').childElementCount"
+    asked = "performance.getEntriesByType('resource').filter((each) => each.name.includes('live.json')).length"
+    await tab.press(" ")
+    assert "paused" in await tab.ask("document.getElementById('state').textContent")
+    await tab.ask("document.getElementById('events').replaceChildren()")
+    before = await tab.ask(asked)
+    await tab.until(f"{asked} >= {before + 3}")
+    assert await tab.ask(events) == 0
+    await tab.press(" ")
+    await tab.until(f"{events} > 0")
+
+
 @pytest.mark.slow
 def test_a_run_in_progress_is_followed_to_its_end(browser: Browser, folder: Path) -> None:
     """Figures come by themselves, and at the end there is a link to the page."""
@@ -196,6 +210,7 @@ def test_a_run_in_progress_is_followed_to_its_end(browser: Browser, folder: Path
         cells = "[...document.querySelectorAll('#now tbody td')].map((each) => each.textContent)"
         assert len(await tab.ask(cells)) == 7
         assert await tab.ask("document.getElementById('state').textContent") == "In progress."
+        await a_pause_freezes_the_drawing(tab)
         change_state(folder / RUNNING, "finished")
         await tab.until("document.querySelector('#state a')")
         assert "The run is over: finished." in await tab.ask("document.getElementById('state').textContent")
