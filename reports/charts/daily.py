@@ -11,7 +11,7 @@ import pandas as pd
 
 from reports.charts import theme
 
-HEIGHT_PX: Final = 260
+HEIGHT_PX: Final = 280
 DAYS_NAMED: Final = 6
 """Most days that each have a tick."""
 
@@ -32,14 +32,15 @@ def figure(points: pd.DataFrame, *, quantity: str, unit: str, latency: bool) -> 
         hover = {"hovertemplate": f"<b>%{{x|%Y-%m-%d}}</b> {theme.plain(str(kind))}<br>{said}<extra></extra>"}
         traces += [_spans(rows), _medians(rows, dash, marker) | hover]
     scaled = {"meta": {"latency": ["y"]}} if latency else {}
+    named = len(traces) > 2
     return {
         "data": [trace | scaled for trace in traces],
         "layout": theme.layout(
             height=HEIGHT_PX,
-            margin={"l": 64, "r": 16, "t": 32, "b": 40},
+            margin={"l": 64, "r": 16, "t": 64 if named else 16, "b": 40},
             latency_axes=("yaxis",) if latency else (),
-            legend=theme.legend(1.06),
-            showlegend=len(traces) > 2,
+            legend=theme.legend(1.04),
+            showlegend=named,
             xaxis=theme.axis("", type="date", **_days(points)),
             yaxis=theme.axis(
                 f"{theme.plain(quantity)} ({unit})", rangemode="tozero", **({} if latency else {"tickformat": "~s"})

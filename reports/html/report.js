@@ -143,6 +143,7 @@
     const width = plot.clientWidth;
     if (!width) return;
     const figure = figureFor(element, width);
+    if (drawn.has(element)) Plotly.purge(plot); // drawn over itself, a legend of several lines would lie in the figure
     Plotly.react(plot, figure.data, { ...figure.layout, width }, { displaylogo: false, displayModeBar: false, responsive: false });
     drawn.set(element, width);
   }

@@ -54,12 +54,12 @@ def give_page(run: Path, sample_tables: ModuleType) -> None:
     (run / "report.html").write_text(text, encoding="utf-8")
 
 
-def give_result(run: Path) -> None:
+def give_result(run: Path, **facts: object) -> None:
     """Figures and a trust list, as the end of a run leaves them."""
     rows = [{"delivered_per_s": 900.0, "loop": "closed", "latency": {"e2e": {"count": 9, "p99_ns": 7_000_000}}}]
     (run / RESULT).write_text(json.dumps({"steps": rows}), encoding="utf-8")
     manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
-    (run / MANIFEST).write_text(json.dumps(manifest | {"trust": []}), encoding="utf-8")
+    (run / MANIFEST).write_text(json.dumps(manifest | {"trust": []} | facts), encoding="utf-8")
 
 
 @contextlib.asynccontextmanager
@@ -167,6 +167,38 @@ def test_filters_act_at_once_and_charts_follow(browser: Browser, folder: Path) -
         assert await tab.ask("document.documentElement.dataset.stays") == "yes"
         await tab.open(await tab.ask("location.href"))
         assert await tab.ask(LISTED) == [FINISHED]
+
+    with_tab(browser, folder, scenario)
+
+
+FITTED: Final = """[...document.querySelectorAll("#charts .plot")].every((plot) =>
+  plot.clientWidth === plot.querySelector(".main-svg").clientWidth)"""
+OVERLAP: Final = """(() => {
+  const box = (plot, part) => plot.querySelector(part).getBoundingClientRect();
+  const plots = [...document.querySelectorAll("#charts .plot")];
+  return plots.map((plot) => box(plot, ".legend").bottom - box(plot, ".nsewdrag").top);
+})()"""
+
+
+@pytest.mark.slow
+def test_a_legend_of_several_lines_stays_above_its_figure(
+    browser: Browser, folder: Path, make_run: Callable[..., Path]
+) -> None:
+    """Also when the figure is drawn again, in another width or for a printer."""
+    for number in range(4):
+        run = make_run(folder / f"run{number}", run_id=f"run{number}", steps=(1,))
+        give_result(run, broker={"product": f"a broker with a long name {number}", "version": "1.0"})
+
+    async def scenario(tab: Tab, address: str) -> None:
+        await tab.open(address)
+        for width in (1280, 1000):
+            await tab.resize(width)
+            await tab.until(f"{CHARTS} >= 2 && {FITTED}")
+            assert max(await tab.ask(OVERLAP)) <= 0
+        await tab.call("Emulation.setEmulatedMedia", media="print")
+        await tab.ask("dispatchEvent(new Event('beforeprint'))")
+        await tab.until(FITTED)
+        assert max(await tab.ask(OVERLAP)) <= 0
 
     with_tab(browser, folder, scenario)
 
