@@ -73,6 +73,7 @@ _SECONDS = {
     "tests/reference_broker/log/test_log_crashes.py": 65,
     "tests/mutants/test_planted_bugs.py": 60,
     "tests/reports/browser/test_page_kinds_in_browser.py": 60,
+    "tests/reports/browser/test_served_runs_in_browser.py": 45,
     "tests/perftest/cli/test_cli_simulate.py": 50,
     "tests/perftest/engine/coordination/test_engine_execute.py": 45,
     "tests/perftest/cli/test_cli_with_real_nodes.py": 45,

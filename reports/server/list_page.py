@@ -22,7 +22,7 @@ this machine, so looks are rare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class FilterChoices:
     """The values that a filter can have among all runs, sorted. ``brokers`` has products, with and without version."""
 
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class ListPage:
     total: int
     unread: int
     pages: int
-    choices: Choices
+    choices: FilterChoices
     daily: DailyCharts
     problems: tuple[str, ...]
     empty: str
@@ -91,7 +91,7 @@ def list_page(
     )
 
 
-def choices_of(runs: Iterable[ListedRun]) -> Choices:
+def choices_of(runs: Iterable[ListedRun]) -> FilterChoices:
     """The choices of each filter."""
     found: dict[str, set[str]] = {name: set() for name in ("names", "brokers", "queues", "layouts", "tags")}
     for run in runs:
@@ -101,7 +101,7 @@ def choices_of(runs: Iterable[ListedRun]) -> Choices:
         found["layouts"].add(run.layout)
         found["tags"].update(run.tags)
     names, brokers, queues, layouts, tags = (tuple(sorted(values - {""})) for values in found.values())
-    return Choices(names=names, brokers=brokers, queues=queues, layouts=layouts, tags=tags)
+    return FilterChoices(names=names, brokers=brokers, queues=queues, layouts=layouts, tags=tags)
 
 
 def _why_empty(runs: Sequence[ListedRun], filters: Filters, unread: int) -> str:
