@@ -64,6 +64,9 @@ class NodeObserver:
 
     # Told as soon as it happened, and before anybody else hears of it
 
+    def misses(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """A consumer gets no messages up to id ``last`` until its channel asks for them."""
+
     def looked_up(self, found: bool) -> None:
         """A client has asked whether this node knows of every queue. ``found``: whether anybody could tell."""
 

@@ -247,6 +247,10 @@ class NodeWatch(NodeObserver):
             self._node, self.shard.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
 
+    def misses(self, _group: GroupId, consumer: ConsumerId, last: int) -> None:
+        """Have the checker of deliveries know what was left out."""
+        self._checkers.deliveries.missed(consumer, last)
+
     def _doubts_before(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, delivery_count: int, *, is_group: bool
     ) -> int:

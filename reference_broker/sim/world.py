@@ -125,6 +125,8 @@ class World:
         network.crossed.clear()
         for source, target in sorted(network.blocked):
             network.unblock(source, target)
+        for lost in self._lost_for_good():
+            self.checkers.ledger.drive_lost(lost)
         self._give_up_queues()
         for node in self.nodes.values():
             if node.is_lost:
@@ -137,10 +139,8 @@ class World:
 
     def _give_up_queues(self) -> None:
         """The classic queues of a node that is lost for good are lost, too, unless a mirror becomes the master: clients
-        no longer ask for them."""
-        lost = {node.node for node in self.nodes.values() if node.is_lost and not node.is_awaited}
-        for node in lost:
-            self.checkers.ledger.drive_lost(node)
+        no longer ask for them. A node that was away may learn late who the master is."""
+        lost = self._lost_for_good()
         left = dict.fromkeys(self.nodes.keys() - lost, 0)
         gone = {
             record.name
@@ -151,10 +151,14 @@ class World:
         }  # fmt: skip
         self.queues[:] = [plan for plan in self.queues if plan.name not in gone]
 
+    def _lost_for_good(self) -> set[NodeId]:
+        return {node.node for node in self.nodes.values() if node.is_lost and not node.is_awaited}
+
     def wait(self, waits_for: Callable[[], str | None]) -> None:
         """Run until ``waits_for`` returns None. Raises ViolationError if that takes too long."""
         end = self.scheduler.now + _PATIENCE_S
         while (waits := waits_for()) is not None:
+            self._give_up_queues()
             look = self.scheduler.now + _LOOK_S
             while self.scheduler.now < look:
                 self.scheduler.step()

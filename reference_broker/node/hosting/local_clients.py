@@ -116,6 +116,7 @@ class LocalClients:
         self.boot_id = boot_id
         self.touch = touch
         self.deliver = before(observer.delivers, self._deliver)
+        self._misses = observer.misses
         self.connections: dict[NodeConnection, None] = {}  # a set, in the order of arrival
         self.channels: dict[int, LocalChannel] = {}
         """By the number in the channel's identity."""
@@ -169,11 +170,15 @@ class LocalClients:
     def takes(self, group: GroupId, consumer: ConsumerId, last: int) -> bool:
         """Ask the channel of the consumer. A delivery to a channel that is gone is dropped anyway."""
         channel = self.channels.get(consumer.channel.connection)
-        return channel is not None and channel.deliveries.takes(group, consumer, last)
+        if channel is None or channel.deliveries.takes(group, consumer, last):
+            return channel is not None
+        self._misses(group, consumer, last)
+        return False
 
     def missed(self, group: GroupId, consumer: ConsumerId, last: int) -> None:
         """Have the channel of the consumer ask for messages, when its connection is flushed."""
         if (channel := self.channels.get(consumer.channel.connection)) is not None:
+            self._misses(group, consumer, last)
             channel.deliveries.missed(group, consumer, last)
             if channel.connection is not None:
                 self.touch(channel.connection)

@@ -205,6 +205,11 @@ class DeliveryChecks:
     def __init__(self) -> None:
         self._next: dict[ConsumerId, int] = {}
         self._breaks: dict[ConsumerId, int] = {}
+        self._missed: dict[ConsumerId, int] = {}
+
+    def missed(self, consumer: ConsumerId, last: int) -> None:
+        """A node left out message ids up to ``last``, and is to ask for them."""
+        self._missed[consumer] = max(self._missed.get(consumer, last), last)
 
     def executed(
         self,
@@ -222,7 +227,7 @@ class DeliveryChecks:
 
         ``gap``: the node has jumped over entries since its start. ``breaks``: how often the links of the node broke if
         another node told it to deliver, else how often the node was in doubt. After a break, messages that were taken
-        back may be missing.
+        back may be missing: at once, or when the node asks for what it left out.
         """
         channel = consumer.channel
         if (channel.node, channel.boot_id) != (node, boot_id):
@@ -231,6 +236,7 @@ class DeliveryChecks:
         again = first < expected and not (is_told and breaks)
         check(not again or gap, "I26", f"node {node}: ids {first}.. for {consumer} once more, next is {expected}")
         gap |= self._breaks.get(consumer, breaks) != breaks
+        gap |= breaks > 0 and first <= self._missed.get(consumer, -1) + 1
         self._breaks[consumer] = breaks
         check(first <= expected or gap, "I20", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
         self._next[consumer] = max(expected, first + count)
@@ -241,3 +247,4 @@ class DeliveryChecks:
         is closed; for that consumer nothing begins anew."""
         for consumer in [each for each in self._next if each.channel in channels and each not in elsewhere]:
             del self._next[consumer]
+            self._missed.pop(consumer, None)

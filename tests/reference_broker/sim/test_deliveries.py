@@ -49,6 +49,23 @@ def test_what_may_not_be(deliveries: list[Delivery], number: str) -> None:
         execute(*deliveries)
 
 
+def tell_what_is_left(breaks: int) -> None:
+    """The link had no room for the ids 8 and 9. When the node asks for them, the queue has taken them back."""
+    known = DeliveryChecks()
+    known.executed(NODE, LIFE, CONSUMER, 0, 8, False, breaks)
+    known.missed(CONSUMER, 9)
+    known.executed(NODE, LIFE, CONSUMER, 10, 1, False, breaks)
+
+
+def test_after_a_break_what_was_left_out_may_be_taken_back() -> None:
+    tell_what_is_left(1)
+
+
+def test_without_a_break_what_was_left_out_must_come() -> None:
+    with pytest.raises(ViolationError, match="I20"):
+        tell_what_is_left(0)
+
+
 def test_in_another_queue_of_the_name_ids_begin_anew() -> None:
     known = DeliveryChecks()
     for _ in range(2):

@@ -14,6 +14,7 @@ from reference_broker.node.hosting.hosted_queues import Hosting
 from reference_broker.node.hosting.log_notices import LogNotices
 from reference_broker.sim.__main__ import main
 from reference_broker.sim.checks.invariants import INVARIANTS
+from reference_broker.sim.node import SimShard
 from reference_broker.sim.runs import run_world
 from reference_broker.sim.world import World
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
@@ -70,6 +71,26 @@ def test_what_a_node_deletes_while_it_starts_is_seen(monkeypatch: pytest.MonkeyP
     world = World(1)
     assert world.checkers.raft.group(METADATA_GROUP).member(NodeId(1)).is_gone
     world.close()
+
+
+def test_a_queue_whose_master_is_found_lost_after_the_healing_is_given_up() -> None:
+    """Until then, the living nodes may not know who the master is."""
+    world = World(2)
+    while world.trace.count < 2000:
+        world.scheduler.step()
+    world.heal()
+    shard = world.nodes[NodeId(1)].shard
+    assert shard is not None
+    name, master = masters(shard)[0]
+    world.nodes[master].is_lost = True
+    world.wait(lambda: f"clients ask for {name}" if any(plan.name == name for plan in world.queues) else None)
+    world.close()
+
+
+def masters(shard: SimShard) -> list[tuple[str, NodeId]]:
+    """The classic queues that a node knows, with the masters that have no copies."""
+    known = shard.metadata.machine.queues.values()
+    return [(each.name, each.leader) for each in known if each.kind == "classic" and not each.mirrors]
 
 
 def test_different_seeds_give_different_runs() -> None:
