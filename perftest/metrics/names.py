@@ -2,16 +2,20 @@
 
 Objectives, findings, rounds, comparisons and histories read and print metrics by this grammar::
 
-    metric     = latency "." statistic | rate | count | "broker_cpu" | "link_bodies"
+    metric     = latency "." statistic | rate | count | "broker_cpu" | "link_bodies" | evidence
     latency    = "confirm" | "e2e" | "confirm_service" | "e2e_service" | "lag" | "ack"
     statistic  = "p50" | "p75" | "p95" | "p99" | "p99.9" | "p99.99" | "mean" | "max"
     rate       = "rate" | "intended" | "published" | "confirmed" | "delivered"
     count      = "loss" | "duplicates" | "reordered" | "damaged" | "unexpected" | "nacked" | "returned" | "redelivered"
+    evidence   = "backlog" | "segments_written" | "drive_busy"
 
 With a schedule ``confirm`` and ``e2e`` start at the intended time, so that no stall can hide. ``confirm_service`` and
 ``e2e_service`` start at the actual send, as other tools measure. ``rate`` is the delivered rate, or the published rate
 without consumers. ``broker_cpu`` is the broker's CPU time per message. ``link_bodies`` is the traffic between the
-broker's nodes, in multiples of the published bodies. Both stay unmeasured if the broker does not report them.
+broker's nodes, in multiples of the published bodies. Both stay unmeasured if the broker does not report them. Evidence
+shows that a step tried what it is about: ``backlog`` is the messages by which publishers outran consumers in the step,
+``segments_written`` the segment files that the nodes wrote, ``drive_busy`` the part of the step (0 to 1) in which the
+busiest modelled drive had something to do.
 
 Other spellings (``e2e p99``, ``e2e_sched p99``, ``delivered/s``, ``p999``) are read, and never printed.
 """
@@ -53,6 +57,8 @@ LEDGER_COUNTS: Final[Mapping[str, str]] = {
 }
 """Counts of the whole run, with their names in the ledger."""
 STEP_COUNTS: Final = ("nacked", "returned", "redelivered")
+EVIDENCE: Final = ("backlog", "segments_written", "drive_busy")
+DRIVE_BUSY: Final = EVIDENCE[-1]
 LINK_BODIES: Final = "link_bodies"
 BROKER_CPU: Final = "broker_cpu"
 
@@ -63,6 +69,7 @@ METRICS: Final = (
     *STEP_COUNTS,
     BROKER_CPU,
     LINK_BODIES,
+    *EVIDENCE,
 )
 """All metrics."""
 COMPARED: Final = (

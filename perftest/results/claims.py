@@ -2,8 +2,8 @@
 
 Pure: the rows of ``result.json`` go in, of each repetition of a run on each layout, and pairs of measured values with
 the bounds of their ratio come out. :mod:`reports.stats.reproduction` judges the claims. A finding over steps makes its
-claims for each layout, and a finding over layouts for each of its steps; all of these claims must hold. Below, *step*
-stands for either.
+claims for each layout, a finding over layouts for each of its steps, and a finding over workloads for each of both; all
+of these claims must hold. Below, *step* stands for any of them.
 
 ==============  ====================================================================================
 trend           claims (ratio of the second figure over the first)
@@ -32,13 +32,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 from statistics import geometric_mean
+from types import MappingProxyType
 from typing import Any, Final
 
 from perftest.metrics.names import LATENCIES, RATE, STATISTICS
 from perftest.results.noise import StepNoise
 from perftest.results.summary import PERCENTILES
 from perftest.results.trust import Status, samples_for, step_checks, supports
-from perftest.spec.expected.slo import Objective, any_of, measured, shown
+from perftest.spec.expected.slo import COMPARISONS, Objective, any_of, measured, parse_objective, shown
 from perftest.spec.expected.trends import Finding, Trend
 
 __all__ = ["Claim", "Finding", "Row", "Runs", "Trend", "claims_of", "findings_of", "labels_of", "layout_title"]
@@ -60,6 +61,8 @@ class Claim:
     least: float = 0.0
     most: float = math.inf
     doubt: str = ""
+    untried: str = ""
+    """What did not happen that the finding needs; empty if everything did."""
     is_counted: bool = False
     """Whether the values are counted and not timed: a single repetition then tells nearly all."""
     is_linear: bool = False
@@ -79,9 +82,11 @@ def findings_of(plan: Mapping[str, Any]) -> tuple[Finding, ...]:
     found = []
     for plain in plan.get("findings") or ():
         try:
-            named = {name: tuple(plain.get(name, ())) for name in ("steps", "layouts")}
+            named = {name: tuple(plain.get(name, ())) for name in ("steps", "layouts", "workloads", "needs")}
             finding = Finding(**{**plain, "trend": Trend(plain["trend"]), **named})
             any_of(finding.metric)
+            for need in finding.needs:
+                parse_objective(need)
             found.append(finding)
         except (TypeError, ValueError, KeyError):
             continue
@@ -108,11 +113,20 @@ def layout_title(manifest: Mapping[str, Any]) -> str:
     return ""
 
 
-def claims_of(finding: Finding, labels: Sequence[str], runs: Runs) -> list[Claim]:
-    """All claims of a finding. ``labels`` are the steps of the sweep in order. The first repetition on each layout is
-    one round, and so is the second."""
-    found = _by_step(finding, runs) if finding.layouts else _by_layout(finding, labels, runs)
-    return [claim for order, figures in found for claim in _TRENDS[finding.trend](finding, order, figures)]
+def claims_of(
+    finding: Finding, labels: Sequence[str], runs: Runs, workloads: Mapping[str, Runs] = MappingProxyType({})
+) -> list[Claim]:
+    """All claims of a finding. ``labels`` are the steps of the sweep in order, ``workloads`` the runs of each workload
+    by name. The first repetition on each layout is one round, and so is the second, and likewise of workloads."""
+    if finding.workloads:
+        found = _over_workloads(finding, runs, workloads)
+    else:
+        found = _by_step(finding, runs) if finding.layouts else _by_layout(finding, labels, runs)
+    claims = []
+    for order, figures in found:
+        untried = figures.untried(finding.needs, finding.compared)
+        claims += [replace(claim, untried=untried) for claim in _TRENDS[finding.trend](finding, order, figures)]
+    return claims
 
 
 def _by_layout(finding: Finding, labels: Sequence[str], runs: Runs) -> Iterator[tuple[Sequence[str], _Figures]]:
@@ -122,14 +136,25 @@ def _by_layout(finding: Finding, labels: Sequence[str], runs: Runs) -> Iterator[
         yield labels, _Figures(finding.metric, rounds, layout if len(runs) > 1 else "")
 
 
-def _by_step(finding: Finding, runs: Runs) -> Iterator[tuple[Sequence[str], _Figures]]:
-    """The figures of all layouts, in each step of the finding."""
+def _over_workloads(
+    finding: Finding, layouts: Iterable[str], workloads: Mapping[str, Runs]
+) -> Iterator[tuple[Sequence[str], _Figures]]:
+    """The figures of all workloads, in each step of the finding on each layout."""
+    several = list(layouts)
+    for layout in several:
+        of_each = {name: workloads.get(name, {}).get(layout, ()) for name in finding.workloads}
+        yield from _by_step(finding, of_each, layout if len(several) > 1 else "")
+
+
+def _by_step(finding: Finding, runs: Runs, where: str = "") -> Iterator[tuple[Sequence[str], _Figures]]:
+    """The figures of all layouts (or workloads), in each step of the finding."""
     for label in finding.labels:
         rounds: list[dict[str, Row]] = [{} for _ in range(max(map(len, runs.values()), default=0))]
         for layout, repetitions in runs.items():
             for rows, found in zip(repetitions, rounds, strict=False):
                 found.update((layout, row) for row in _measured_rows(rows) if str(row["label"]) == label)
-        yield tuple(runs), _Figures(finding.metric, rounds, label if len(finding.labels) > 1 else "")
+        step = label if len(finding.labels) > 1 else ""
+        yield tuple(runs), _Figures(finding.metric, rounds, ", ".join(filter(None, (where, step))))
 
 
 def _measured_rows(rows: Sequence[Row]) -> Iterator[Row]:
@@ -177,6 +202,18 @@ class _Figures:
                 f" in {missing} of {len(self._rounds)} rounds" if known else ""
             )
         return known, next((doubt for rows in self._rounds if (doubt := self._doubt(step, rows[step]))), "")
+
+    def untried(self, needs: Sequence[str], steps: Sequence[str]) -> str:
+        """The first need that a measured step did not meet, with what happened there instead; empty if there is
+        none."""
+        for need in map(parse_objective, needs):
+            for step in steps:
+                found = [measured(need, rows[step]) for rows in self._rounds if step in rows]
+                missed = [each for each in found if each is None or not COMPARISONS[need.comparison](each, need.limit)]
+                if missed:
+                    known = "unknown" if missed[0] is None else shown(need, missed[0])
+                    return f"{step or 'the run'} needs {need.text}, and has {known}"
+        return ""
 
     def claim(self, base: str, candidate: str, least: float = 0.0, most: float = math.inf) -> Claim:
         """A claim about the metric in two steps, from the rounds that measured both."""

@@ -7,6 +7,7 @@ written) and the screen, so all three say the same.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -207,11 +208,13 @@ def _node_of(place: str) -> str:
 
 
 class BrokerUse:
-    """The use of each broker node: CPU time, and octets sent to other nodes."""
+    """The use of each broker node: CPU time, octets sent to other nodes, segment files, and time of modelled drives."""
 
     def __init__(self) -> None:
         self._cpu = _Growth()
         self._sent = _Growth()
+        self._segments = _Growth()
+        self._drives = _Growth()
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> BrokerUse:
@@ -229,6 +232,16 @@ class BrokerUse:
             self._cpu.add(place, t_ns, record["cpu_ns"])
         if isinstance(links, Mapping) and isinstance(t_ns, int):
             self._sent.add(place, t_ns, sum(octets for purposes in links.values() for octets in purposes.values()))
+        if isinstance(t_ns, int):
+            self._add_drives(place, t_ns, record)
+
+    def _add_drives(self, place: str, t_ns: int, record: Mapping[str, Any]) -> None:
+        written = (record.get("metrics") or {}).get("segments_written")
+        if isinstance(written, int):
+            self._segments.add(place, t_ns, written)
+        for drive in record.get("drives") or ():
+            if "busy_ns" in drive:
+                self._drives.add(f"{place}/{drive['name']}", t_ns, drive["busy_ns"])
 
     def used_ns(self, start_ns: int, end_ns: int) -> int | None:
         """CPU time of all nodes between two instants, or None when no node was observed over them."""
@@ -246,6 +259,17 @@ class BrokerUse:
         sent = [*self._sent.between(start_ns, end_ns)]
         known = {node for node, _octets in sent}
         return sum(octets for _node, octets in sent) if known and known == self._cpu.nodes() else None
+
+    def segments_written(self, start_ns: int, end_ns: int) -> int | None:
+        """Segment files that all nodes wrote between two instants, or None when no node told."""
+        written = [files for _, files in self._segments.between(start_ns, end_ns)]
+        return math.ceil(sum(written)) if written else None
+
+    def drive_busy(self, start_ns: int, end_ns: int) -> float | None:
+        """The part of the time between two instants in which the busiest modelled drive had something to do; None
+        without any."""
+        busy = [spent_ns for _, spent_ns in self._drives.between(start_ns, end_ns)]
+        return max(busy) / max(end_ns - start_ns, 1) if busy else None
 
 
 def loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -358,6 +382,7 @@ def step_row(
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
         "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
         "link_bodies": _bodies(broker.sent_bytes(totals.start_ns, totals.end_ns), counts["published_bytes"]),
+        **_happened(totals, broker),
         "worker_wait_share": round(totals.wait_share, 4),
         "loop_lag_ns": totals.loop_lag_ns,
         "gc_collections": totals.gc_collections,
@@ -374,6 +399,31 @@ def _processed(totals: PhaseTotals) -> dict[str, int | float]:
         return {}
     per_s = totals.processed * 1e9 / totals.length_ns if totals.length_ns else 0.0
     return {"processed": totals.processed, "processed_per_s": round(per_s, 3)}
+
+
+def _happened(totals: PhaseTotals, broker: BrokerUse) -> dict[str, int | float | None]:
+    """What findings need to have happened (:data:`perftest.metrics.names.EVIDENCE`)."""
+    busy = broker.drive_busy(totals.start_ns, totals.end_ns)
+    return {
+        "backlog": backlog_of(totals.counts),
+        "segments_written": broker.segments_written(totals.start_ns, totals.end_ns),
+        "drive_busy": None if busy is None else round(busy, 4),
+    }
+
+
+def backlog_of(counts: Mapping[str, int]) -> int:
+    """Messages by which publishers outran consumers."""
+    return max(counts["published"] - counts["delivered"], 0)
+
+
+def happened_in(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the broker's nodes told of each row: ``happened`` of the manifest, for readers of its tables."""
+    told = ("segments_written", "drive_busy")
+    return [
+        {name: row[name] for name in ("step", "group", *told)}
+        for row in rows
+        if any(row.get(name) is not None for name in told)
+    ]
 
 
 def _left_open(totals: PhaseTotals) -> dict[str, int]:

@@ -37,7 +37,7 @@ from perftest.results.integrity import FILES, Damages, Sum, sealed, sum_of, sums
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances
-from perftest.results.summary import Tally, background_rows_of, rows_of, run_loop
+from perftest.results.summary import Tally, background_rows_of, happened_in, rows_of, run_loop
 from perftest.results.taken import TakenFromQueues
 from perftest.results.trust import Check
 from perftest.results.trust_list import TRUST, is_valid, result_of
@@ -360,6 +360,8 @@ class RunWriter:
         result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, course, self.background_rows)
         self.rows, self.trust = result["steps"], [Check.from_json(each) for each in result[TRUST]]
         self.manifest[TRUST] = result[TRUST]
+        if happened := happened_in(rows):
+            self.manifest["happened"] = happened
         if self.objectives:
             self.verdicts = judge(self.objectives, self.rows, self.ledger_record)
             result["objectives"] = [verdict.to_json() for verdict in self.verdicts]

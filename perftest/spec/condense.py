@@ -78,6 +78,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "name": plan.name,
         "title": plan.title,
         "source": plan.source,
+        "source_title": plan.source_title,
         "queues": [_queue(queue) for queue in plan.queues],
         "load": _load(step.settings, swept),
         "exchange": _deviations(plan.exchange),

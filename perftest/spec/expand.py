@@ -44,6 +44,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         confirm_timeout_s=workload.confirm_timeout,
         seed=workload.seed,
         source=workload.source,
+        source_title=workload.source_title,
         connecting=workload.connecting,
         workers=workload.workers,
         findings=_findings(workload),

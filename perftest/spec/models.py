@@ -126,6 +126,7 @@ class Workload(Model):
     ]
     title: Annotated[str, Field(min_length=1), Key("heading of the report")]
     source: Annotated[str, Key("address of the published experiment that the file repeats")] = ""
+    source_title: Annotated[str, Key("title of that publication")] = ""
     description: Annotated[str, Key("expected result of the experiment")] = ""
     queues: _QUEUES
     load: _LOAD = Settings()

@@ -188,6 +188,7 @@ class Plan:
     delete_queues: bool = True
     declare_missing: bool = False
     source: str = ""
+    source_title: str = ""
     connecting: Connecting = field(default_factory=Connecting)
     workers: int = 0
     findings: tuple[Finding, ...] = ()

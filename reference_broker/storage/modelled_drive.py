@@ -61,6 +61,7 @@ class ModelledDrive:
         self._now_ns = now_ns
         self._thread = _Thread()
         self._latest_ns = 0
+        self._busy_ns = self._busy_until_ns = 0
         self._sleep_until = sleep_until
         self._lock = threading.Lock()
         self._room: int | None = None
@@ -175,6 +176,7 @@ class ModelledDrive:
                 "failing": self._failing,
                 **self._punctuality.figures(),
                 "commits": self._journal.commits,
+                "busy_ns": self._busy_ns,
                 "purposes": {name: {key: counts[key] for key in COUNTED} for name, counts in self.purposes.items()},
             }
             if profile.credit_tokens:
@@ -207,6 +209,8 @@ class ModelledDrive:
             purpose[kind] += 1
             began_ns = self._time_ns()
             over_ns = operation(began_ns)
+            self._busy_ns += max(over_ns - max(began_ns, self._busy_until_ns), 0)
+            self._busy_until_ns = max(over_ns, self._busy_until_ns)
         if over_ns <= began_ns:
             return
         woke_ns = self._sleep_until(over_ns)

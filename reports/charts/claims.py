@@ -24,6 +24,7 @@ _WIDE: Final = 10.0
 LOOKS: Final = {
     "reproduced": ("@good", "circle"),
     "not reproduced": ("@bad", "x"),
+    "not tried": ("@soft", "diamond-open"),
     "not enough data": ("@soft", "circle-open"),
 }
 

@@ -125,7 +125,8 @@ def cell(value: Cell, column: Column) -> str:
 _CODE: Final = re.compile("`([^`]+)`")
 
 
-_ADDRESS: Final = re.compile(r"https?://[^\s<>]*[^\s<>.,;:)]")
+_ADDRESS: Final = re.compile(r"\[([^\]]+)\]\((https?://[^\s<>)]+)\)|(https?://[^\s<>]*[^\s<>.,;:)])")
+"""An address, or a link as in Markdown."""
 
 
 _UNIT: Final = re.compile(r"`[^`]+`|(?<=\d) (?=(?:%|ms|µs|s|msg/s)(?!\w))")
@@ -133,11 +134,16 @@ _UNIT: Final = re.compile(r"`[^`]+`|(?<=\d) (?=(?:%|ms|µs|s|msg/s)(?!\w))")
 
 
 def coded(text: str) -> Markup:
-    """The text as HTML, with what stands between backticks as code, and addresses as links. No line ends between a
-    number and its unit."""
+    """The text as HTML, with what stands between backticks as code, and with addresses and Markdown's links as links.
+    No line ends between a number and its unit."""
     joined = _UNIT.sub(lambda found: found[0] if found[0] != " " else "\u00a0", text)
     with_code = _CODE.sub(r"<code>\1</code>", str(escape(joined)))
-    return Markup(_ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', with_code))
+    return Markup(_ADDRESS.sub(_link, with_code))
+
+
+def _link(found: re.Match[str]) -> str:
+    title, linked, address = found.groups()
+    return f'<a href="{linked or address}">{title or address}</a>'
 
 
 def slug(value: str) -> str:

@@ -36,7 +36,7 @@ def verdicts(loads: Sequence[Tables]) -> tuple[Verdicts, ...]:
     for load in loads:
         run = load.runs.iloc[0]
         plans.setdefault(str(run["plan_digest"]) or str(run["run_id"]), []).append(load)
-    found = (_of_plan(repetitions) for repetitions in plans.values())
+    found = (_of_plan(digest, plans) for digest in plans)
     return tuple(each for each in found if each is not None)
 
 
@@ -46,15 +46,21 @@ def named(verdicts: Verdicts, *, among: Sequence[Verdicts]) -> Sentence:
     return replace(sentence, text=f"{verdicts.name}. {sentence.text}") if len(among) > 1 else sentence
 
 
-def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:
-    run = repetitions[0].runs.iloc[0]
+def _of_plan(digest: str, plans: Mapping[str, Sequence[Tables]]) -> Verdicts | None:
+    run = plans[digest][0].runs.iloc[0]
     plan = manifest_of(run).get("plan") or {}
-    if not plan.get("findings"):
+    findings = plan.get("findings") or ()
+    if not findings:
         return None
-    judged = judge_runs(plan, ((manifest_of(load.runs.iloc[0]), _rows(load, plan)) for load in repetitions))
+    compared = {name for finding in findings for name in finding.get("workloads") or ()}
+    others = (load for other, loads in plans.items() if other != digest for load in loads)
+    beside = (_told(load) for load in others if load.runs.iloc[0]["name"] in compared)
+    judged = judge_runs(plan, map(_told, plans[digest]), beside)
     if judged is None:
         return None
-    source = f" The source is {run['source']}." if run["source"] else ""
+    title = plan.get("source_title")
+    address = f"[{title}]({run['source']})" if title else run["source"]
+    source = f" The source is {address}." if address else ""
     name = str(run["name"])
     return Verdicts(
         name=name,
@@ -95,11 +101,17 @@ def _chart(judged: Reproduction, name: str) -> Chart:
     )
 
 
-def _rows(load: Tables, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a run with the labels of its plan. Tables have words for a step that the plan leaves unnamed."""
-    labels = {step["number"]: step["label"] for step in plan.get("steps") or ()}
-    rows = [row | {"label": labels.get(row["step"], row["label"])} for row in steps_of(load.steps)]
-    return with_noise(load, rows)
+def _told(load: Tables) -> tuple[Mapping[str, Any], Sequence[dict[str, Any]]]:
+    """The manifest of a run, and its rows with the labels of its plan. Tables have words for a step that the plan
+    leaves unnamed."""
+    manifest = manifest_of(load.runs.iloc[0])
+    labels = {step["number"]: step["label"] for step in manifest["plan"].get("steps") or ()}
+    told = {(each["step"], each["group"]): each for each in manifest.get("happened") or ()}
+    rows = [
+        row | {"label": labels.get(row["step"], row["label"])} | told.get((row["step"], row["group"]), {})
+        for row in steps_of(load.steps)
+    ]
+    return manifest, with_noise(load, rows)
 
 
 def _table(judged: Reproduction, name: str) -> Table:

@@ -4,8 +4,8 @@ The steps of one round shared the state of the machine in that round, so each ro
 :mod:`reports.stats.contrasts` has the interval of the ratio, from several rounds or from the intervals of one. All
 claims of one finding that decide hold together with 95 % confidence. A claim is reproduced if the whole interval of its
 ratio lies within the bounds of the claim, not reproduced if the whole interval lies outside, and anything else is not
-enough data. A guard takes part only if it contradicts. Figures that are counted, and not timed, are known to 2 % from
-one round.
+enough data. If something did not happen that the finding needs, the finding was not tried. A guard takes part only if
+it contradicts. Figures that are counted, and not timed, are known to 2 % from one round.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Final
 
 from perftest.metrics.figures import three_figures
@@ -36,11 +37,13 @@ class ReproductionOutcome(StrEnum):
     REPRODUCED = "reproduced"
     PARTLY = "partly reproduced"
     NOT_REPRODUCED = "not reproduced"
+    NOT_TRIED = "not tried"
     NOT_ENOUGH_DATA = "not enough data"
 
 
 _GRAVITY: Final = (
     ReproductionOutcome.NOT_REPRODUCED,
+    ReproductionOutcome.NOT_TRIED,
     ReproductionOutcome.NOT_ENOUGH_DATA,
     ReproductionOutcome.REPRODUCED,
 )
@@ -62,7 +65,9 @@ class JudgedClaim:
     @property
     def text(self) -> str:
         """The figures of the claim in words."""
-        if math.isnan(self.ratio):
+        if self.claim.untried:
+            return f"{self.claim.text}: {self.claim.untried}"
+        if not self.is_known:
             return f"{self.claim.text}: {self.claim.doubt}"
         times = "" if self.claim.is_counted else f", {three_figures(self.ratio)} times"
         known = f"{three_figures(self.low)} to {three_figures(self.high)}" if math.isfinite(self.high) else _UNKNOWN
@@ -70,11 +75,17 @@ class JudgedClaim:
         doubt = f"; {self.claim.doubt}" if self.claim.doubt else ""
         return f"{measured}; claimed {_bounds(self.claim)}){doubt}"
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a ratio."""
+        return not math.isnan(self.ratio)
+
     def to_json(self) -> dict[str, object]:
         """The claim as in ``result.json``; null for a bound that is not there."""
         figures = {"ratio": self.ratio, "low": self.low, "high": self.high, "most": self.claim.most}
         known: dict[str, object] = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-        words = {"claim": self.claim.text, "verdict": str(self.outcome), "doubt": self.claim.doubt}
+        doubt = self.claim.untried or self.claim.doubt
+        words = {"claim": self.claim.text, "verdict": str(self.outcome), "doubt": doubt}
         return words | known | {"least": self.claim.least}
 
 
@@ -85,6 +96,11 @@ class JudgedFinding:
     finding: Finding
     claims: tuple[JudgedClaim, ...]
     outcome: ReproductionOutcome
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any claim has a ratio."""
+        return any(claim.is_known for claim in self.claims)
 
     @property
     def figures(self) -> str:
@@ -98,7 +114,7 @@ class JudgedFinding:
         finding = self.finding
         said: dict[str, object] = {"trend": str(finding.trend), "metric": finding.metric}
         said |= {"says": finding.says, "place": finding.place}
-        said |= {"layouts": list(finding.layouts)} if finding.layouts else {}
+        said |= {name: list(across) for name in ("layouts", "workloads") if (across := getattr(finding, name))}
         return said | {"verdict": str(self.outcome), "claims": [claim.to_json() for claim in self.claims]}
 
 
@@ -130,19 +146,18 @@ class Reproduction:
         return text + (one if self.rounds == 1 and are_timed else "")
 
     def lines(self) -> list[str]:
-        """The verdicts for a terminal: over all findings, then each finding with its figures. Findings over layouts
-        are counted if there were no layouts to compare."""
-        apart = [one for one in self.findings if one.finding.layouts and len(self.layouts) < 2]
+        """The verdicts for a terminal: over all findings, then each finding with its figures. Findings over layouts or
+        workloads are counted if there were none to compare."""
+        layouts = [one for one in self.findings if one.finding.layouts and len(self.layouts) < 2]
+        workloads = [one for one in self.findings if one.finding.workloads and not one.is_known]
+        apart = layouts + workloads
         each = [
             f"  {one.outcome:15}  {one.finding.says}\n{'':19}{one.finding.metric}: {one.figures}"
             for one in self.findings
             if one not in apart
         ]
-        compare = f"compare{'s' if len(apart) == 1 else ''}"
-        told = (
-            f"  {ReproductionOutcome.NOT_ENOUGH_DATA:15}  {len(apart)} of these findings {compare} layouts of drives."
-        )
-        return [self.sentence, *each, *([told] if apart else [])]
+        told = [_counted(layouts, "layouts of drives"), _counted(workloads, "workloads, of which one ran")]
+        return [self.sentence, *each, *filter(None, told)]
 
     def to_json(self) -> dict[str, object]:
         """The verdicts as in ``result.json``."""
@@ -151,34 +166,56 @@ class Reproduction:
         return known | ({"layouts": list(self.layouts)} if any(self.layouts) else {})
 
 
+def _counted(findings: Sequence[JudgedFinding], what: str) -> str:
+    """A line about findings whose other sides were not measured."""
+    compare = f"compare{'s' if len(findings) == 1 else ''}"
+    told = f"  {ReproductionOutcome.NOT_ENOUGH_DATA:15}  {len(findings)} of these findings {compare} {what}."
+    return told if findings else ""
+
+
+Told = Iterable[tuple[Mapping[str, Any], Sequence[Row]]]
+"""Runs, each with its manifest and its rows."""
+
+
 def judge(plan: Mapping[str, Any], repetitions: Sequence[Sequence[Row]]) -> Reproduction | None:
     """The verdicts on the findings of a plan (as in a manifest), from the rows of each repetition; None without
     findings."""
     return judge_layouts(plan, {"": repetitions})
 
 
-def judge_runs(plan: Mapping[str, Any], runs: Iterable[tuple[Mapping[str, Any], Sequence[Row]]]) -> Reproduction | None:
-    """The verdicts over runs of one plan, each with its manifest and its rows; None without findings. Runs on one
-    layout are repetitions of each other.
+def judge_runs(plan: Mapping[str, Any], runs: Told, others: Told = ()) -> Reproduction | None:
+    """The verdicts over runs of one plan; None without findings. Runs on one layout are repetitions of each other.
+    ``others`` are runs of other workloads, for findings that compare these.
 
     The rounds are in the order in which the runs began, simulations in the order of their seeds, and neither in the
     order of their directories' names: the runs of one round are compared with each other."""
-    found: dict[str, list[Sequence[Row]]] = {}
+    workloads: dict[str, list[tuple[Mapping[str, Any], Sequence[Row]]]] = {}
+    for manifest, rows in others:
+        workloads.setdefault(str(manifest["plan"].get("name", "")), []).append((manifest, rows))
+    beside = {name: _by_layout(each) for name, each in workloads.items()}
+    return judge_layouts(plan, _by_layout(runs) or {"": []}, beside)
+
+
+def _by_layout(runs: Told) -> dict[str, list[Sequence[Row]]]:
     several = list(runs)
-    layouts = dict.fromkeys(layout_title(manifest) for manifest, _rows in several)
+    found: dict[str, list[Sequence[Row]]] = {layout_title(manifest): [] for manifest, _rows in several}
     for manifest, rows in sorted(several, key=lambda run: _place_in_rounds(run[0])):
-        found.setdefault(layout_title(manifest), []).append(rows)
-    return judge_layouts(plan, {layout: found[layout] for layout in layouts} or {"": []})
+        found[layout_title(manifest)].append(rows)
+    return found
 
 
 def _place_in_rounds(manifest: Mapping[str, Any]) -> tuple[int, int]:
     return int((manifest.get("simulated") or {}).get("seed", 0)), int(manifest.get("started_ns") or 0)
 
 
-def judge_layouts(plan: Mapping[str, Any], runs: Runs) -> Reproduction | None:
-    """The verdicts on the findings of a plan that ran on several layouts; None without findings."""
+def judge_layouts(
+    plan: Mapping[str, Any], runs: Runs, others: Mapping[str, Runs] = MappingProxyType({})
+) -> Reproduction | None:
+    """The verdicts on the findings of a plan that ran on several layouts; None without findings. ``others`` are the
+    runs of other workloads by name."""
     labels = labels_of(plan)
-    judged = tuple(_finding(each, claims_of(each, labels, runs)) for each in findings_of(plan))
+    workloads = {**others, str(plan.get("name", "")): runs}
+    judged = tuple(_finding(each, claims_of(each, labels, runs, workloads)) for each in findings_of(plan))
     if not judged:
         return None
     rounds = min(map(len, runs.values()), default=0)
@@ -191,11 +228,8 @@ def _overall(outcomes: Sequence[ReproductionOutcome]) -> ReproductionOutcome:
         return ReproductionOutcome.REPRODUCED
     if ReproductionOutcome.REPRODUCED in outcomes:
         return ReproductionOutcome.PARTLY
-    return (
-        ReproductionOutcome.NOT_REPRODUCED
-        if ReproductionOutcome.NOT_REPRODUCED in outcomes
-        else ReproductionOutcome.NOT_ENOUGH_DATA
-    )
+    weaker = (ReproductionOutcome.NOT_REPRODUCED, ReproductionOutcome.NOT_TRIED)
+    return next((each for each in weaker if each in outcomes), ReproductionOutcome.NOT_ENOUGH_DATA)
 
 
 def _finding(finding: Finding, claims: Sequence[Claim]) -> JudgedFinding:
@@ -214,6 +248,8 @@ def _judged(claims: Sequence[Claim]) -> list[JudgedClaim]:
 
 
 def _claim(claim: Claim, confidence: float) -> JudgedClaim:
+    if claim.untried:
+        return JudgedClaim(claim=claim, outcome=ReproductionOutcome.NOT_TRIED)
     zeros = [sum(not value for value in side) for side in (claim.base, claim.candidate)]
     if not claim.base or not claim.candidate or zeros[0] == len(claim.base):
         doubt = claim.doubt or "the first figure is 0"

@@ -17,7 +17,7 @@ from perftest.results.modelled_drives import in_words
 from perftest.results.noise import noise_of
 from perftest.results.run_checks import Disturbances, background_names
 from perftest.results.steadiness import SteadySlot, Timeline
-from perftest.results.summary import CLOSED, OPEN, PERCENTILES
+from perftest.results.summary import CLOSED, OPEN, PERCENTILES, backlog_of
 from perftest.results.trust import Check, Status, is_limited, step_checks
 from perftest.results.trust_list import Course, recorded_list, trust_list
 from reports.stats.bottleneck import bottlenecks
@@ -100,6 +100,7 @@ def _step_facts(row: dict[str, Any]) -> dict[str, Any]:
         "settings": json.loads(row["settings"] or "{}"),
         "loop": OPEN if row["e2e_series"] == "e2e_sched" else CLOSED,
         "length_ns": row["length_s"] * 1e9,
+        "backlog": backlog_of(row),
         "latency": {name: {each: row.get(f"{name}_{each}", 0) for each in _SUMMARY} for name in recorded},
     }
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from perftest.metrics.names import BROKER_CPU, LATENCIES, LINK_BODIES, RATES, spelled
-from perftest.spec.expected.slo import any_of
+from perftest.metrics.names import BROKER_CPU, LATENCIES, LEDGER_COUNTS, LINK_BODIES, RATES, spelled
+from perftest.spec.expected.slo import any_of, parse_objective
 from perftest.spec.expected.trends import Finding, Trend
 from perftest.spec.sweep import label, swept_value
 from perftest.spec.units import UnitError
@@ -46,7 +46,7 @@ def resolved(finding: Finding, swept: Sequence[str], labels: Sequence[str]) -> F
     """The finding with labels as its steps, and with its metric in the one spelling: ``swept`` are the settings of the
     sweep, ``labels`` its steps in order."""
     finding = replace(finding, metric=spelled(finding.metric))
-    if not finding.steps and (finding.layouts or finding.trend in _WHOLE):
+    if not finding.steps and (finding.across or finding.trend in _WHOLE):
         return replace(finding, steps=tuple(labels))
     return replace(finding, steps=tuple(_label(step, swept, labels) for step in finding.steps))
 
@@ -65,7 +65,8 @@ def broken_finding(finding: Finding, labels: Sequence[str], *, known: bool = Tru
     """All broken rules of a resolved finding. With ``known`` False the sweep was changed, and any step may be named."""
     yield from _metric(finding)
     yield from _numbers(finding)
-    yield from _layouts(finding, labels, known) if finding.layouts else _steps(finding, labels, known)
+    yield from _across(finding, labels, known) if finding.across else _steps(finding, labels, known)
+    yield from _needs(finding)
     if not finding.says.strip():
         yield ("says",), "a finding needs a sentence", "say in one sentence what the source found", finding.says
 
@@ -84,6 +85,18 @@ def _metric(finding: Finding) -> Iterator[Broken]:
     elif finding.trend is Trend.LEVEL and metric != LINK_BODIES:
         rule = f"a level says nothing about {metric}, which depends on the hardware"
         yield ("trend",), rule, "use another trend, or the metric link_bodies", str(finding.trend)
+
+
+def _needs(finding: Finding) -> Iterator[Broken]:
+    for at, text in enumerate(finding.needs):
+        try:
+            metric = parse_objective(text).metric
+        except UnitError as error:
+            yield ("needs", at), error.rule, error.fix, text
+            continue
+        if metric in LEDGER_COUNTS:
+            rule = f"a need is about a step, and {metric} counts over the whole run"
+            yield ("needs", at), rule, "use backlog>1000 or segments_written>0", text
 
 
 def _numbers(finding: Finding) -> Iterator[Broken]:
@@ -114,15 +127,25 @@ def _bounds(what: str, least: float | None, most: float | None) -> Iterator[Brok
         yield ("at_least",), f"at_least ({least:g}) is above at_most ({most:g})", "exchange the two", least
 
 
-def _layouts(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
+_NAMED: Final = {
+    "layout": "name the title of a layout file, such as one_hdd",
+    "workload": "name a workload as its file does, such as flow_control/in_flight",
+}
+
+
+def _across(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
+    what = "layout" if finding.layouts else "workload"
     if finding.trend in _ON_A_SCALE:
-        rule = f"layouts have no order, and {finding.trend} needs one"
+        rule = f"{what}s have no order, and {finding.trend} needs one"
         yield ("trend",), rule, "use rises, falls, flat, ratio or best", str(finding.trend)
         return
-    for at, name in enumerate(finding.layouts):
+    if finding.layouts and finding.workloads:
+        rule = "a finding compares layouts or workloads, not both"
+        yield ("workloads",), rule, "make two findings of it", list(finding.workloads)
+    for at, name in enumerate(finding.across):
         if not name.strip():
-            yield ("layouts", at), "a layout needs a name", "name the title of a layout file, such as one_hdd", name
-    yield from _counted(finding.trend, "layout", finding.layouts)
+            yield (f"{what}s", at), f"a {what} needs a name", _NAMED[what], name
+    yield from _counted(finding.trend, what, finding.across)
     yield from _named_steps(finding, labels, known)
 
 
@@ -151,7 +174,7 @@ def _counted(trend: Trend, what: str, named: Sequence[str]) -> Iterator[Broken]:
 def _named_steps(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
     """Steps that the sweep does not have. Steps in which layouts are compared are counted here."""
     named = finding.labels
-    if finding.layouts and len(set(named)) < len(named):
+    if finding.across and len(set(named)) < len(named):
         yield ("steps",), "a step is named twice", "name each step once", list(named)
     for at, step in enumerate(named):
         if known and step not in labels:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from perftest.metrics.figures import three_figures
 from perftest.metrics.names import (
     BROKER_CPU,
+    DRIVE_BUSY,
     LATENCIES,
     LEDGER_COUNTS,
     LINK_BODIES,
@@ -105,7 +106,7 @@ def _limit(metric: str, value: str) -> float:
         return parse_latency_ns(value)
     if metric in RATES:
         return _rate(value)
-    return _number(value) if metric == LINK_BODIES else float(parse_count(value))
+    return _number(metric, value) if metric in (LINK_BODIES, DRIVE_BUSY) else float(parse_count(value))
 
 
 def judge(objectives: Sequence[Objective], rows: Sequence[Row], ledger: Mapping[str, Any] | None) -> list[Verdict]:
@@ -150,6 +151,8 @@ def shown(objective: Objective, value: float | None) -> str:
         return f"{three_figures(value / size)} {unit}"
     if objective.metric == LINK_BODIES:
         return f"{three_figures(value)} bodies"
+    if objective.metric == DRIVE_BUSY:
+        return f"{value:.0%}"
     return f"{value:,.0f} msg/s" if objective.metric in RATES else f"{value:,.0f}"
 
 
@@ -158,8 +161,10 @@ def _verdict(objective: Objective, label: str, value: float | None) -> Verdict:
     return Verdict(objective, label, value, met)
 
 
-def _number(value: str) -> float:
+def _number(metric: str, value: str) -> float:
     if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", value) is None:
+        if metric == DRIVE_BUSY:
+            raise UnitError(f"{value!r} is no part of the time", "write 0.5: for half of the time")
         raise UnitError(f"{value!r} is no number of bodies", "write 2.2: so many times the body of a message")
     return float(value)
 

@@ -1,8 +1,9 @@
 """The findings of a workload's source, as trends to look for on another cluster.
 
 A trend says nothing about absolute figures, because hardware differs. A trend compares the figures of one metric in
-several steps of one sweep, or on several layouts of drives in one step. :mod:`perftest.spec.expected.findings` holds
-the rules of these parts, and :mod:`perftest.results.claims` says what each trend means in figures.
+several steps of one sweep, or in one step on several layouts of drives or of several workloads.
+:mod:`perftest.spec.expected.findings` holds the rules of these parts, and :mod:`perftest.results.claims` says what each
+trend means in figures.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Trend(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A trend that the source found, for a verdict on whether a sweep reproduces it. A finding with layouts must hold
-    in each of its steps, a finding without layouts on every layout."""
+    in each of its steps, any other on every layout. A finding with workloads is judged if all of them ran."""
 
-    # In a plan, steps are labels of steps; rises, falls, flat and findings with layouts name all of their steps.
+    # In a plan, steps are labels. Rises, falls, flat and findings with layouts or workloads name all of their steps.
 
     trend: Annotated[Trend, Key("how the metric changes over the steps")]
     metric: Annotated[str, Key("a latency or a rate, as in an objective: e2e.p99, rate")]
@@ -55,10 +56,12 @@ class Finding:
     place: Annotated[str, Key("where the source says so")] = ""
     steps: Annotated[Several[int | float | str], Key("values of the swept setting, or labels; empty: all steps")] = ()
     layouts: Annotated[Several[str], Key("titles of layouts of drives to compare, in each of the steps")] = ()
+    workloads: Annotated[Several[str], Key("names of workloads to compare, in each of the steps")] = ()
     factor: Annotated[float | None, Key("least factor of a rise or a fall; none: 1.1")] = None
     tolerance: Annotated[float | None, Key("part by which equal figures may differ; none: 0.1")] = None
     at_least: Annotated[float | None, Key("lower bound of a ratio or a level")] = None
     at_most: Annotated[float | None, Key("upper bound of a ratio or a level")] = None
+    needs: Annotated[Several[str], Key("what must have happened in each compared step: segments_written>0")] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -67,8 +70,13 @@ class Finding:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The names that a finding of a plan compares: its layouts, or else its steps."""
-        return self.layouts or self.labels
+        """The names that a finding of a plan compares: its layouts or workloads, or else its steps."""
+        return self.across or self.labels
+
+    @property
+    def across(self) -> tuple[str, ...]:
+        """What a finding compares in each of its steps: layouts or workloads; empty if it compares the steps."""
+        return self.layouts or self.workloads
 
     @property
     def rise(self) -> float:

@@ -400,6 +400,21 @@ def test_octets_between_nodes_are_those_of_all_nodes_or_unknown() -> None:
     assert BrokerUse.of(again).sent_bytes(start, end) is None, "and counts from 0 since it is back"
 
 
+def test_segments_add_up_over_nodes_and_the_busiest_drive_counts() -> None:
+    """What a finding needs to have happened: a node that does not tell is no evidence."""
+    start, end = 2 * 10**9, 8 * 10**9
+
+    def sample(node: str, t_s: int, files: int, busy_ms: int) -> dict[str, Any]:
+        drives = [{"name": "wal", "busy_ns": busy_ms * t_s * 10**6}, {"name": "data", "busy_ns": 0}, {"name": "old"}]
+        return {"t_ns": t_s * 10**9, "node": node, "pid": 1, "metrics": {"segments_written": files}, "drives": drives}
+
+    use = BrokerUse.of(sample(node, t, t // 2, busy) for t in range(11) for node, busy in (("a", 250), ("b", 750)))
+    assert use.segments_written(start, end) == 6
+    assert use.drive_busy(start, end) == 0.75
+    silent = BrokerUse.of([{"t_ns": t * 10**9, "node": "a", "pid": 1} for t in range(11)])
+    assert silent.segments_written(start, end) is None and silent.drive_busy(start, end) is None
+
+
 def test_a_restarted_node_counts_from_zero_again() -> None:
     """Its cumulative figure starts anew: the difference over the restart is no time."""
     before = [{"t_ns": t, "node": "n", "pid": 1, "cpu_ns": 1000 + t} for t in (0, 100)]

@@ -57,6 +57,15 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
+def test_a_drive_is_busy_while_any_operation_lasts(rig: Rig) -> None:
+    """Also if nobody waits for an operation at once; idle time does not count."""
+    file = rig.files.create(rig.path("f"))
+    file.write([b"x" * 1000], 0)
+    took_ms = rig.took_ms(file.datasync)
+    rig.clock.now_ns += 1000 * MS
+    assert rig.drive.status()["busy_ns"] == took_ms * MS > 0
+
+
 def test_content_is_that_of_real_files(rig: Rig) -> None:
     write_whole(rig.files, rig.path("a"), b"content")
     assert read_whole(RealFiles(), rig.path("a")) == read_whole(rig.files, rig.path("a")) == b"content"

@@ -14,11 +14,12 @@ from perftest.results.claims import Finding, Trend, claims_of
 from reports.stats.confidence import change
 from reports.stats.reproduction import CONFIDENCE, ReproductionOutcome, judge, judge_layouts, judge_runs
 
-KEYS = ("trend", "metric", "says", "steps", "layouts")
+KEYS = ("trend", "metric", "says", "steps", "layouts", "workloads", "needs")
 STEPS = ("s=1", "s=2", "s=3", "s=4")
-YES, NO, UNKNOWN = (
+YES, NO, NOT_TRIED, UNKNOWN = (
     ReproductionOutcome.REPRODUCED,
     ReproductionOutcome.NOT_REPRODUCED,
+    ReproductionOutcome.NOT_TRIED,
     ReproductionOutcome.NOT_ENOUGH_DATA,
 )
 
@@ -83,6 +84,30 @@ def test_a_level_is_judged_by_what_was_counted(figures: Sequence[float | None], 
     found = judge(plan(asked), bodies(*figures))
     assert found is not None and found.outcome is outcome
     assert "factor of 2" not in found.sentence
+
+
+def test_a_finding_is_not_tried_where_nothing_happened_that_it_needs() -> None:
+    """Two drives are alike if none of them has to write segments."""
+    alike = replace(finding("flat", 1, 2), needs=("segments_written>0",))
+    of_two = [{"segments_written": files} for files in (3, 0)]
+    for happened, outcome in (([{"segments_written": 3}] * 2, YES), (of_two, NOT_TRIED), ([{}, {}], NOT_TRIED)):
+        told = [[{**row(step, 100), **part} for step, part in zip(STEPS, happened, strict=False)]] * 3
+        found = judge(plan(alike), told)
+        assert found is not None and found.outcome is outcome
+    assert found.findings[0].figures.endswith("s=1 needs segments_written>0, and has unknown")
+
+
+def test_a_finding_compares_workloads_in_each_step() -> None:
+    """Each side in rounds of its own; the other side did not run, or ran on the same layout."""
+    faster = replace(finding("ratio", 1, 3, at_least=1.5), workloads=("mirrored", "quorum"))
+    own = plan(faster) | {"name": "quorum"}
+    quorum = [({"plan": own}, rows) for rows in rounds(RISE, 3)]
+    mirrored = [({"plan": {"name": "mirrored"}}, rows) for rows in rounds((60, 200, 150, 800), 3)]
+    alone, beside = judge_runs(own, quorum), judge_runs(own, quorum, mirrored)
+    assert alone is not None and alone.outcome is UNKNOWN
+    assert alone.lines()[1:] == ["  not enough data  1 of these findings compares workloads, of which one ran."]
+    assert beside is not None and beside.outcome is YES
+    assert [claim.claim.text.partition(":")[0] for claim in beside.findings[0].claims] == list(STEPS[0:3:2])
 
 
 RISE, FALL = (100, 200, 400, 800), (800, 400, 200, 100)
