@@ -49,7 +49,9 @@ COMMANDS: Final = {
     "Reference broker": {
         "broker": ("perftest.cli.broker:broker", "Start, inspect and stop a local cluster of the bundled broker.")
     },
-    "Workloads": {"workload": ("perftest.cli.workload:workload", "List, show, check and import workload files.")},
+    "Workloads": {
+        "workload": ("perftest.cli.workloads.workload:workload", "List, show, check and import workload files.")
+    },
 }
 """For each section of the help: the commands, where each is implemented, and the sentence that describes it."""
 

@@ -10,7 +10,7 @@ import click
 
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option
 from perftest.cli.ui.completion import workload_names
-from perftest.cli.workload_import import import_
+from perftest.cli.workloads.workload_import import import_
 from perftest.exits import Exit
 from perftest.measuring.workload_file import find
 
