@@ -220,6 +220,7 @@ MAY_IMPORT = {
     ),
     "perftest.measuring": ("perftest", "infra", "reference_broker", "reports.stats", "workloads"),
     "perftest.series": ("perftest", "infra", "reports.stats"),
+    "perftest.reproduction": ("perftest", "reports.stats", "workloads"),
     "perftest.options": ("perftest", "infra.layout"),
     "perftest.simulation": ("perftest", "infra", "reference_broker", "reports.stats"),
     "perftest.remote": ("perftest", "infra"),

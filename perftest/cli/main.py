@@ -29,6 +29,7 @@ COMMANDS: Final = {
         "run": ("perftest.cli.run:run", "Publish and consume with one setting, and measure."),
         "sweep": ("perftest.cli.sweep:sweep", "Measure a series of settings, one step after the other."),
         "search": ("perftest.cli.search:search", "Find the highest rate that meets objectives, or the best setting."),
+        "reproduce": ("perftest.cli.reproduce:reproduce", "Try published findings again, on several brokers."),
         "simulate": ("perftest.cli.simulate:simulate", "Run workloads at virtual time, on modelled drives."),
         "remote": ("perftest.cli.remote:remote", "Run a workload on many hosts over SSH, as one run."),
         "lab": ("perftest.cli.lab:lab", "Make several hosts on this machine, to try runs over hosts."),

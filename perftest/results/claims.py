@@ -143,18 +143,26 @@ def _over_workloads(
     several = list(layouts)
     for layout in several:
         of_each = {name: workloads.get(name, {}).get(layout, ()) for name in finding.workloads}
+        shared = min(filter(None, map(len, of_each.values())), default=0)  # some may have had a round more by now
+        of_each = {name: rounds[:shared] for name, rounds in of_each.items()}
         yield from _by_step(finding, of_each, layout if len(several) > 1 else "")
 
 
 def _by_step(finding: Finding, runs: Runs, where: str = "") -> Iterator[tuple[Sequence[str], _Figures]]:
-    """The figures of all layouts (or workloads), in each step of the finding."""
+    """The figures of all layouts (or workloads), in each step of the finding. The other steps lend their variance."""
+    count = max(map(len, runs.values()), default=0)
+    cells: dict[str, list[dict[str, Row]]] = {label: [{} for _ in range(count)] for label in finding.labels}
+    for layout, repetitions in runs.items():
+        for number, rows in enumerate(repetitions):
+            for row in _measured_rows(rows):
+                cells.setdefault(str(row["label"]), [{} for _ in range(count)])[number][layout] = row
+    lent = {label: _Figures(finding.metric, rounds, "").sound for label, rounds in cells.items()}
     for label in finding.labels:
-        rounds: list[dict[str, Row]] = [{} for _ in range(max(map(len, runs.values()), default=0))]
-        for layout, repetitions in runs.items():
-            for rows, found in zip(repetitions, rounds, strict=False):
-                found.update((layout, row) for row in _measured_rows(rows) if str(row["label"]) == label)
         step = label if len(finding.labels) > 1 else ""
-        yield tuple(runs), _Figures(finding.metric, rounds, ", ".join(filter(None, (where, step))))
+        others = {
+            f"{other}, {name}": values for other in lent if other != label for name, values in lent[other].items()
+        }
+        yield tuple(runs), _Figures(finding.metric, cells[label], ", ".join(filter(None, (where, step))), others)
 
 
 def _measured_rows(rows: Sequence[Row]) -> Iterator[Row]:
@@ -165,8 +173,16 @@ def _measured_rows(rows: Sequence[Row]) -> Iterator[Row]:
 class _Figures:
     """The values of one metric by step or by layout, one of each round. ``where`` is what else the claims must say."""
 
-    def __init__(self, metric: str, rounds: Sequence[Mapping[str, Row]], where: str) -> None:
+    def __init__(
+        self,
+        metric: str,
+        rounds: Sequence[Mapping[str, Row]],
+        where: str,
+        others: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
+    ) -> None:
+        """``others`` are the values of cells that lend their variance to these."""
         self.objective = any_of(metric)
+        self._others = others
         self._rounds = rounds
         self._where = f"{where}: " if where else ""
 
@@ -175,7 +191,7 @@ class _Figures:
         return "." not in self.objective.metric
 
     @cached_property
-    def _sound(self) -> dict[str, tuple[float, ...]]:
+    def sound(self) -> dict[str, tuple[float, ...]]:
         """The values of each step that all rounds measured soundly, none of them 0."""
         found = {step: self.of(step) for step in dict.fromkeys(step for rows in self._rounds for step in rows)}
         return {
@@ -189,7 +205,7 @@ class _Figures:
         """The noise within the steps, if there is one round."""
         if len(self._rounds) != 1:
             return {}
-        found = {step: _noise_of(self.objective, self._rounds[0][step]) for step in self._sound}
+        found = {step: _noise_of(self.objective, self._rounds[0][step]) for step in self.sound}
         return {step: noise for step, noise in found.items() if noise is not None}
 
     def of(self, step: str) -> tuple[dict[int, float], str]:
@@ -227,7 +243,7 @@ class _Figures:
 
     def compared(self, text: str, doubt: str, **figures: Any) -> Claim:
         """A claim about a contrast of steps, beside all others of these rounds."""
-        return self.worded(text, doubt, steps=self._sound, noise=self._noise, **figures)
+        return self.worded(text, doubt, steps={**self._others, **self.sound}, noise=self._noise, **figures)
 
     def worded(self, text: str, doubt: str = "", **figures: Any) -> Claim:
         """A claim that says where it holds."""

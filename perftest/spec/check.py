@@ -16,7 +16,7 @@ from perftest.spec.behaviour import Connecting, Consuming, Publishing
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.cluster import faults as faults_of
 from perftest.spec.expand import expand
-from perftest.spec.expected.findings import broken_finding
+from perftest.spec.expected.findings import broken_figure, broken_finding
 from perftest.spec.fields import field_of, key_of
 from perftest.spec.layout import Layout, broken_relations
 from perftest.spec.load import Document
@@ -81,12 +81,16 @@ def check(workload: Workload, document: Document) -> list[Problem]:
 
 
 def _findings(plan: Plan, document: Document) -> Iterator[Problem]:
-    """Broken rules of findings. A sweep that was changed for this run need not have the steps of the findings."""
+    """Broken rules of findings and of stated figures. A sweep that was changed for this run need not have their
+    steps."""
     labels = [step.label for step in sorted(plan.steps, key=lambda step: step.number)]
     known = not any(place[0] == "sweep" for place in document.overrides)
     for number, finding in enumerate(plan.findings):
         for place, rule, fix, value in broken_finding(finding, labels, known=known):
             yield document.problem(("findings", number, *place), rule, fix, value)
+    for number, stated in enumerate(plan.published):
+        for place, rule, fix, value in broken_figure(stated, labels, known=known):
+            yield document.problem(("published", number, *place), rule, fix, value)
 
 
 def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name) -> list[Problem]:

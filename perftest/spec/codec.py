@@ -58,7 +58,7 @@ def plan_digest(plan: Plan) -> str:
     option that is added later leaves the digests of other runs as they are. So is the routing key of queues that the
     server names, because the key is drawn for each run. So are the findings, which change nothing that a run does.
     """
-    plan = replace(plan, uris=(), findings=(), source_title="", cluster=ClusterSpec(), hosts=())
+    plan = replace(plan, uris=(), findings=(), published=(), source_title="", cluster=ClusterSpec(), hosts=())
     if any(not queue.name for queue in plan.queues):
         plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
     plain = _by_group(plan, _deviations)

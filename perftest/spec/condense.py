@@ -90,6 +90,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "cluster": _deviations(plan.cluster),
         "timeline": [_deviations(each) | {"do": each.do.value} for each in plan.timeline],
         "sweep": _sweep(plan),
+        "published": [_deviations(each) for each in plan.published],
         "findings": [{"trend": each.trend.value} | _deviations(each) for each in plan.findings],
         "step": _timing(step, plan.drain_s),
         "interval": duration(plan.interval_s) if plan.interval_s != 1.0 else None,

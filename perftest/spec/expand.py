@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perftest.spec.expected.findings import resolved
-from perftest.spec.expected.trends import Finding
+from perftest.spec.expected.findings import label_of, resolved
+from perftest.spec.expected.trends import Finding, StatedFigure
 from perftest.spec.fields import field_of
 from perftest.spec.models import BackgroundLoad, Workload
 from perftest.spec.plan import Group, Isolation, Plan, Settings, Step
@@ -48,6 +48,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         connecting=workload.connecting,
         workers=workload.workers,
         findings=_findings(workload),
+        published=_published(workload),
         timeline=tuple(replace(action, at_s=action.at_s * scale) for action in workload.timeline),
         cluster=workload.cluster,
     )
@@ -55,8 +56,19 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
 
 def _findings(workload: Workload) -> tuple[Finding, ...]:
     """The findings with the labels of their steps."""
-    labels = [step.label for step in sorted(steps_of(workload), key=lambda step: step.number)]
-    return tuple(resolved(each, settings_swept(workload.sweep), labels) for each in workload.findings)
+    return tuple(resolved(each, settings_swept(workload.sweep), _labels(workload)) for each in workload.findings)
+
+
+def _published(workload: Workload) -> tuple[StatedFigure, ...]:
+    """The figures of the source with the labels of their steps."""
+    swept, labels = settings_swept(workload.sweep), _labels(workload)
+    return tuple(
+        replace(each, steps=tuple(label_of(step, swept, labels) for step in each.steps)) for each in workload.published
+    )
+
+
+def _labels(workload: Workload) -> list[str]:
+    return [step.label for step in sorted(steps_of(workload), key=lambda step: step.number)]
 
 
 def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:

@@ -23,6 +23,7 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "do": "kill",
     "trend": "rises",
     "metric": "rate",
+    "figure": "rate==19k",
     "says": "The rate grows with the setting.",
     "setting": "in_flight",
     "values": "[1, 10, 100, 1000]",

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
-from perftest.spec.expected.trends import Finding
+from perftest.spec.expected.trends import Finding, StatedFigure
 from perftest.spec.fields import Count, Key, Quantity, Seconds, by_key
 from perftest.spec.keys import Model
 from perftest.spec.plan import Isolation, QueueSpec, Settings
@@ -142,6 +142,9 @@ class Workload(Model):
         Key("actions on nodes, drives, hosts and links while the load runs"),
     ] = Field(default_factory=list)
     sweep: Annotated[Sweep | None, Key("settings that change from step to step; none: one step")] = None
+    published: Annotated[
+        list[Annotated[StatedFigure, Key("a figure")]], Key("figures that the source states, to draw beside ours")
+    ] = Field(default_factory=list)
     findings: Annotated[list[Annotated[Finding, Key("a finding")]], Key("what the source found, as trends")] = Field(
         default_factory=list
     )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
 from perftest.spec.cluster import ClusterSpec
-from perftest.spec.expected.trends import Finding
+from perftest.spec.expected.trends import Finding, StatedFigure
 from perftest.spec.fields import (
     AckInterval,
     Count,
@@ -167,9 +167,9 @@ class Plan:
     ``-p``. It is not deleted after the run.
 
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
-    ``findings`` are the source's findings; they do not affect the run. ``timeline`` are actions on the nodes of the
-    local cluster while the plan runs. ``cluster`` is what is started if no broker is named. ``hosts`` are the hosts
-    that generate the load; without any, this machine does.
+    ``findings`` are the source's findings, and ``published`` its figures; neither affects the run. ``timeline`` are
+    actions on the nodes of the local cluster while the plan runs. ``cluster`` is what is started if no broker is named.
+    ``hosts`` are the hosts that generate the load; without any, this machine does.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -192,6 +192,7 @@ class Plan:
     connecting: Connecting = field(default_factory=Connecting)
     workers: int = 0
     findings: tuple[Finding, ...] = ()
+    published: tuple[StatedFigure, ...] = ()
     timeline: tuple[TimedAction, ...] = ()
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     hosts: tuple[LoadHost, ...] = ()

@@ -18,12 +18,14 @@ _PARTS: Final = (*LOOKS, "@scale/0.300")
 """Of parts of a bar: as many as a link has purposes."""
 
 
-def figure(bars: pd.DataFrame, *, quantity: str, latency: bool = False) -> theme.Figure:
+def figure(
+    bars: pd.DataFrame, *, quantity: str, latency: bool = False, colours: Mapping[str, str] | None = None
+) -> theme.Figure:
     """Panels of horizontal bars over one axis.
 
     ``bars`` has the columns ``panel``, ``row``, ``part`` (parts of one bar are stacked; one empty text for plain bars)
     and ``value``, in the order to draw, and ``low`` and ``high`` for whiskers where bounds are known and finite. Values
-    of a ``latency`` are nanoseconds, and drawn in milliseconds.
+    of a ``latency`` are nanoseconds, and drawn in milliseconds. ``colours`` of parts are tokens.
     """
     panels, rows, parts = (list(dict.fromkeys(bars[name].tolist())) for name in ("panel", "row", "part"))
     inner = BAR_PX * len(rows)
@@ -41,7 +43,7 @@ def figure(bars: pd.DataFrame, *, quantity: str, latency: bool = False) -> theme
         "data": [
             _trace(values[(values["panel"] == panel) & (values["part"] == part)], rows, number, part, colour, latency)
             for number, panel in enumerate(panels)
-            for part, colour in zip(parts, _colours(parts).values(), strict=True)
+            for part, colour in zip(parts, (colours or _colours(parts)).values(), strict=True)
         ],
         "layout": theme.layout(
             height=drawn + _MARGIN_PX,

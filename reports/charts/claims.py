@@ -14,6 +14,8 @@ from reports.charts import theme
 LINE_PX: Final = 18
 """Height of a line of a finding's sentence."""
 GAP_PX: Final = 14
+LANE_PX: Final = 22
+"""Height of the lane of a broker below a finding's sentence."""
 WRAPPED: Final = 44
 """Most characters on a line of a sentence."""
 _ROOM: Final = 1.6
@@ -38,10 +40,37 @@ def figure(rows: pd.DataFrame) -> theme.Figure:
     tops = [sum(depths[:number]) for number in range(len(depths))]
     placed = rows.assign(place=[-(top + depth / 2) for top, depth in zip(tops, depths, strict=True)])
     low, high = _ends(rows)
+    texts = ["<br>".join(map(theme.plain, lines)) for lines in sentences]
+    return _drawn(placed, texts, low, high, sum(depths))
+
+
+def beside(rows: pd.DataFrame) -> theme.Figure:
+    """Several brokers below each finding: ``rows`` as of :func:`figure`, and with the column ``broker``. Rows of one
+    finding follow each other."""
+    sentences: list[dict[str, Any]] = []
+    places: list[float] = []
+    depth = 0.0
+    for says, lanes in rows.groupby("says", sort=False):
+        lines = wrap(str(says), WRAPPED) or [""]
+        sentences.append(_sentence(lines, -depth))
+        depth += LINE_PX * len(lines) + 6
+        places += [-(depth + LANE_PX * (lane + 0.5)) for lane in range(len(lanes))]
+        depth += LANE_PX * len(lanes) + GAP_PX
+    low, high = _ends(rows)
+    drawn = _drawn(rows.assign(place=places), [theme.plain(str(each)) for each in rows["broker"]], low, high, depth)
+    return {**drawn, "layout": drawn["layout"] | {"annotations": sentences}}
+
+
+def _sentence(lines: Sequence[str], top: float) -> dict[str, Any]:
+    text = {"text": "<br>".join(map(theme.plain, lines)), "showarrow": False, "font": {"size": 12.5, "color": "@ink"}}
+    return text | {"xref": "paper", "x": 0, "xanchor": "left", "y": top, "yanchor": "top", "align": "left"}
+
+
+def _drawn(placed: pd.DataFrame, texts: Sequence[str], low: float, high: float, depth: float) -> theme.Figure:
     return {
         "data": [*_claimed(placed, low, high), *_measured(placed, low, high)],
         "layout": theme.layout(
-            height=int(sum(depths)) + 108,
+            height=int(depth) + 108,
             margin={"l": 72, "r": 24, "t": 40, "b": 52},
             shapes=[_one()],
             xaxis=theme.log_axis(
@@ -50,8 +79,8 @@ def figure(rows: pd.DataFrame) -> theme.Figure:
             yaxis=theme.axis(
                 "",
                 tickvals=placed["place"].tolist(),
-                ticktext=["<br>".join(map(theme.plain, lines)) for lines in sentences],
-                range=[-sum(depths), 0],
+                ticktext=list(texts),
+                range=[-depth, 0],
                 fixedrange=True,
                 showgrid=False,
                 ticks="",

@@ -13,6 +13,7 @@ layouts     :class:`~reports.pages.model.Layouts`     layouts of drives, over al
 overview    :class:`~reports.pages.model.Overview`    several runs side by side
 comparison  :class:`~reports.pages.model.Comparison`  a baseline and a candidate
 history     :class:`~reports.pages.model.History`     a metric over time, with its changes
+published   :class:`~reports.pages.model.PublishedPage`   published findings over all sources
 ==========  ========================================  =================================
 """
 
@@ -39,6 +40,8 @@ from reports.pages.model import (
     Overview,
     Page,
     Provenance,
+    PublishedPage,
+    PublishedPart,
     Run,
     Sentence,
     Table,
@@ -503,6 +506,27 @@ def _over_time(history: History) -> Section | None:
 
 
 register(PageKind("history", (_history_result, _over_time)))
+
+
+def _all_sources(published: PublishedPage) -> Section:
+    return _opening(published.prefix, "result", Minute(published.sentences, published.headline, published.picture))
+
+
+def _score(part: PublishedPart) -> Section:
+    return _opening(part.prefix, "score", Minute(part.sentences, None, part.score))
+
+
+def _of_source(part: PublishedPart) -> Section:
+    """The ratios, the table and the stated figures."""
+    anchor = f"{part.prefix}source"
+    table = Data(table=part.table, anchor=f"{part.prefix}rows", fold="Every finding", unfolded=True)
+    links = tuple((chart.anchor, chart.title) for chart in (part.chart, *part.levels))
+    blocks: tuple[Block, ...] = (Remark(part.source, ""), part.chart, table, *part.levels)
+    return Section(anchor=anchor, title="Findings", links=links, blocks=blocks)
+
+
+register(PageKind("published", (_all_sources,)))
+register(PageKind("published_part", (_score, _of_source)))
 
 
 def _part(hosts: Hosts, name: str, title: str, *blocks: Block, how: str = "") -> Section:

@@ -306,6 +306,38 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPage:
+    """Published findings over all sources: the score of each broker in words, as a picture and as a table."""
+
+    title: str
+    subtitle: str
+    sentences: tuple[Sentence, ...]
+    headline: Table
+    picture: Chart
+    prefix: str = ""
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPart:
+    """The findings of one source: what holds and why others do not beside the score, the measured ratios against the
+    claimed ones, a row for each finding and broker, and the figures that the source states."""
+
+    prefix: str
+    title: str
+    subtitle: str
+    source: Sentence
+    sentences: tuple[Sentence, ...]
+    score: Chart
+    chart: Chart
+    table: Table
+    levels: tuple[Chart, ...]
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """Several runs side by side: the answer over all of them with its table, the charts that show all of them, and the
     table of the runs. ``notes`` say where the details of the runs are if they are not on this page."""

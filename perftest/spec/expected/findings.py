@@ -11,7 +11,7 @@ from typing import Final
 
 from perftest.metrics.names import BROKER_CPU, LATENCIES, LEDGER_COUNTS, LINK_BODIES, RATES, spelled
 from perftest.spec.expected.slo import any_of, parse_objective
-from perftest.spec.expected.trends import Finding, Trend
+from perftest.spec.expected.trends import Finding, StatedFigure, Trend
 from perftest.spec.sweep import label, swept_value
 from perftest.spec.units import UnitError
 
@@ -48,10 +48,10 @@ def resolved(finding: Finding, swept: Sequence[str], labels: Sequence[str]) -> F
     finding = replace(finding, metric=spelled(finding.metric))
     if not finding.steps and (finding.across or finding.trend in _WHOLE):
         return replace(finding, steps=tuple(labels))
-    return replace(finding, steps=tuple(_label(step, swept, labels) for step in finding.steps))
+    return replace(finding, steps=tuple(label_of(step, swept, labels) for step in finding.steps))
 
 
-def _label(step: object, swept: Sequence[str], labels: Sequence[str]) -> str:
+def label_of(step: object, swept: Sequence[str], labels: Sequence[str]) -> str:
     """The label of a step that was named by its label or, if one setting is swept, by the value of this setting."""
     if step in labels or len(swept) != 1:
         return str(step)
@@ -59,6 +59,20 @@ def _label(step: object, swept: Sequence[str], labels: Sequence[str]) -> str:
         return label(swept[0], swept_value(swept[0], step))
     except UnitError:
         return str(step)
+
+
+def broken_figure(stated: StatedFigure, labels: Sequence[str], *, known: bool = True) -> Iterator[Broken]:
+    """All broken rules of a figure that the source states, with labels as its steps."""
+    try:
+        objective = parse_objective(stated.figure)
+    except UnitError as error:
+        yield ("figure",), error.rule, error.fix, stated.figure
+        return
+    if objective.comparison != "==":
+        yield ("figure",), "a stated figure is one value", f"write {objective.metric}==VALUE", stated.figure
+    for at, step in enumerate(stated.labels):
+        if known and step not in labels:
+            yield ("steps", at), f"the sweep has no step {step}", f"use one of: {', '.join(labels)}", stated.steps[at]
 
 
 def broken_finding(finding: Finding, labels: Sequence[str], *, known: bool = True) -> Iterator[Broken]:

@@ -87,3 +87,19 @@ class Finding:
     def slack(self) -> float:
         """The factor by which figures may differ and still count as equal."""
         return 1 + (TOLERANCE if self.tolerance is None else self.tolerance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedFigure:
+    """A figure that the source states, to be drawn beside measured figures. It is no finding: hardware differs."""
+
+    # In a plan, steps are labels.
+
+    figure: Annotated[str, Key("metric and value, as an objective: rate==19k, e2e.p95==60ms")]
+    steps: Annotated[Several[int | float | str], Key("values of the swept setting, or labels, that have it")] = ()
+    layouts: Annotated[Several[str], Key("titles of layouts of drives that have it")] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The steps of a figure of a plan."""
+        return tuple(map(str, self.steps))

@@ -33,6 +33,7 @@ HELPS = {
     "runs-read": ["runs", "read"],
     "doctor": ["doctor"],
     "search": ["search"],
+    "reproduce": ["reproduce"],
     "simulate": ["simulate"],
     "broker": ["broker"],
     **{

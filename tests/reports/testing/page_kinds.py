@@ -11,9 +11,12 @@ from reports.pages.background import background_section
 from reports.pages.model import Page
 from reports.pages.page import page
 from reports.pages.several.history import history_page
+from reports.pages.several.published import published_page
 from reports.stats.history import history, history_metric
 from reports.stats.lead import with_lead
+from reports.stats.published import LevelFigure
 from tests.reports.pages.test_page_history import AFTER, BEFORE, tables_over_days
+from tests.reports.published_workloads import tried, workload
 
 Samples = tuple[ModuleType, ModuleType]
 """The modules ``sample_tables`` and ``sample_comparisons``."""
@@ -65,6 +68,12 @@ def _history(samples: Samples) -> Page:
     return history_page(found, workload="flow_control/in_flight", generated="")
 
 
+def _published() -> Page:
+    level = LevelFigure(metric="rate", place="s=1", stated=19e3, measured={"ours": 41e3, "theirs": 12e3})
+    several = workload(ours=tried((1, 4)), theirs=tried((4, 1)))
+    return published_page([replace(several, levels=(level,))], generated="", notes=["Measured here."])
+
+
 PAGES: Final[dict[str, Callable[[Samples], Page]]] = {
     "run": _run,
     "background": _background,
@@ -73,5 +82,7 @@ PAGES: Final[dict[str, Callable[[Samples], Page]]] = {
     "overview": _overview,
     "comparison": _comparison,
     "history": _history,
+    "published": lambda _samples: _part("published", _published()),
+    "published_part": lambda _samples: _part("published_part", _published()),
 }
 """The page of each kind, from the samples."""

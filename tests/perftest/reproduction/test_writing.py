@@ -1,0 +1,46 @@
+"""The results of a reproduction in files: verdicts for programs, Markdown, and what --assert misses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perftest.exits import CliError
+from perftest.reproduction.writing import VERDICTS, held_in, no_longer_held, put_markdown, put_verdicts
+from tests.reports.published_workloads import tried, workload
+
+
+def test_what_held_once_must_hold_again(tmp_path: Path) -> None:
+    put_verdicts([workload(ours=tried((1, 4)), theirs=tried((4, 1)))], tmp_path)
+    wanted = held_in(tmp_path / VERDICTS)
+    assert wanted == {("one/rates", "It rises.", "ours")}
+    assert no_longer_held(wanted, [workload(ours=tried((1, 5)))]) == []
+    assert no_longer_held(wanted, [workload(ours=tried((4, 1)))]) == ["one/rates on ours: not reproduced: It rises."]
+    assert no_longer_held(wanted, [workload(theirs=tried((1, 4)))]) == ["one/rates on ours: not run: It rises."]
+
+
+def test_verdicts_are_counted_and_have_their_figures(tmp_path: Path) -> None:
+    put_verdicts([workload(ours=tried((1, 4)))], tmp_path)
+    found = json.loads((tmp_path / VERDICTS).read_text())
+    assert found["score"]["ours"]["reproduced"] == 1
+    first = found["findings"][0]["brokers"]["ours"]
+    assert first["verdict"] == "reproduced" and "4 times" in first["figures"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"findings": [{"workload": "w"}]}'])
+def test_a_file_of_other_content_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "verdicts.json"
+    file.write_text(text)
+    with pytest.raises(CliError, match="cannot be read"):
+        held_in(file)
+
+
+def test_markdown_has_a_row_for_each_finding(tmp_path: Path) -> None:
+    file = tmp_path / "found.md"
+    put_markdown([workload(ours=tried((1, 4)), theirs=tried((4, 1)))], ["Measured | here."], file)
+    lines = file.read_text().splitlines()
+    assert "| Rates | ours | 1 | 0 | 1 | 0 | 0 |" in lines
+    (row,) = (line for line in lines if line.startswith("| It rises. |"))
+    assert row.count("|") == 5 and "**reproduced**" in row and "**not reproduced**" in row
