@@ -110,14 +110,14 @@ _COLOURS: Final = {
 
 
 def _part(source: PublishedSource, brokers: Sequence[str], number: int) -> PublishedPart:
-    said = [f"{_score(source.findings, broker)} {' '.join(reasons(source, broker))}" for broker in brokers]
+    said = [text for broker in brokers for text in (_score(source.findings, broker), " ".join(reasons(source, broker)))]
     address = f"[{source.title}]({source.address})" if source.address else source.title
     table = _findings(source, brokers, number)
     return PublishedPart(
         prefix=f"s{number}-",
         title=source.title,
         subtitle=words.plural(len(source.findings), "finding"),
-        sentences=tuple(Sentence(text=text.strip()) for text in said),
+        sentences=tuple(Sentence(text=text) for text in said if text),
         source=Sentence(text=f"The source is {address}."),
         score=_strips([source], brokers, _scores([source], brokers), f"s{number}"),
         chips=_chips([source]),

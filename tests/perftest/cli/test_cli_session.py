@@ -349,7 +349,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(call: Call, engine: Any, tmp_pat
     engine.interrupts = 1
     _, out, _ = call("sweep", "flow_control/in_flight", "--quick", *where)
     first = directory(tmp_path)
-    assert f"next    perftest sweep --resume {first} -h amqp://rabbit1\n" in out and "compare" not in out
+    assert f"next    perftest sweep --resume {first} -h amqp://rabbit1\n" in out and "perftest compare" not in out
     engine.interrupts = 0
     with (first / "events.jsonl").open("a") as events:
         events.writelines(f'{{"t_ns": 1, "kind": "step_ended", "step": {step}}}\n' for step in (1, 2, 3, 4))
