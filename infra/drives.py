@@ -25,10 +25,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
@@ -56,6 +56,13 @@ class DriveError(HelpfulError):
     """A drive that cannot be made, reached or undone. Exit code 3."""
 
     code = 3
+
+
+class Bandwidth(NamedTuple):
+    """The bandwidth of several drives together. The programs of the drives share the file ``fd``."""
+
+    octets_per_second: int
+    fd: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +104,27 @@ def memory_octets() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def make(directory: Path, size_mb: int, profile: str = "") -> BlockDrive:
+@contextlib.contextmanager
+def bandwidth_of(octets_per_second: int) -> Iterator[Bandwidth | None]:
+    """A bandwidth for the drives that are made within this block; None for 0, which is no limit."""
+    if not octets_per_second:
+        yield None
+        return
+    fd = os.memfd_create("bandwidth")
+    try:
+        yield Bandwidth(octets_per_second, fd)
+    finally:
+        os.close(fd)
+
+
+def make(
+    directory: Path, size_mb: int, profile: str | Mapping[str, int] = "", bandwidth: Bandwidth | None = None
+) -> BlockDrive:
     """A new drive with an empty ext4, mounted and checked. What was made is undone if a step fails, or on Ctrl-C.
 
-    The drive is as slow as one of its ``profile`` once the file system is there; without a profile, as fast as it can
-    be. Raises :class:`DriveError`.
+    The drive is as slow as one of its ``profile``, or with these figures, once the file system is there; without a
+    profile, as fast as it can be. ``bandwidth`` is that of the machine for which the drive is made. Raises
+    :class:`DriveError`.
     """
     where = str(directory)
     if reason := impossible():
@@ -115,7 +138,7 @@ def make(directory: Path, size_mb: int, profile: str = "") -> BlockDrive:
     try:
         with _uninterrupted():
             _register(drive).note(UndoKind.DRIVE, str(drive.directory))
-            _build(drive, size_mb)
+            _build(drive, size_mb, bandwidth)
         if profile:
             ask(drive, op="profile", profile=profile)
     except BaseException as error:
@@ -228,25 +251,29 @@ def clean(root: Path) -> list[Path]:
     return [drive.directory for drive in drives]
 
 
-def _build(drive: BlockDrive, size_mb: int) -> None:
+def _build(drive: BlockDrive, size_mb: int, bandwidth: Bandwidth | None) -> None:
     """The steps of a new drive; the record comes first."""
     drive.directory.mkdir(parents=True, exist_ok=True)
     (drive.directory / _RECORD).write_text(json.dumps({"size_mb": size_mb}), encoding="utf-8")
     drive.device.mkdir()
     drive.files.mkdir()
-    _start_device(drive, size_mb)
+    _start_device(drive, size_mb, bandwidth)
     _run(*_MKFS, _attach(drive))
     _mount(drive)
 
 
-def _start_device(drive: BlockDrive, size_mb: int) -> None:
+def _start_device(drive: BlockDrive, size_mb: int, bandwidth: Bandwidth | None) -> None:
     """Start the program, which goes to the background once its file is there, and ends when its mount does."""
     command = [*DEVICE_COMMAND, str(drive.device), "--size-mb", str(size_mb), "--control", str(drive.control)]
+    if bandwidth is not None:
+        command += ["--shared-octets-per-second", str(bandwidth.octets_per_second), "--shared-fd", str(bandwidth.fd)]
+    inherited = (bandwidth.fd,) if bandwidth is not None else ()
     log = drive.directory / "device.log"
     with log.open("wb") as output:  # no pipe: the process in the background would hold it open
         started = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, start_new_session=True,
+            pass_fds=inherited,
+        )  # fmt: skip
     if started.returncode:
         said = log.read_text(encoding="utf-8", errors="replace").strip().partition("\n")[0]
         raise DriveError(f"the drive did not start: {said}", str(drive.device), "run as root on Linux with FUSE")

@@ -36,8 +36,7 @@ def made(layout: PlacedLayout, parent: Path, nodes: Sequence[str]) -> Iterator[P
     register.note(UndoKind.DIRECTORY, str(place))
     try:
         with contextlib.ExitStack() as undo:
-            for drive in _drives(layout, place, nodes):
-                _make(layout, drive)
+            for drive in _making(layout, place, nodes):
                 undo.callback(drives.remove, drive)
             yield _on(layout, place)
     finally:
@@ -53,8 +52,7 @@ def keep(layout: PlacedLayout, directory: Path, nodes: Sequence[str], *, is_new:
     place = directory.absolute() / KEPT
     if layout.fuse and is_new:
         with contextlib.ExitStack() as undo:
-            for drive in _drives(layout, place, nodes):
-                _make(layout, drive)
+            for drive in _making(layout, place, nodes):
                 undo.callback(drives.remove, drive)
                 drives.keep(drive)
             undo.pop_all()
@@ -83,15 +81,12 @@ def require(directory: Path, files: Iterable[str]) -> None:
             raise DriveError(what, str(drive.files), fix)
 
 
-def _drives(layout: PlacedLayout, place: Path, nodes: Sequence[str]) -> list[BlockDrive]:
-    return [BlockDrive(place / f"{node}-{drive.name}") for node in nodes for drive in layout.fuse]
-
-
-def _make(layout: PlacedLayout, drive: BlockDrive) -> None:
-    name = drive.directory.name.partition("-")[2]
-    wanted = next(each for each in layout.fuse if each.name == name)
-    assert isinstance(wanted.profile, str), "a FUSE drive is one of a profile"
-    drives.make(drive.directory, wanted.size_mb, wanted.profile)
+def _making(layout: PlacedLayout, place: Path, nodes: Sequence[str]) -> Iterator[BlockDrive]:
+    """Make the drives of each node, which share the bandwidth of the layout, and give each when it is there."""
+    for node in nodes:
+        with drives.bandwidth_of(layout.octets_per_second) as bandwidth:
+            for each in layout.fuse:
+                yield drives.make(place / f"{node}-{each.name}", each.size_mb, each.profile, bandwidth)
 
 
 def _on(layout: PlacedLayout, place: Path) -> PlacedLayout:

@@ -99,7 +99,7 @@ class Layout(Model):
         Field(description="threads: dedicated for each store, or a pool of N for all"),
     ] = "dedicated"
     octets_per_second: Annotated[
-        Octets, Field(description="what all modelled drives of a node reach together; 0: no limit")
+        Octets, Field(description="what all modelled or FUSE drives of a node reach together; 0: no limit")
     ] = 0
 
     def drive_of(self, role: str) -> str:
@@ -142,14 +142,22 @@ def broken_relations(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]
 
 
 def _shared_bandwidth(layout: Layout) -> Iterator[tuple[Location, str, str, Any]]:
-    """The common bandwidth of all drives is a part of the model within the node. A FUSE drive would not heed it, and
-    real drives alone would not either; a real drive beside modelled ones is as fast as it is."""
-    modelled = [name for name, drive in layout.drives.items() if drive.profile is not None or drive.figures is not None]
-    others = [name for name, drive in layout.drives.items() if drive.fuse is not None or not modelled]
-    if layout.octets_per_second and others:
-        rule = f"what all drives reach together does not hold for drive {others[0]}, which is no modelled one"
+    """The common bandwidth of all drives is a part of their model, which is in the node or in the programs of the FUSE
+    drives. Both would not know of each other. A real drive beside modelled ones is as fast as it is."""
+    modelled = [name for name, drive in layout.drives.items() if drive.is_modelled]
+    fuse = [name for name, drive in layout.drives.items() if drive.fuse is not None]
+    if not layout.octets_per_second or bool(modelled) != bool(fuse):
+        return
+    if modelled:
+        rule = (
+            f"drives {modelled[0]} and {fuse[0]} have no bandwidth together: nodes model one, the other is a FUSE drive"
+        )
+        fix = "remove octets_per_second, or write fuse: for all modelled drives"
+    else:
+        first = next(iter(layout.drives))
+        rule = f"what all drives reach together does not hold for drive {first}, which is no modelled one"
         fix = "remove it, or give the drive a profile or figures"
-        yield ("octets_per_second",), rule, fix, layout.octets_per_second
+    yield ("octets_per_second",), rule, fix, layout.octets_per_second
 
 
 def _figures(name: str, figures: Figures) -> Iterator[tuple[Location, str, str, Any]]:

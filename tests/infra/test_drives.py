@@ -184,3 +184,24 @@ def test_drive_of_a_profile_answers_when_its_model_says(tmp_path: Path) -> None:
             drives.ask(drive, op="profile", profile="floppy")
     finally:
         drives.remove(drive)
+
+
+def test_drives_with_one_bandwidth_are_no_faster_together_than_one_of_them(tmp_path: Path) -> None:
+    """They have figures of their own, and a program each."""
+    figures = {"latency_ns": 1_000_000, "octets_per_second": 500_000_000}
+    with drives.bandwidth_of(20_000_000) as bandwidth:
+        pair = [drives.make(tmp_path / name, SIZE_MB, figures, bandwidth) for name in ("d1", "d2")]
+    try:
+        assert [drives.ask(drive, op="status")["profile"] for drive in pair] == ["own", "own"]
+        before = sum(drives.ask(drive, op="status")["counts"]["written_bytes"] for drive in pair)
+        began = time.monotonic_ns()
+        for index in range(8):
+            synced_write(pair[index % 2].files / f"{index}", bytes(1 << 20))
+        took_ns = time.monotonic_ns() - began
+        written = sum(drives.ask(drive, op="status")["counts"]["written_bytes"] for drive in pair) - before
+        assert written >= 8 << 20 and took_ns >= written * 50
+        with pytest.raises(DriveError, match="latency_ns: is missing"):
+            drives.ask(pair[0], op="profile", profile={"octets_per_second": 1})
+    finally:
+        for drive in pair:
+            drives.remove(drive)

@@ -23,15 +23,17 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from reference_broker.storage.block_device import protocol
 from reference_broker.storage.block_device.disk import FAULTS, Disk, Faults, RequestOutcome
 from reference_broker.storage.block_device.protocol import Op, Request
+from reference_broker.storage.block_device.shared_bandwidth import SharedBandwidth
 from reference_broker.storage.drives.model import DriveModel
-from reference_broker.storage.drives.profiles import PROFILES, DriveProfile
+from reference_broker.storage.drives.profiles import PROFILES, DriveProfile, profile_problems
 from reference_broker.storage.drives.punctuality import Punctuality, weighty_ns
 
 EXIT_REFUSED: Final = 3
@@ -46,10 +48,12 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class BlockServer:
-    """Answers the kernel on ``fuse`` and people on the ``control`` socket, for one disk."""
+    """Answers the kernel on ``fuse`` and people on the ``control`` socket, for one disk. ``shared`` is the bandwidth of
+    all drives of a machine together."""
 
-    def __init__(self, fuse: int, control: socket.socket, disk: Disk) -> None:
+    def __init__(self, fuse: int, control: socket.socket, disk: Disk, shared: SharedBandwidth | None = None) -> None:
         self._fuse = fuse
+        self._shared = shared
         self._control = control
         self._disk = disk
         self._callers: list[socket.socket] = []
@@ -179,7 +183,7 @@ class BlockServer:
                 self._disk.revive()
                 return {}
             case "profile":
-                return self._set_profile(str(asked["profile"]))
+                return self._set_profile(asked["profile"])
             case "slow":
                 return self._slow(float(str(asked["factor"])))
             case "restore":
@@ -187,11 +191,9 @@ class BlockServer:
         known = "status, fault, profile, slow, restore, cut_power or revive"
         raise ValueError(f"no request {asked['op']!r}: ask for {known}")
 
-    def _set_profile(self, name: str) -> dict[str, object]:
-        """Answer as late as a drive of this profile from now on."""
-        if name not in PROFILES:
-            raise ValueError(f"no profile {name!r}: name one of {', '.join(PROFILES)}")
-        self._bought = PROFILES[name]
+    def _set_profile(self, asked: object) -> dict[str, object]:
+        """Answer as late as a drive of this profile, or with these figures, from now on."""
+        self._bought = _profile_of(asked)
         self._configured = self._configured or self._bought
         return self._use(self._bought)
 
@@ -210,7 +212,7 @@ class BlockServer:
 
     def _use(self, profile: DriveProfile | None) -> dict[str, object]:
         if profile is None or self._model is None:
-            self._disk.drive = self._model = DriveModel(profile) if profile is not None else None
+            self._disk.drive = self._model = DriveModel(profile, self._shared) if profile is not None else None
         else:
             self._model.change(profile)
         self._punctuality = Punctuality(weighty_ns)
@@ -241,7 +243,19 @@ class BlockServer:
         }
 
 
-def run(mount: str, control_path: str, disk: Disk) -> None:
+def _profile_of(asked: object) -> DriveProfile:
+    """The profile of a name, or of figures of one's own. Raises ValueError."""
+    if isinstance(asked, Mapping):
+        figures: dict[str, Any] = {"name": "own", **asked}
+        if problems := profile_problems(figures):
+            raise ValueError("; ".join(problems))
+        return DriveProfile(**figures)
+    if str(asked) not in PROFILES:
+        raise ValueError(f"no profile {asked!r}: name one of {', '.join(PROFILES)}")
+    return PROFILES[str(asked)]
+
+
+def run(mount: str, control_path: str, disk: Disk, shared: SharedBandwidth | None = None) -> None:
     """Mount the disk, and serve it in the background until it is unmounted. Raises OSError; then nothing is left."""
     with contextlib.ExitStack() as stack:
         control = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
@@ -263,7 +277,7 @@ def run(mount: str, control_path: str, disk: Disk) -> None:
         if os.fork():
             os._exit(0)  # the child has the mount, the socket and the disk: nothing here is to be undone
         _LIBC.prctl(_TIMER_SLACK, 1, 0, 0, 0)
-        BlockServer(fuse, control, disk).serve()
+        BlockServer(fuse, control, disk, shared).serve()
 
 
 def main(arguments: list[str]) -> int:
@@ -272,11 +286,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("mount", help="an empty directory for the mount")
     parser.add_argument("--size-mb", type=int, required=True, help="the size of the disk in MiB (1-4096)")
     parser.add_argument("--control", required=True, help="the path of the control socket, which must not exist")
+    parser.add_argument(
+        "--shared-octets-per-second", type=int, default=0, metavar="N", help="the bandwidth of all drives"
+    )
+    parser.add_argument("--shared-fd", type=int, default=-1, metavar="FD", help="the file that these drives share")
     given = parser.parse_args(arguments)
     if not 1 <= given.size_mb <= 4096:
         parser.error(f"--size-mb {given.size_mb}: the disk is held in memory; give 1 to 4096")
+    limit = given.shared_octets_per_second
     try:
-        run(given.mount, given.control, Disk(mmap.mmap(-1, given.size_mb << 20), Random(0)))
+        shared = SharedBandwidth(limit, given.shared_fd) if limit else None
+        run(given.mount, given.control, Disk(mmap.mmap(-1, given.size_mb << 20), Random(0)), shared)
     except OSError as error:
         fix = "run as root on Linux with FUSE (/dev/fuse), and give an empty directory"
         where = f"  at   {given.mount}\n  fix  {fix}\n"

@@ -76,15 +76,22 @@ def test_each_problem_names_its_line_and_its_remedy(old: str, new: str, line: in
 
 @pytest.mark.parametrize(
     ("disk", "refused"),
-    [("{profile: nvme}", False), ("{fuse: {profile: st1-1t, size: 2GB}}", True), ("{directory: /x}", True)],
+    [("{profile: nvme}", False), ("{fuse: {profile: st1-1t, size: 2GB}}", False), ("{directory: /x}", True)],
 )
 def test_the_bandwidth_of_all_drives_needs_modelled_ones(disk: str, refused: bool) -> None:
-    """A FUSE drive never heeded it, and the run was told to have it."""
+    """A real drive would not heed it, and the run was told to have it."""
     text = GOOD.replace("{directory: /var/lib/broker}", disk) + "octets_per_second: 250MB\n"
     if refused:
         assert "what all drives reach together does not hold for drive disk" in told(text)
     else:
         assert parse_layout(text, "drives.yaml")[0].octets_per_second == 250_000_000
+
+
+def test_drives_of_nodes_and_fuse_drives_have_no_bandwidth_together() -> None:
+    """The programs of FUSE drives and the nodes do not know of each other."""
+    text = GOOD.replace("{directory: /var/lib/broker}", "{fuse: {profile: st1-1t, size: 2GB}}")
+    text = text.replace("fast: {", "fast: {profile: nvme} #") + "octets_per_second: 250MB\n"
+    assert "drives fast and disk have no bandwidth together" in told(text)
 
 
 def test_all_problems_are_told_at_once() -> None:
