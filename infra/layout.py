@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,9 @@ ROLES: Final = ("data", "logs", "segment", "wal")
 """The roles that every layout places. Classic queues lie with the data unless the layout places them, too."""
 _KEYS: Final = {role: f"{role}_dir" for role in (*ROLES, "classic")}
 """The directory of each role that a node can keep apart."""
+TWIN_SIZES_MB: Final = {"data": 128, "logs": 64, "segment": 512, "wal": 1280, "classic": 256}
+"""Room of each role on the FUSE twin of a modelled drive. RabbitMQ's write-ahead log has files of 512 MiB, and begins
+the next file before the last one is removed."""
 
 
 class DriveFault(NamedTuple):
@@ -36,7 +39,7 @@ class PlacedDrive:
 
     ``is_mount``: ``path`` must be a mount point, on a device of its own. A modelled drive has no path: its files lie in
     the cluster's own directory, and ``profile`` is its profile in the configuration of a node. A FUSE drive has a size
-    and the name of a profile, and gets its path when it is made (:mod:`infra.fuse_layout`).
+    and a profile, and gets its path when it is made (:mod:`infra.fuse_layout`).
     """
 
     name: str
@@ -48,9 +51,8 @@ class PlacedDrive:
     @property
     def place(self) -> str:
         """The path, or the profile, for a line of text."""
-        if self.size_mb:
-            return f"FUSE, modelled {self.profile}, {self.size_mb} MiB"
-        return self.path or f"modelled {self.profile if isinstance(self.profile, str) else 'with figures of its own'}"
+        model = f"modelled {self.profile if isinstance(self.profile, str) else 'with figures of its own'}"
+        return f"FUSE, {model}, {self.size_mb} MiB" if self.size_mb else self.path or model
 
     def of_node(self, node: str) -> Path:
         """The directory of one node's drive."""
@@ -61,7 +63,8 @@ class PlacedDrive:
 class PlacedLayout:
     """Drives, the drive of each role, and the I/O policy of the nodes. ``name`` and ``text`` describe the layout.
 
-    ``octets_per_second`` is the bandwidth of all modelled drives of a node together; 0: no limit.
+    ``octets_per_second`` is the bandwidth of all modelled drives, or of all FUSE drives, of a node together; 0: no
+    limit.
     """
 
     name: str
@@ -93,6 +96,22 @@ class PlacedLayout:
             for drive in self.drives
         ]
         return "; ".join([f"{self.name}: {parts[0]}", *parts[1:], f"io {self.io}"])
+
+
+def twin(layout: PlacedLayout) -> PlacedLayout:
+    """The layout with a FUSE drive in place of each drive that nodes would model, with the same figures."""
+    return replace(layout, drives=tuple(_twin_of(drive, layout) for drive in layout.drives))
+
+
+def _twin_of(drive: PlacedDrive, layout: PlacedLayout) -> PlacedDrive:
+    if drive.path or drive.size_mb:
+        return drive
+    return replace(drive, size_mb=sum(TWIN_SIZES_MB[role] for role, on in layout.roles.items() if on == drive.name))
+
+
+def memory_mb(layout: PlacedLayout, nodes: int) -> int:
+    """The memory that the FUSE drives of so many nodes take when they are full, in MiB."""
+    return nodes * sum(drive.size_mb for drive in layout.fuse)
 
 
 def faults(layout: PlacedLayout, nodes: Sequence[str]) -> list[DriveFault]:
@@ -144,7 +163,7 @@ def directories(layout: PlacedLayout, cluster: str) -> Directories:
         io=layout.io,
         layout=layout.text,
         drives=[*modelled(layout)],
-        instance_octets_per_second=layout.octets_per_second,
+        instance_octets_per_second=0 if layout.fuse else layout.octets_per_second,
         fuse=fuse_directories(layout),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent
@@ -19,8 +20,11 @@ def layout_names() -> list[str]:
 
 
 def layout_path_of(name: str) -> Path:
-    """The path of the file of a bundled layout. Without a layout of this name, the path does not exist."""
-    folder, _slash, stem = name.partition("/")
+    """The path of the file of a bundled layout: ``disks/three_hdd``, or ``three_hdd`` if one folder only has this
+    layout. Without a layout of this name, the path does not exist."""
+    folder, slash, stem = name.partition("/")
+    if not slash and len(found := list(DIRECTORY.glob(f"*/layouts/{glob.escape(name)}.yaml"))) == 1:
+        return found[0]
     return DIRECTORY / folder / "layouts" / f"{stem}.yaml"
 
 

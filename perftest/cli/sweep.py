@@ -13,12 +13,12 @@ import click
 from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import agree_to_length, measure_all, show_length, sweep_options, typed_after
-from perftest.cli.target import broker_option, job_options, layout_option, out_options, target_options
+from perftest.cli.target import broker_option, drives_option, job_options, layout_option, out_options, target_options
 from perftest.cli.ui.completion import workload_names
-from perftest.exits import Exit
+from perftest.exits import CliError, Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.measuring.placement import layout_of
-from perftest.options.targets import Target, metrics_in_vain
+from perftest.options.targets import DRIVES_RULE, FUSE, Target, metrics_in_vain
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout
@@ -55,6 +55,7 @@ _own_options = options(
 @click.argument("name", metavar="[WORKLOAD]", required=False, shell_complete=workload_names)
 @target_options
 @layout_option
+@drives_option
 @broker_option
 @sweep_options
 @_own_options
@@ -74,7 +75,8 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
 
     target, request, resume = Target.of(flags), SweepRequest.of(name, flags), flags["resume"]
     refuse_layouts_beside(request, target.layout, *target.running)
-    work = work_of(request, resume, is_placed=bool(target.layout or target.running))
+    work = work_of(request, resume, is_placed=bool(target.layout or target.running or target.drives))
+    is_fuse = FUSE in (target.drives, work.drives)
     plan = with_broker(replace(work.plan, uris=target.uris), target.broker)
     refuse_limits(plan)
     if target.running:
@@ -82,8 +84,12 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     if flags["broker_metrics"] and not target.uris:
         click.echo(f"note: {metrics_in_vain(plan.cluster.broker)}", err=True)
     is_started = not (work.layouts or target.running)
-    placed = layout_for(plan, target.layout, work.document) if is_started else None
-    several = {each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker) for each in work.layouts}
+    placed = layout_for(plan, target.layout, work.document, is_fuse=is_fuse) if is_started else None
+    several = {
+        each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker, is_fuse=is_fuse) for each in work.layouts
+    }
+    if is_fuse and placed is None and not several:
+        raise CliError(DRIVES_RULE, "--drives", "name a layout: --layout FILE or --vary layout=A,B", Exit.USAGE)
     check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=flags["assert_findings"])
     _refuse_actions(plan, target.cluster, tuple(several.values()) or (placed,), request.actions)
     work = replace(work, plan=plan)
@@ -93,11 +99,12 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     agree_to_length(work, resume, yes=flags["yes"])
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], cluster=target.cluster,
-        layout=placed, target=typed_after(target.uris, target.cluster, target.layout), actions=request.actions,
+        layout=placed, target=typed_after(target.uris, target.cluster, target.layout, target.drives),
+        actions=request.actions,
         broker_metrics=flags["broker_metrics"] if target.uris else (), assert_findings=flags["assert_findings"],
         job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
     )  # fmt: skip
-    ctx.exit(measure_all(plan, options, work.rounds, several, resume))
+    ctx.exit(measure_all(plan, options, work.rounds, several, resume, FUSE if is_fuse else ""))
 
 
 def _refuse_actions(

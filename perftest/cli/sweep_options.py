@@ -76,10 +76,15 @@ def show_length(work: SweepWork) -> None:
 
 
 def measure_all(
-    plan: Plan, options: Options, rounds: Rounds, layouts: Mapping[str, PlacedLayout], resume: Path | None
+    plan: Plan,
+    options: Options,
+    rounds: Rounds,
+    layouts: Mapping[str, PlacedLayout],
+    resume: Path | None,
+    drives: str = "",
 ) -> int:
     """Measure the plan in its rounds, on each of the layouts if there are some, and return the exit code. ``resume`` is
-    the directory of what is continued: a series, rounds, or a run. Raises CliError."""
+    the directory of what is continued: a series, rounds, or a run. ``drives`` is ``--drives``. Raises CliError."""
     from perftest.cli.measure import measure
     from perftest.cli.series_output import show_rounds, show_series
     from perftest.series.layout_series import measure_series
@@ -88,7 +93,7 @@ def measure_all(
     if resume is not None:
         _refuse_other_hosts(resume, options)
     if layouts:
-        end = measure_series(plan, options, rounds, measure, layouts, resume)
+        end = measure_series(plan, options, rounds, measure, layouts, resume, drives)
         show_series(end, rounds, options)
         return end.code
     if rounds.repeats > 1:
@@ -110,7 +115,9 @@ def _refuse_other_hosts(place: Path, options: Options) -> None:
         raise CliError(what, str(place), f"continue with `{command} --resume {place}`", Exit.USAGE)
 
 
-def typed_after(targets: tuple[str, ...], cluster: Path | None, layout: Path | None) -> str:
-    """The words that name the broker in a command that continues the sweep. The plan of the run knows its --broker."""
+def typed_after(targets: tuple[str, ...], cluster: Path | None, layout: Path | None, drives: str | None = None) -> str:
+    """The words that name the broker in a command that continues the sweep. The plan of the run knows its --broker, and
+    a series its layouts and drives."""
     words = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
+    words += ["--drives", drives] if drives and layout is not None else []
     return "".join(f" {shlex.quote(word)}" for word in words)

@@ -10,7 +10,7 @@ import click
 from perftest.ci.job_outputs import Annotations, parse_annotations
 from perftest.cli.sections import option, options
 from perftest.cli.ui.completion import layout_names
-from perftest.options.targets import BROKER_HELP
+from perftest.options.targets import BROKER_HELP, FUSE
 from perftest.screen import UI_NAMES
 from perftest.spec.cluster import Product
 from perftest.spec.units import UnitError
@@ -72,6 +72,16 @@ layout_option = option(
     "cluster that is started for this command.",
 )
 """``--layout`` of commands that start a cluster."""
+drives_option = option(
+    "--drives",
+    section="Target",
+    type=click.Choice([FUSE]),
+    default=None,
+    show_default="as the layout says",
+    help="Make FUSE drives of the modelled drives of a layout: real file systems in memory, below any broker. Needs "
+    "root. RabbitMQ has them in any case.",
+)
+"""``--drives`` of commands that start a cluster on a layout."""
 broker_option = option(
     "--broker",
     section="Target",

@@ -29,11 +29,16 @@ def in_folder(plan: Plan, workload: Path) -> Plan:
 
 
 def layout_for(
-    plan: Plan, typed: Path | None, document: Document | None = None, *, elsewhere: bool = False
+    plan: Plan,
+    typed: Path | None,
+    document: Document | None = None,
+    *,
+    is_fuse: bool = False,
+    elsewhere: bool = False,
 ) -> PlacedLayout | None:
     """The layout of the cluster that is started for a plan: ``typed`` with --layout, or that of the workload, whose
-    ``document`` knows the lines. Drives that are ``elsewhere`` are not looked for on this machine. Raises SpecError
-    with all problems of the layout and of the limits."""
+    ``document`` knows the lines. ``is_fuse``: modelled drives become FUSE drives. Drives that are ``elsewhere`` are
+    not looked for on this machine. Raises SpecError with all problems of the layout and of the limits."""
     refuse_limits(plan)
     asked = layout_in(plan, document)
     if typed is not None and asked is not None:
@@ -42,7 +47,7 @@ def layout_for(
     chosen = typed or asked
     if chosen is None:
         return None
-    return layout_of(chosen, plan.cluster.nodes, plan.cluster.broker, elsewhere=elsewhere)
+    return layout_of(chosen, plan.cluster.nodes, plan.cluster.broker, is_fuse=is_fuse, elsewhere=elsewhere)
 
 
 def layout_in(plan: Plan, document: Document | None = None) -> Path | Inline | None:

@@ -34,15 +34,17 @@ def layout_of(
     nodes: int | None = None,
     broker: Product = Product.REFERENCE,
     *,
+    is_fuse: bool = False,
     has_drives: bool = False,
     elsewhere: bool = False,
 ) -> PlacedLayout:
     """The placement that a layout file, a bundled layout or a workload describes.
 
-    ``nodes`` is the number of nodes; left out: a run's cluster's. ``broker`` is the broker to start. ``has_drives``:
-    its FUSE drives are there already, of a cluster that was started before. ``elsewhere``: its drives are on other
-    hosts, and not looked for here. Raises SpecError with all problems of the file and of the drives that it names,
-    before anything is started.
+    ``nodes`` is the number of nodes; left out: a run's cluster's. ``broker`` is the broker to start. ``is_fuse``: a
+    FUSE drive takes the place of each drive that the nodes would model; so it is with RabbitMQ, which models none.
+    ``has_drives``: its FUSE drives are there already, of a cluster that was started before. ``elsewhere``: its drives
+    are on other hosts, and not looked for here. Raises SpecError with all problems of the file and of the drives that
+    it names, before anything is started.
     """
     from infra import layout as drives
     from infra.local_cluster import NODES
@@ -50,12 +52,12 @@ def layout_of(
 
     file, document = _read(path)
     names = [f"node{number}" for number in range(1, (nodes or NODES) + 1)]
-    problems = [
-        *_impossible(file, document),
-        *(() if has_drives or elsewhere else _not_here(file, document, len(names))),
-    ]
-    problems += _not_for_rabbitmq(file, document) if broker is Product.RABBITMQ else []
+    is_rabbitmq = broker is Product.RABBITMQ
+    problems = [*_impossible(file, document), *(_not_for_rabbitmq(file, document) if is_rabbitmq else ())]
     placed = _placed(file, path)
+    if is_fuse or is_rabbitmq:
+        placed = drives.twin(placed)
+    problems += () if has_drives or elsewhere else _not_here(file, document, placed, len(names))
     for drive, value, rule, fix in drives.faults(placed, names) if not elsewhere else ():
         kind = "mount" if file.drives[drive].mount is not None else "directory"
         problems.append(document.problem(("drives", drive, kind), rule, fix, value))
@@ -156,35 +158,39 @@ def _real(file: LayoutFile, document: Document) -> Iterator[Problem]:
 
 def _not_for_rabbitmq(file: LayoutFile, document: Document) -> Iterator[Problem]:
     """The keys that only nodes of the bundled broker obey."""
-    for name, drive in file.drives.items():
-        if drive.is_modelled:
-            kind = "profile" if drive.profile is not None else "figures"
-            rule = f"drive {name} is modelled by nodes of the bundled broker, and RabbitMQ models none"
-            fix = "write fuse: {profile: NAME, size: SIZE} for a modelled drive below any broker, or mount:"
-            yield document.problem(("drives", name, kind), rule, fix)
     if file.drive_of("classic") != file.drive_of("data"):
         rule = "RabbitMQ keeps classic queues with its other data"
         yield document.problem(("roles", "classic"), rule, f"write classic: {file.drive_of('data')}, or leave it out")
 
 
-def _not_here(file: LayoutFile, document: Document, nodes: int) -> Iterator[Problem]:
+def _not_here(file: LayoutFile, document: Document, placed: PlacedLayout, nodes: int) -> Iterator[Problem]:
     """FUSE drives that this machine cannot have."""
     from infra import drives
+    from infra.layout import memory_mb
 
-    sizes = {name: drive.fuse.size for name, drive in file.drives.items() if drive.fuse is not None}
-    if not sizes:
+    if not placed.fuse:
         return
-    first = next(iter(sizes))
+    first = placed.fuse[0].name
+    where = ("drives", first, _kind_of(file, first))
     if reason := drives.impossible():
         rule = f"drive {first} is a FUSE drive, which this machine cannot have: {reason}"
-        fix = "run as root on Linux with FUSE and loop devices; or write profile: for a modelled drive"
-        yield document.problem(("drives", first, "fuse"), rule, fix)
+        fix = (
+            "run as root on Linux with FUSE and loop devices; or write profile: for a drive that reference nodes model"
+        )
+        yield document.problem(where, rule, fix)
+    sizes = {name: drive.fuse.size for name, drive in file.drives.items() if drive.fuse is not None}
     for name, size in sizes.items():
         if not drives.SIZE_MB_MIN * _MIB <= size <= drives.SIZE_MB_MAX * _MIB:
             rule = f"drive {name} of {size // _MIB} MiB is no possible FUSE drive, which is held in memory"
             fix = f"give it {drives.SIZE_MB_MIN} MiB to {drives.SIZE_MB_MAX} MiB"
             yield document.problem(("drives", name, "fuse", "size"), rule, fix, size)
-    wanted, room = nodes * sum(sizes.values()), drives.memory_octets()
+    wanted, room = memory_mb(placed, nodes), drives.memory_octets() // _MIB
     if wanted > room:
-        rule = f"the FUSE drives of {nodes} nodes take up to {wanted // _MIB} MiB of memory, of {room // _MIB} MiB free"
-        yield document.problem(("drives", first, "fuse", "size"), rule, "make the drives smaller, or start fewer nodes")
+        rule = f"the FUSE drives of {nodes} nodes take up to {wanted} MiB of memory, of {room} MiB free"
+        fix = "write fuse: {profile: NAME, size: SIZE} with smaller drives, or start fewer nodes"
+        yield document.problem((*where, "size") if first in sizes else where, rule, fix)
+
+
+def _kind_of(file: LayoutFile, name: str) -> str:
+    drive = file.drives[name]
+    return next(kind for kind in ("fuse", "profile", "figures") if getattr(drive, kind) is not None)

@@ -15,6 +15,9 @@ from perftest.spec.cluster import Product
 
 LAYOUT_RULE: Final = "a layout is for a cluster that this command starts"
 LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster with this layout is started"
+FUSE: Final = "fuse"
+"""Value of ``--drives`` by which modelled drives become FUSE drives."""
+DRIVES_RULE: Final = "--drives is for a cluster that this command starts on a layout"
 BROKER_RULE: Final = "--broker is for a cluster that this command starts"
 BROKER_FIX: Final = "leave out --broker, or leave out the broker that runs already"
 BROKER_HELP: Final = (
@@ -25,12 +28,13 @@ BROKER_HELP: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The broker to measure: one that runs already (``uris`` or ``cluster``), or one that is started for the command:
-    ``broker`` names the product, ``layout`` a file of drives."""
+    ``broker`` names the product, ``layout`` a file of drives, and ``drives`` is :data:`FUSE` or None."""
 
     uris: tuple[str, ...]
     cluster: Path | None
     layout: Path | None
     broker: str | None
+    drives: str | None = None
 
     @classmethod
     def of(cls, flags: Mapping[str, Any]) -> Target:
@@ -39,7 +43,10 @@ class Target:
         only_one_target(uris, cluster)
         no_layout_beside(flags["layout"], uris, cluster)
         no_broker_beside(flags["broker"], uris, cluster, flags.get("resume"))
-        return cls(uris=uris, cluster=cluster, layout=flags["layout"], broker=flags["broker"])
+        found = cls(uris=uris, cluster=cluster, layout=flags["layout"], broker=flags["broker"], drives=flags["drives"])
+        if found.drives and found.running:
+            raise CliError(DRIVES_RULE, "--drives", "leave out --drives, or the broker that runs already", Exit.USAGE)
+        return found
 
     @property
     def running(self) -> tuple[str, ...]:

@@ -47,13 +47,15 @@ def measure_series(
     measure: Callable[[Plan, Options], int],
     layouts: Mapping[str, PlacedLayout],
     place: Path | None = None,
+    drives: str = "",
 ) -> Ended:
     """Measure the plan on each layout in each round with ``measure``, which returns an exit code.
 
-    ``layouts`` are by the words with which they were named. With ``place``, continue the series in that directory.
+    ``layouts`` are by the words with which they were named, and ``drives`` is the kind to make of modelled drives.
+    With ``place``, continue the series in that directory.
     """
     undo_leftovers(place or options.out)
-    place = place or _new_directory(plan, options, rounds, list(layouts))
+    place = place or _new_directory(plan, options, rounds, list(layouts), drives)
     sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
     for side in sides:
         put_unfinished_aside(side)
@@ -90,12 +92,13 @@ def sides_in(series: Path) -> list[Path]:
     return sorted(sides, key=lambda each: int(each.name.partition("-")[0]))
 
 
-def series_of(place: Path) -> tuple[Plan, Rounds, list[str]]:
-    """The plan, the rounds and the names of the layouts that a series was started with. Raises CliError."""
+def series_of(place: Path) -> tuple[Plan, Rounds, list[str], str]:
+    """The plan, the rounds, the names of the layouts and the kind of drives that a series was started with. Raises
+    CliError."""
     try:
         plain = json.loads((place / SERIES).read_text(encoding="utf-8"))
         rounds = rounds_from_json({"until": "", "part": 0.0, "random": False, **plain})
-        return plan_from_json(plain["plan"]), rounds, [str(each) for each in plain["layouts"]]
+        return plan_from_json(plain["plan"]), rounds, list(map(str, plain["layouts"])), str(plain.get("drives", ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"the series of layouts cannot be continued: {error}"
         raise CliError(what, str(place / SERIES), "start a new sweep, without --resume") from error
@@ -106,9 +109,10 @@ def side_of(number: int, name: str) -> str:
     return f"{number}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', Path(name).stem)}"
 
 
-def _new_directory(plan: Plan, options: Options, rounds: Rounds, layouts: Sequence[str]) -> Path:
+def _new_directory(plan: Plan, options: Options, rounds: Rounds, layouts: Sequence[str], drives: str) -> Path:
     place = options.out / run_id(f"{plan.name}-layouts", time.time_ns())
-    plain = {"schema": 1, **rounds_to_json(rounds), "layouts": layouts, "plan": plan_to_json(replace(plan, uris=()))}
+    plain = {"schema": 1, **rounds_to_json(rounds), "layouts": layouts, **({"drives": drives} if drives else {})}
+    plain |= {"plan": plan_to_json(replace(plan, uris=()))}
     make_directory(place)
     with explained("the state of the series cannot be written", place / SERIES, "choose another directory with --out"):
         (place / SERIES).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")

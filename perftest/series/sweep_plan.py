@@ -79,11 +79,13 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepWork:
-    """The work of a sweep: the plan, in these rounds, on each of these layouts. ``document`` is a workload's."""
+    """The work of a sweep: the plan, in these rounds, on each of these layouts. ``drives`` is the kind that a series
+    made of modelled drives, ``document`` is a workload's."""
 
     plan: Plan
     rounds: Rounds
     layouts: tuple[str, ...] = ()
+    drives: str = ""
     document: Document | None = None
 
     @property
@@ -131,8 +133,8 @@ def work_of(request: SweepRequest, resume: Path | None, *, is_placed: bool) -> S
         fix = "with --resume, give only options about the broker and the output"
         raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)
     if is_series:
-        plan, rounds, names = series_of(resume)
-        return SweepWork(plan=plan, rounds=rounds, layouts=tuple(names))
+        plan, rounds, names, drives = series_of(resume)
+        return SweepWork(plan=plan, rounds=rounds, layouts=tuple(names), drives=drives)
     plan, rounds = rounds_of(resume) if (resume / STATE).exists() else (remaining(resume), _ONE_ROUND)
     return SweepWork(plan=plan, rounds=rounds)
 

@@ -12,10 +12,14 @@ import pytest
 import workloads
 from infra import cluster_file, drives, local_cluster
 from infra.cluster import Cluster, Directories, plan
-from infra.layout import ROLES, PlacedDrive, PlacedLayout, directories
+from infra.layout import ROLES, TWIN_SIZES_MB, PlacedDrive, PlacedLayout, directories, memory_mb
+from infra.rabbitmq_cluster import misplaced
 from perftest.measuring.measured_broker import broker_facts
+from perftest.measuring.placement import layout_of
+from perftest.spec.cluster import Product
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
+from perftest.spec.problem import SpecError
 from reference_broker.node.drive_config import drive_problems
 
 Call = Callable[..., tuple[int, str, str]]
@@ -182,15 +186,49 @@ def test_there_are_six_published_layouts() -> None:
 @pytest.mark.parametrize("broker", ["reference", "rabbitmq"])
 def test_the_bundled_layout_with_fuse_drives_is_for_every_broker(monkeypatch: pytest.MonkeyPatch, broker: str) -> None:
     """Whoever copies the example must not have to mend it first."""
-    from infra import drives
-    from perftest.measuring.placement import layout_of
-    from perftest.spec.cluster import Product
-
     monkeypatch.setattr(drives, "impossible", lambda: "")
     monkeypatch.setattr(drives, "memory_octets", lambda: 3 * 1_536_000_000)
     layout = layout_of(Path("flow_control/own_log_fuse"), 3, Product(broker))
     assert {drive.name: drive.profile for drive in layout.fuse} == {"disk": "hdd7200", "log": "hdd7200"}
     assert layout.roles["wal"] == "log" and layout.roles["data"] == "disk"
+
+
+@pytest.mark.parametrize("name", [name for name in workloads.layout_names() if name.startswith("disks/")])
+@pytest.mark.parametrize(("broker", "is_fuse"), [("rabbitmq", False), ("reference", True)], ids=["rabbitmq", "asked"])
+def test_a_bundled_layout_has_a_fuse_twin(
+    monkeypatch: pytest.MonkeyPatch, name: str, broker: str, is_fuse: bool
+) -> None:
+    """RabbitMQ models no drives, so it gets block devices of the same profiles, with the same limit."""
+    monkeypatch.setattr(drives, "impossible", lambda: "")
+    monkeypatch.setattr(drives, "memory_octets", lambda: 8 << 30)
+    layout = layout_of(Path(name), 3, Product(broker), is_fuse=is_fuse)
+    modelled = layout_of(Path(name), 3)
+    assert [(drive.name, drive.profile) for drive in layout.fuse] == [
+        (drive.name, drive.profile) for drive in modelled.drives
+    ]
+    assert layout.octets_per_second == 250_000_000 and layout.io == "pool:10" and layout.name == modelled.name
+    assert memory_mb(layout, 3) == 3 * sum(TWIN_SIZES_MB.values())
+    assert not misplaced({role: Path(drive) for role, drive in layout.roles.items()})
+    placed = directories(layout, "c")
+    assert placed.drives == [] or is_fuse is False or placed.instance_octets_per_second == 0
+
+
+def test_a_fuse_twin_that_this_machine_cannot_have_is_told_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drives, "impossible", lambda: "mounting needs root")
+    monkeypatch.setattr(drives, "memory_octets", lambda: 1 << 30)
+    with pytest.raises(SpecError) as caught:
+        layout_of(Path("disks/two_hdd"), 3, Product.RABBITMQ)
+    said = "\n".join(f"{each.rule} {each.file}:{each.line}: {each.path}" for each in caught.value.problems)
+    assert "drive drive_1 is a FUSE drive, which this machine cannot have: mounting needs root" in said
+    assert (
+        "take up to 6720 MiB of memory, of 1024 MiB free" in said and "two_hdd.yaml:5: drives.drive_1.profile" in said
+    )
+
+
+def test_a_bundled_layout_is_found_without_its_folder(call: Call, asked: list[PlacedLayout | None]) -> None:
+    assert call("run", "-z", "1", "--layout", "one_hdd")[0] == 1
+    (layout,) = asked
+    assert layout is not None and layout.name == "one_hdd"
 
 
 def test_figures_of_ones_own_are_those_of_a_node(call: Call, tmp_path: Path, asked: list[PlacedLayout | None]) -> None:
