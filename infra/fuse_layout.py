@@ -44,6 +44,8 @@ def made(layout: PlacedLayout, parent: Path, nodes: Sequence[str]) -> Iterator[P
             with contextlib.suppress(OSError):
                 place.rmdir()
             register.forget(UndoKind.DIRECTORY, str(place))
+        else:
+            register.release(UndoKind.DIRECTORY, str(place))
 
 
 def keep(layout: PlacedLayout, directory: Path, nodes: Sequence[str], *, is_new: bool) -> PlacedLayout:

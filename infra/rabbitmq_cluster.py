@@ -128,12 +128,22 @@ def running(
     try:
         yield cluster.start(say)
     finally:
-        cluster.stop()
-        register.forget(UndoKind.PROCESSES, str(directory))
+        alive = cluster.stop()
+        _forget_or_release(register, UndoKind.PROCESSES, str(directory), is_gone=not alive)
         for made in cluster.made:
             shutil.rmtree(made, ignore_errors=True)
-            if not made.exists():  # else something is mounted there, and the next cleaning says so
-                register.forget(UndoKind.DIRECTORY, str(made))
+            _forget_or_release(register, UndoKind.DIRECTORY, str(made), is_gone=not made.exists())
+        if alive:
+            fix = "its drive may hang: see what it waits for"
+            raise RabbitMQError("a process of the RabbitMQ does not end", f"pid {alive[0].pid}", fix)
+
+
+def _forget_or_release(register: Register, kind: UndoKind, name: str, *, is_gone: bool) -> None:
+    """What stays is left to the next cleaning, which says why if it stays again."""
+    if is_gone:
+        register.forget(kind, name)
+    else:
+        register.release(kind, name)
 
 
 class _Cluster:
@@ -223,8 +233,10 @@ class _Cluster:
     def _start_node(self, node: int) -> subprocess.Popen[bytes]:
         return self._spawn([str(LIBRARY / "rabbitmq-server")], self._environment(node), f"node{node}.log")
 
-    def stop(self) -> None:
-        """End the started processes, the nodes before epmd; processes are found by pid and not by name."""
+    def stop(self) -> list[psutil.Process]:
+        """End the started processes, the nodes before epmd; processes are found by pid and not by name. Gives those
+        that did not end, not even at once."""
+        stay = []
         for child in reversed(self._children):
             family = _family(child.pid)
             for process in family:
@@ -234,7 +246,9 @@ class _Cluster:
             for process in alive:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            child.wait()
+            stay += psutil.wait_procs(alive, timeout=_STOP_TIMEOUT_S)[1]
+            child.poll()
+        return stay
 
     def _place(self, node: int) -> None:
         """Make the directories of a node, and write what only the advanced configuration can say."""
@@ -308,9 +322,13 @@ class _Cluster:
 
     def _control(self, node: int, *arguments: str) -> None:
         command = [str(LIBRARY / "rabbitmqctl"), "-q", "-n", self._name(node), *arguments]
-        done = subprocess.run(
-            command, env=self._environment(), cwd=self._directory, capture_output=True, timeout=_START_TIMEOUT_S
-        )
+        try:
+            done = subprocess.run(
+                command, env=self._environment(), cwd=self._directory, capture_output=True, timeout=_START_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            what = f"rabbitmqctl {arguments[0]} did not end within {_START_TIMEOUT_S} s"
+            raise RabbitMQError(what, self._name(node), "use a machine with more cores, or fewer nodes") from error
         if done.returncode:
             raise RabbitMQError(f"rabbitmqctl {arguments[0]} failed", self._name(node), done.stderr.decode()[-500:])
 

@@ -6,7 +6,8 @@ the thing is undone. So the entries of a crashed command name everything that ma
 is not there yet; the code that undoes an entry (:mod:`infra.cleaning`) looks first.
 
 An entry has an *owner*, the process that will undo it: a pid with its start time. While the owner runs, no other
-process undoes the entry. A thing that stays on purpose after its command has no owner: it is *kept*.
+process undoes the entry. An owner that could not undo the thing *releases* the entry, and goes on with other work. A
+thing that stays on purpose after its command has no owner: it is *kept*.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from infra.mounts import mounts
 from infra.node_process import start_time
 
 FOLDER: Final = ".undo"
+_NO_START: Final = -1
+"""Start time that no process has."""
 _DEPTH: Final = 4
 """Levels below the results directory: a series, its layout, a round, and the drives there."""
 
@@ -86,6 +89,13 @@ class Register:
     def keep(self, entry: UndoEntry) -> None:
         """The thing stays after this command: only an explicit wish undoes a kept thing."""
         self._write(replace(entry, owner_pid=0, owner_start_time=0))
+
+    def release(self, kind: UndoKind, name: str) -> None:
+        """Give up a thing that could not be undone: every later cleaning tries, also one of this process. Does nothing
+        if there is no entry, or if the thing is kept."""
+        for entry in self.entries()[0]:
+            if (entry.kind, entry.name) == (kind, name) and not entry.is_kept:
+                self._write(replace(entry, owner_start_time=_NO_START))
 
     def forget(self, kind: UndoKind, name: str) -> None:
         """Remove the entry of a thing that is undone. Does nothing if there is no entry."""

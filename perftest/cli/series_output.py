@@ -56,7 +56,7 @@ def show_series(end: Ended, rounds: Rounds, options: Options) -> None:
 
 def _end(end: Ended, options: Options, kind: str, compare: Sequence[str], record: dict[str, Any]) -> None:
     """One report of all runs, and the end of the output: with ``--json`` the record, else the verdicts and commands."""
-    wanted = options.report and end.runs and not end.cut_short
+    wanted = options.report and end.runs
     report, doubt = report_or_doubt(list(end.runs), end.place) if wanted else (None, None)
     if options.as_json:
         record |= {"path": str(end.place), "report": str(report) if report else None}

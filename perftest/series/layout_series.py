@@ -12,9 +12,11 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from perftest.errors import HelpfulError, three_lines
 from perftest.exits import CliError, Exit, explained
 from perftest.measuring.measured_broker import make_directory, undo_leftovers
 from perftest.measuring.session_options import Options
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
     from infra.layout import PlacedLayout
 
 
+FAILURES_MAX: Final = 3
+"""Runs that may fail one after the other, before the series ends."""
+_FIX: Final = "see what the system refused, then continue the sweep with --resume"
+
+
 def measure_series(
     plan: Plan,
     options: Options,
@@ -59,20 +66,52 @@ def measure_series(
     sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
     for side in sides:
         put_unfinished_aside(side)
-    codes: list[Exit] = []
+    cells = _Cells(place, options.again)
     for number in range(1, rounds.repeats + 1):
         if _is_enough(sides, rounds):
             break
         for side, (name, layout) in zip(sides, layouts.items(), strict=True):
-            if len(runs_in(side)) >= number:
+            if len(runs_in(side)) >= number or cells.is_over:
                 continue
             most = "at most " if rounds.until else ""
             tell(f"layout {name}, round {number} of {most}{rounds.repeats}")
             here = replace(options, out=side, layout=layout, report=False, is_round=True)
-            codes.append(Exit(measure(plan_of_round(plan, rounds, number), here)))
-            if codes[-1] in CUT_SHORT:
-                return ended(plan, place, _runs(place), codes, options, cut_short=True)
-    return ended(plan, place, _runs(place), codes, options, cut_short=False)
+            cells.add(partial(measure, plan_of_round(plan, rounds, number), here), side)
+    undo_leftovers(place)
+    return ended(plan, place, _runs(place), cells.codes, options, cut_short=cells.is_cut_short)
+
+
+class _Cells:
+    """The runs of a series. A run that failed costs the others nothing, unless several fail one after the other."""
+
+    def __init__(self, place: Path, again: str) -> None:
+        self.codes: list[Exit] = []
+        self._place = place
+        self._again = f"{again} --resume {place}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further run is made."""
+        return self.codes[-1:] == [Exit.INTERRUPTED] or self.codes[-FAILURES_MAX:] == [Exit.RUN_ERROR] * FAILURES_MAX
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a run is left to be made."""
+        return any(code in CUT_SHORT for code in self.codes)
+
+    def add(self, measure: Callable[[], int], side: Path) -> None:
+        """Make a run of a side. What the runs before left is removed first, which may work by now."""
+        undo_leftovers(self._place)
+        try:
+            self.codes.append(Exit(measure()))
+        except KeyboardInterrupt:  # before the first message: there is nothing of this run
+            self.codes.append(Exit.INTERRUPTED)
+        except (HelpfulError, OSError) as error:
+            tell(error.lines() if isinstance(error, HelpfulError) else three_lines(str(error), str(side), _FIX))
+            self.codes.append(Exit.RUN_ERROR)
+        if self.codes[-1] is Exit.RUN_ERROR:
+            put_unfinished_aside(side)
+            tell(f"this run failed, which costs the others nothing; `{self._again}` repeats the run")
 
 
 def _runs(place: Path) -> list[Path]:

@@ -49,7 +49,8 @@ class Rounds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """How several runs below ``place`` ended. ``code`` is the gravest of all of them, also of those before an
-    interruption. ``found`` is None for a plan without findings, and if the runs were cut short."""
+    interruption. If the runs were cut short, ``runs`` are the finished ones, and ``found`` is None; it is None for a
+    plan without findings, too."""
 
     place: Path
     runs: tuple[Path, ...]
@@ -114,7 +115,8 @@ def ended(
     keep(found, place)
     missed = [Exit.MISSED] if options.assert_findings and not cut_short and is_missed(found) else []
     code = gravest([*codes, *recorded_codes(runs), *missed])
-    return Ended(place=place, runs=tuple(runs), code=code, found=found, cut_short=cut_short)
+    whole = [run for run in runs if read_manifest(run)["state"] == "finished"] if cut_short else runs
+    return Ended(place=place, runs=tuple(whole), code=code, found=found, cut_short=cut_short)
 
 
 def plan_of_round(plan: Plan, rounds: Rounds, number: int) -> Plan:

@@ -79,6 +79,23 @@ def test_what_a_running_command_uses_is_left_alone(tmp_path: Path) -> None:
     assert mine.exists()
 
 
+def test_what_a_running_command_gave_up_is_undone(tmp_path: Path) -> None:
+    """A sweep goes on for hours after a drive that was busy. What it still uses, and what stays on purpose,
+    is not given up."""
+    register = Register(tmp_path)
+    for name in ("busy", "used", "kept"):
+        (tmp_path / name).mkdir()
+        entry = register.note(UndoKind.DIRECTORY, str(tmp_path / name))
+    register.keep(entry)
+    for name in ("busy", "kept", "unknown"):
+        register.release(UndoKind.DIRECTORY, str(tmp_path / name))
+    assert {Path(name).name: outcome for name, outcome in outcomes(tmp_path).items()} == {
+        "busy": CleanupOutcome.UNDONE,
+        "used": CleanupOutcome.IN_USE,
+        "kept": CleanupOutcome.KEPT,
+    }
+
+
 def test_what_is_kept_goes_only_when_asked_for(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -136,8 +136,7 @@ def test_who_holds_a_drive_is_named_and_cleaning_takes_it_apart_later(
         holder.stdin.close()
         holder.wait()
     assert wait(lambda: not drives._loops(drive), 30)
-    assert [each.outcome for each in clean(tmp_path)] == [CleanupOutcome.IN_USE]  # this process is its owner
-    drives.remove(drive)
+    assert [each.outcome for each in clean(tmp_path)] == [CleanupOutcome.UNDONE]  # also by the process that gave up
     assert nothing_is_left(tmp_path)
 
 

@@ -10,6 +10,43 @@ from typing import Any
 import pytest
 
 from infra import rabbitmq_cluster
+from infra.register import Register, UndoKind
+
+
+class Undead:
+    """A process that ends at no signal, as if it waited for a drive that hangs."""
+
+    pid = 77
+
+    def terminate(self) -> None:
+        pass
+
+    kill = terminate
+
+
+def test_a_process_that_does_not_end_is_told_and_left_to_the_next_cleaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was measured: waiting for ever would cost the runs that follow."""
+    monkeypatch.setattr(rabbitmq_cluster, "is_installed", lambda: True)
+    monkeypatch.setattr(rabbitmq_cluster._Cluster, "start", lambda cluster, _say: cluster)
+    monkeypatch.setattr(rabbitmq_cluster._Cluster, "stop", lambda _cluster: [Undead()])
+    with (
+        pytest.raises(rabbitmq_cluster.RabbitMQError, match=r"does not end \(pid 77\)"),
+        rabbitmq_cluster.running(tmp_path, 1),
+    ):
+        pass
+    (entry,) = Register(tmp_path).entries()[0]
+    assert entry.kind is UndoKind.PROCESSES and not entry.is_owned and not entry.is_kept
+
+
+def test_stopping_gives_the_processes_that_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cluster = rabbitmq_cluster._Cluster(tmp_path, 1, "", (), {}, 0)
+    asked: list[str] = []
+    cluster._children = [SimpleNamespace(pid=pid, poll=lambda: asked.append("poll")) for pid in (1, 2)]  # type: ignore[misc]
+    monkeypatch.setattr(rabbitmq_cluster, "_family", lambda _pid: [Undead()])
+    monkeypatch.setattr(rabbitmq_cluster.psutil, "wait_procs", lambda processes, timeout: ([], processes))
+    assert [process.pid for process in cluster.stop()] == [77, 77] and asked == ["poll", "poll"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import workloads
+from infra.rabbitmq_cluster import RabbitMQError
 from infra.register import Register, UndoEntry, UndoKind
 from perftest.cli import measure as measuring
+from perftest.cli import series_output
 from perftest.measuring.placement import layout_of
 from perftest.measuring.session_options import Options
 from perftest.results.claims import layout_title
@@ -35,11 +37,15 @@ class Engine:
     """Messages of an interval by layout; without any, a run has no intervals."""
     wobble: dict[str, int] = field(default_factory=dict)
     """How many messages more an interval of every other round has, by layout."""
+    raises: dict[int, BaseException] = field(default_factory=dict)
+    """How a run (from 1) ends that leaves no run directory."""
 
     def measure(self, plan: Plan, options: Options) -> int:
         assert options.layout is not None and options.is_round and not options.report
         self.measured.append((options.layout.name, options.out.name, [step.label for step in plan.steps]))
         number = len(self.measured)
+        if number in self.raises:
+            raise self.raises[number]
         code = self.codes.get(number, 0)
         writer = RunWriter(options.out, plan, ["perftest"], now_ns=records.STARTED_NS + number * records.SECOND)
         writer.describe_broker(layout=options.layout.text)
@@ -101,6 +107,84 @@ def test_the_gravest_code_is_that_of_the_series(call: Call, engine: Engine, tmp_
     engine.codes = {1: 5}
     assert call(*VARY, "--out", str(tmp_path))[0] == 5
     assert layouts(engine) == ["one_hdd", "three_hdd"]
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sides of the runs for which a page was asked."""
+    found: list[str] = []
+
+    def report(runs: list[Path], _beside: Path) -> tuple[None, None]:
+        found.extend(run.parent.name for run in runs)
+        return None, None
+
+    monkeypatch.setattr(series_output, "report_or_doubt", report)
+    return found
+
+
+ERRORS = [RabbitMQError("no start", "node 2", "see its log"), OSError(28, "no space left")]
+
+
+@pytest.mark.parametrize("error", [None, *ERRORS], ids=["failed", "not started", "refused"])
+def test_a_run_that_failed_costs_the_others_nothing(
+    call: Call, engine: Engine, reported: list[str], tmp_path: Path, error: BaseException | None
+) -> None:
+    """The other layouts are measured, the page has what there is, and the rest can be made later."""
+    engine.messages = {"one_hdd": 100, "three_hdd": 200}
+    if error is None:
+        engine.codes = {1: 1}
+    else:
+        engine.raises = {1: error}
+    code, out, err = call(*VARY[:-1], "--repeats", "2", "--out", str(tmp_path))
+    (place,) = tmp_path.iterdir()
+    assert code == 1 and layouts(engine) == ["one_hdd", "three_hdd"] * 2
+    assert reported == ["1-one_hdd", "2-three_hdd", "2-three_hdd"]
+    assert "this run failed, which costs the others nothing" in err and f"perftest sweep --resume {place}" in out
+    assert error is None or str(error).partition(" (")[0] in err
+    code, _out, _err = call("sweep", "--resume", str(place), "--no-report")
+    assert code == 0 and layouts(engine)[4:] == ["one_hdd"]
+
+
+def test_runs_that_fail_again_and_again_end_the_series(
+    call: Call, engine: Engine, reported: list[str], tmp_path: Path
+) -> None:
+    """Nobody wants to wait for the hundredth failure."""
+    engine.codes = dict.fromkeys(range(2, 9), 1)
+    assert call(*VARY[:-1], "--repeats", "4", "--out", str(tmp_path))[0] == 1
+    assert len(engine.measured) == 4 and reported == ["1-one_hdd"]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["while starting", "while measuring"])
+def test_an_interrupted_series_has_a_page_of_what_there_is(
+    call: Call, engine: Engine, reported: list[str], tmp_path: Path, early: bool
+) -> None:
+    if early:
+        engine.raises = {2: KeyboardInterrupt()}
+    else:
+        engine.codes = {2: 130}
+    code, out, _err = call(*VARY[:-1], "--repeats", "2", "--out", str(tmp_path))
+    assert code == 130 and len(engine.measured) == 2 and reported == ["1-one_hdd"] and "--resume" in out
+
+
+def test_what_a_run_gave_up_is_removed_before_the_next_one(
+    call: Call, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A loop device that was busy for a moment must not keep its memory until the last layout is measured."""
+    left: list[Path] = []
+    measure = engine.measure
+
+    def measured(plan: Plan, options: Options) -> int:
+        assert not any(each.exists() for each in left)
+        left.append(options.out / ".drives-1234")
+        left[-1].mkdir(parents=True)
+        register = Register(options.out)
+        register.note(UndoKind.DIRECTORY, str(left[-1]))
+        register.release(UndoKind.DIRECTORY, str(left[-1]))
+        return measure(plan, options)
+
+    monkeypatch.setattr(measuring, "measure", measured)
+    assert call(*VARY, "--out", str(tmp_path))[0] == 0
+    assert len(left) == 2 and not any(each.exists() for each in left)
 
 
 def test_an_interruption_hides_no_lost_message(call: Call, engine: Engine, tmp_path: Path) -> None:
