@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,11 @@ from perftest.exits import CliError, Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.measuring.placement import layout_of
 from perftest.options.targets import DRIVES_RULE, FUSE, Target, metrics_in_vain
+from perftest.spec.cluster import Product
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout
+    from perftest.series.host_needs import HostNeeds
     from perftest.series.sweep_plan import SweepWork
     from perftest.spec.plan import Plan
 
@@ -71,6 +73,7 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     measures one quorum queue with the settings of --vary.
     """
     from perftest.measuring.session_options import Options
+    from perftest.series.host_needs import host_needs, this_host
     from perftest.series.sweep_plan import SweepRequest, check_layouts, refuse_layouts_beside, work_of
 
     target, request, resume = Target.of(flags), SweepRequest.of(name, flags), flags["resume"]
@@ -93,9 +96,14 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=flags["assert_findings"])
     _refuse_actions(plan, target.cluster, tuple(several.values()) or (placed,), request.actions)
     work = replace(work, plan=plan)
+    cells = [(plan.cluster.broker, each) for each in several.values() or (placed,)] if not target.running else []
+    needs = host_needs(plan, cells, work.rounds.repeats)
     if flags["dry_run"]:
-        _show(work, flags["as_json"])
+        _show(work, needs, flags["as_json"])
         return
+    _require_brokers(broker for broker, _layout in cells)
+    for line in needs.lines(this_host()) if needs is not None else ():
+        click.echo(line, err=True)
     agree_to_length(work, resume, yes=flags["yes"])
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], cluster=target.cluster,
@@ -119,8 +127,17 @@ def _refuse_actions(
         refuse_actions(plan, cluster, each, typed)
 
 
-def _show(work: SweepWork, as_json: bool) -> None:
+def _require_brokers(products: Iterable[Product]) -> None:
+    """Raises RabbitMQError if a RabbitMQ is to be started that is not installed: no run would be made."""
+    from infra import rabbitmq_cluster
+
+    if Product.RABBITMQ in products:
+        rabbitmq_cluster.require()
+
+
+def _show(work: SweepWork, needs: HostNeeds | None, as_json: bool) -> None:
     from perftest.cli.ui.table import print_table
+    from perftest.series.host_needs import this_host
     from perftest.spec.codec import plan_digest, plan_to_json
     from perftest.spec.expand import describe, total_s
     from perftest.spec.units import format_duration
@@ -129,7 +146,7 @@ def _show(work: SweepWork, as_json: bool) -> None:
     if as_json:
         plain = {"total_s": total_s(plan), "repeats": work.rounds.repeats, "digest": plan_digest(plan)}
         plain |= {"layouts": list(work.layouts)} if work.layouts else {}
-        plain |= {"series_s": work.length_s}
+        plain |= {"series_s": work.length_s, **({"host_needs": asdict(needs)} if needs is not None else {})}
         click.echo(json.dumps({**plain, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=False))
         return
     print_table(describe(plan), as_json=False)
@@ -141,3 +158,5 @@ def _show(work: SweepWork, as_json: bool) -> None:
     if plan.background:
         click.echo(f"beside them: {', '.join(each.name for each in plan.background)}")
     show_length(work)
+    for line in needs.lines(this_host()) if needs is not None else ():
+        click.echo(line)
